@@ -1,0 +1,49 @@
+"""Certified privacy accounting for correlated-noise (matrix-mechanism) differential privacy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mmcc import sampling, strategies
+from mmcc.errors import MmccError
+
+if TYPE_CHECKING:
+    from mmcc import pld
+    from mmcc.accounting.guarantee import Guarantee
+    from mmcc.accounting.solve import delta, epsilon, sigma
+
+__version__ = "0.1.0"
+
+__all__ = (
+    "Guarantee",
+    "MmccError",
+    "delta",
+    "epsilon",
+    "pld",
+    "sampling",
+    "sigma",
+    "strategies",
+)
+
+# Loaded when first used: scipy and numba take a second to import, describing a mechanism does not.
+_LATER = {
+    "Guarantee": "mmcc.accounting.guarantee",
+    "delta": "mmcc.accounting.solve",
+    "epsilon": "mmcc.accounting.solve",
+    "sigma": "mmcc.accounting.solve",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "pld":
+        return import_module("mmcc.pld")
+    if name in _LATER:
+        value = getattr(import_module(_LATER[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'mmcc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

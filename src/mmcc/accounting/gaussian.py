@@ -1,0 +1,53 @@
+"""The Gaussian mechanism in closed form, rounded up.
+
+With s = sigma / sensitivity, x = eps s - 1/(2s), y = eps s + 1/(2s):
+delta = Phi(-x) - e^eps Phi(-y), and e^eps phi(y) = phi(x), so delta = phi(x) (R(x) - R(y)) with
+Mills' ratio R, which neither overflows nor loses small deltas.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy import special
+
+EPS = 2.0**-53
+
+
+def mills(x: float) -> float:
+    """Phi(-x) / phi(x)."""
+    return math.sqrt(math.pi / 2) * float(special.erfcx(x / math.sqrt(2)))
+
+
+def bound_gaussian_delta(ratio: float, epsilon: float) -> float:
+    """Upper bound on delta(epsilon) for sensitivity / sigma = ratio."""
+    if ratio == 0.0:
+        return 0.0
+    x = epsilon / ratio - ratio / 2
+    y = epsilon / ratio + ratio / 2
+    density = math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    if x < -5.0:  # Phi(-x) is near one: erfcx would overflow
+        first, second = float(special.ndtr(-x)), density * mills(y)
+    else:
+        first, second = density * mills(x), density * mills(y)
+    # Rounding of x and y moves phi by x^2, and Mills' ratios are good to a few units.
+    size = epsilon / ratio + ratio
+    error = 16 * EPS * (1 + size * size) * first
+    return min(first - second + error, 1.0)
+
+
+def bound_gaussian_epsilon(ratio: float, delta: float) -> float:
+    """Upper bound on epsilon(delta) for sensitivity / sigma = ratio."""
+    if bound_gaussian_delta(ratio, 0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while bound_gaussian_delta(ratio, high) > delta:
+        low, high = high, 2 * high
+    while high - low > 1e-13 * high:
+        middle = 0.5 * (low + high)
+        low, high = (
+            (low, middle) if bound_gaussian_delta(ratio, middle) <= delta else (middle, high)
+        )
+        if middle in (low, high) and high - low <= 4 * EPS * high:
+            break
+    return high

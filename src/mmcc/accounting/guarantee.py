@@ -1,0 +1,59 @@
+"""What the accounting hands out: a proof, with everything it assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+ADJACENCY = "zero-out: the larger of remove and add"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """(epsilon, delta)-differential privacy, certified.
+
+    For a matrix mechanism that releases C x + z, z ~ N(0, sigma^2) in units of the clip norm, with
+    examples sampled as `sampling` says, adjacency zero-out (one example's contribution replaced
+    by zero, either way).  If `adaptive`, inputs may depend on everything released before them.
+    """
+
+    epsilon: float
+    delta: float
+    sigma: float
+    method: str
+    strategy: str
+    sampling: str
+    adaptive: bool
+    bound: str
+    """Which certified bound gave the number."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """How it came about; numbers marked 'neither bound' there are diagnostics."""
+    adjacency: str = ADJACENCY
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+
+    def __str__(self) -> str:
+        inputs = "adaptive inputs" if self.adaptive else "non-adaptive inputs only"
+        return (
+            f"({self.epsilon:.6g}, {self.delta:g})-DP, certified by {self.bound}; "
+            f"sigma {self.sigma:g}, {self.strategy}, {self.sampling}, {inputs}, {self.adjacency}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "sigma": self.sigma,
+            "method": self.method,
+            "bound": self.bound,
+            "strategy": self.strategy,
+            "sampling": self.sampling,
+            "adjacency": self.adjacency,
+            "adaptive": self.adaptive,
+            "certified": True,
+            "details": dict(self.details),
+        }

@@ -1,0 +1,47 @@
+"""Independent work on any `concurrent.futures.Executor`, in order, a bounded amount at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and how many pieces of it are finished."""
+
+CHUNK = 32
+IN_FLIGHT = 16
+
+
+def spread(
+    function: Callable[[T], R], items: Iterable[T], executor: Executor | None
+) -> Iterator[R]:
+    """function(item) for each item, in order.
+
+    With an executor the items travel in chunks, and at most a few chunks are under way, so that
+    items may be made lazily and memory stays bounded.
+    """
+    if executor is None:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[list[R]]] = deque()
+    source = iter(items)
+    try:
+        while chunk := list(islice(source, CHUNK)):
+            waiting.append(executor.submit(_run, function, chunk))
+            if len(waiting) >= IN_FLIGHT:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _run(function: Callable[[T], R], chunk: list[T]) -> list[R]:
+    return [function(item) for item in chunk]

@@ -1,0 +1,325 @@
+"""Privacy loss distributions: independent mixtures of Gaussians, put on a grid when asked.
+
+In: laws of sensitivities with multiplicities.  Out: epsilon(delta) and delta(epsilon).
+Rounding: upper bounds.
+
+A distribution keeps the laws themselves.  Only a question (epsilon at this delta, delta at that
+epsilon) decides the grid, the tilt and the tails, so nothing is lost by composing step by step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from mmcc.accounting.compose import compose
+from mmcc.accounting.grid import GridLoss
+from mmcc.accounting.parallel import Progress, spread
+from mmcc.accounting.rows import Expansion, Law, ProductLaw, discretise, expand, sample_losses
+from mmcc.arrays import FloatArray
+from mmcc.errors import MethodError, ParameterError, PrecisionError, real, whole
+
+Side = Literal["remove", "add", "both"]
+WeightedLaws = tuple[tuple[Law, int], ...]
+
+TOLERANCE = 5e-5
+"""How much of epsilon the grid may cost, roughly (the result is an upper bound either way)."""
+TAIL_SHARE = 1e-9
+"""Share of delta that truncation of all rows together may cost."""
+MAX_ROW_POINTS = 2**21
+MAX_WINDOW_POINTS = 2**23
+MAX_COUNT = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The question: epsilon at a delta, or delta at an epsilon."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Effort:
+    """How to compute: the grid (None: chosen), an executor, a progress callback."""
+
+    spacing: float | None = None
+    executor: Executor | None = None
+    progress: Progress | None = None
+    tolerance: float = TOLERANCE
+    scouting: bool = False
+    """Rough answers for comparing plans: a coarse grid, the remove adjacency alone."""
+
+    def report(self, what: str, fraction: float) -> None:
+        if self.progress is not None:
+            self.progress(what, fraction)
+
+
+def bound(
+    laws: Callable[[], Iterable[tuple[Law, int]]],
+    rows: int,
+    side: Literal["remove", "add"],
+    target: Target,
+    effort: Effort,
+) -> float:
+    """Upper bound on the epsilon (or delta) of `rows` composed mixtures of Gaussians.
+
+    `laws` may make them one by one, so that only one need be in memory.
+    """
+    if target.delta is not None:
+        return _answer(
+            laws, rows, side, target, effort, max(TAIL_SHARE * target.delta / rows, 1e-290)
+        )
+    # A rough answer sets the scale of the tails.
+    rough = replace(effort, tolerance=30 * effort.tolerance)
+    scale = _answer(laws, rows, side, target, rough, 1e-12 * TAIL_SHARE / rows)
+    return _answer(laws, rows, side, target, effort, max(TAIL_SHARE * scale / rows, 1e-290))
+
+
+def _answer(
+    laws: Callable[[], Iterable[tuple[Law, int]]],
+    rows: int,
+    side: Literal["remove", "add"],
+    target: Target,
+    effort: Effort,
+    tail: float,
+) -> float:
+    # Errors of a row's dP/dQ cost about 8 times their sum in epsilon.
+    precision = min(max(0.01 * effort.tolerance / rows, 1e-13), 1e-9)
+    different = Different(laws())
+    expansions: list[Expansion] = []
+    samples: list[tuple[FloatArray, FloatArray]] = []
+    work = spread(
+        partial(_prepare, tail=tail, precision=precision, side=side), different, effort.executor
+    )
+    for expansion, losses, masses in work:
+        expansions.append(expansion)
+        samples.append((losses, masses))
+        effort.report("laws of the rows", len(expansions))
+    counts = different.counts
+    spacing, tilt = _choose_grid(samples, np.array(counts, np.float64), target, effort.tolerance)
+    spacing = effort.spacing or max(
+        spacing,
+        max(float(np.ptp(losses)) for losses, _ in samples) / MAX_ROW_POINTS,
+        200 * max(expansion.error for expansion in expansions),
+    )
+    parts: list[tuple[GridLoss, int]] = []
+    on_grid = spread(partial(_on_grid, spacing=spacing, side=side), expansions, effort.executor)
+    for loss, count in zip(on_grid, counts, strict=True):
+        parts.append((loss, count))
+        effort.report("losses of the rows", len(parts))
+    return _read_off(parts, tilt, target)
+
+
+class Different:
+    """Iterates over the different laws; `counts` then says how often each one came.
+
+    Equality by a hash of the bytes: no two laws are ever compared.
+    """
+
+    def __init__(self, laws: Iterable[tuple[Law, int]]) -> None:
+        self._laws = laws
+        self._place: dict[bytes, int] = {}
+        self.counts: list[int] = []
+
+    def __iter__(self) -> Iterator[Law]:
+        for law, count in self._laws:
+            key = fingerprint(law)
+            if key in self._place:
+                self.counts[self._place[key]] += count
+            else:
+                self._place[key] = len(self.counts)
+                self.counts.append(count)
+                yield law
+
+
+def fingerprint(law: Law) -> bytes:
+    """A hash that two laws share only if they are equal."""
+    digest = hashlib.blake2b(law.values.tobytes(), digest_size=16)
+    digest.update(law.probs.tobytes())
+    repeats = law.repeats if isinstance(law, ProductLaw) else 0
+    digest.update(f"{law.values.size} {repeats}".encode())
+    return digest.digest()
+
+
+def _prepare(
+    law: Law, tail: float, precision: float, side: str
+) -> tuple[Expansion, FloatArray, FloatArray]:
+    expansion = expand(law, tail, precision)
+    losses, p, q = sample_losses(expansion)
+    return (expansion, losses, p) if side == "remove" else (expansion, -losses, q)
+
+
+def _on_grid(expansion: Expansion, spacing: float, side: str) -> GridLoss:
+    remove, add = discretise(expansion, spacing)
+    return remove if side == "remove" else add
+
+
+def _read_off(parts: list[tuple[GridLoss, int]], tilt: float, target: Target) -> float:
+    if target.epsilon is not None:
+        return min(compose(parts, tilt, target.epsilon).delta(target.epsilon), 1.0)
+    assert target.delta is not None
+    for _ in range(6):
+        composed = compose(parts, tilt, math.inf)
+        if composed.lowest <= 0.0 and composed.delta(0.0) <= target.delta:
+            return 0.0
+        if composed.delta(composed.lowest) > target.delta:
+            break
+        tilt /= 4
+    found = composed.epsilon(target.delta)
+    if not math.isfinite(found):
+        raise PrecisionError(
+            f"delta = {target.delta:g} is below the mass that truncation and round-off leave at "
+            f"infinity ({composed.infinite:.2g}). Use a larger delta."
+        )
+    return max(found, 0.0)
+
+
+def _choose_grid(
+    samples: list[tuple[FloatArray, FloatArray]],
+    counts: FloatArray,
+    target: Target,
+    tolerance: float,
+) -> tuple[float, float]:
+    """Spacing and tilt from rough losses of the rows.
+
+    Spreading each loss over its cell adds a variance of about spacing^2/6 a row, v in all, which
+    raises epsilon by v (1 + tilt)/2 where delta falls as e^(-tilt epsilon).
+    """
+    losses = np.array([row for row, _ in samples])
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.array([masses for _, masses in samples]))
+
+    def cumulant(tilt: float) -> float:
+        exponents = logs + tilt * losses
+        peaks = exponents.max(axis=1)
+        return float(counts @ (peaks + np.log(np.exp(exponents - peaks[:, None]).sum(axis=1))))
+
+    if target.delta is not None:
+        log_delta = math.log(target.delta)
+        tilt = _best_tilt(lambda t: (cumulant(t) - log_delta - math.log1p(t)) / t)
+        epsilon = (cumulant(tilt) - log_delta - math.log1p(tilt)) / tilt
+    else:
+        assert target.epsilon is not None
+        epsilon = target.epsilon
+        tilt = _best_tilt(lambda t: cumulant(t) - t * epsilon)
+    epsilon = max(epsilon, 1e-3 / tilt)
+    rows = float(counts.sum())
+    spacing = math.sqrt(12 * tolerance * epsilon / (rows * (1 + tilt)))
+    curvature = abs(cumulant(1.01 * tilt) - 2 * cumulant(tilt) + cumulant(0.99 * tilt))
+    width = 16 * math.sqrt(curvature) / (0.01 * tilt)
+    return max(spacing, width / MAX_WINDOW_POINTS), tilt
+
+
+def _best_tilt(objective: Callable[[float], float]) -> float:
+    """Roughly the tilt in [1e-3, 1e7] that minimises a quasi-convex function."""
+    tilts = np.geomspace(1e-3, 1e7, 81)
+    low, high = 0, tilts.size - 1
+    while high - low > 2:
+        middle = (low + high) // 2
+        if objective(float(tilts[middle])) <= objective(float(tilts[middle + 1])):
+            high = middle + 1
+        else:
+            low = middle
+    return float(tilts[(low + high) // 2])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PrivacyLossDistribution:
+    """Composed mixtures of Gaussians, both adjacencies, and the probability of bad events.
+
+    `slack` is added to every delta.  All answers are upper bounds.
+    """
+
+    remove: WeightedLaws
+    add: WeightedLaws
+    slack: float = 0.0
+    spacing: float | None = None
+
+    def __repr__(self) -> str:
+        slack = f", slack={self.slack:g}" if self.slack else ""
+        return (
+            f"PrivacyLossDistribution({self.rows} mechanisms, {len(self.remove)} different{slack})"
+        )
+
+    @property
+    def rows(self) -> int:
+        """How many mechanisms are composed."""
+        return sum(count for _, count in self.remove)
+
+    def compose(self, other: PrivacyLossDistribution) -> PrivacyLossDistribution:
+        """Both mechanisms run, the second possibly chosen after seeing the first."""
+        if not isinstance(other, PrivacyLossDistribution):
+            raise ParameterError(f"can only compose with another distribution, got {other!r}.")
+        return composed((self, other), 0.0)
+
+    def self_compose(self, count: int) -> PrivacyLossDistribution:
+        """The mechanism run `count` times."""
+        count = whole("count", count, 1, MAX_COUNT)
+        return replace(
+            self,
+            remove=tuple((law, n * count) for law, n in self.remove),
+            add=tuple((law, n * count) for law, n in self.add),
+            slack=min(self.slack * count, 1.0),
+        )
+
+    def epsilon(
+        self, delta: float, adjacency: Side = "both", *, effort: Effort = Effort()
+    ) -> float:
+        """Smallest certified epsilon at this delta."""
+        delta = real("delta", delta, 0, 1)
+        left = delta - self.slack
+        if not left > 0:
+            raise PrecisionError(
+                f"delta = {delta:g} is not larger than the probability of the bad events, "
+                f"{self.slack:g}. Use a larger delta."
+            )
+        return self._largest(Target(delta=left * (1 - 1e-12)), adjacency, effort)
+
+    def delta(
+        self, epsilon: float, adjacency: Side = "both", *, effort: Effort = Effort()
+    ) -> float:
+        """Smallest certified delta at this epsilon."""
+        epsilon = real("epsilon", epsilon, 0, 1e6, closed="l")
+        found = self._largest(Target(epsilon=epsilon), adjacency, effort)
+        return min((found + self.slack) * (1 + 1e-12), 1.0)
+
+    def _largest(self, target: Target, adjacency: Side, effort: Effort) -> float:
+        if adjacency not in ("remove", "add", "both"):
+            raise MethodError(f"adjacency must be 'remove', 'add' or 'both', got {adjacency!r}.")
+        if self.spacing is not None:
+            effort = replace(effort, spacing=self.spacing)
+        answers = []
+        if adjacency != "add":
+            answers.append(bound(lambda: self.remove, self.rows, "remove", target, effort))
+        if adjacency != "remove":
+            answers.append(bound(lambda: self.add, self.rows, "add", target, effort))
+        return max(answers)
+
+
+def composed(
+    distributions: Iterable[PrivacyLossDistribution], bad_event_probability: float
+) -> PrivacyLossDistribution:
+    """All distributions together, equal laws counted, plus the probability of bad events."""
+    listed = list(distributions)
+    spacings = [d.spacing for d in listed if d.spacing is not None]
+    return PrivacyLossDistribution(
+        remove=merged(pair for d in listed for pair in d.remove),
+        add=merged(pair for d in listed for pair in d.add),
+        slack=min(math.fsum([d.slack for d in listed]) + bad_event_probability, 1.0),
+        spacing=min(spacings) if spacings else None,
+    )
+
+
+def merged(laws: Iterable[tuple[Law, int]]) -> WeightedLaws:
+    """Equal laws once, with their number."""
+    different = Different(laws)
+    kept = list(different)
+    return tuple(zip(kept, different.counts, strict=True))

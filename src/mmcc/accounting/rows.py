@@ -1,0 +1,409 @@
+r"""Privacy loss of one row: a mixture of Gaussians against a Gaussian.
+
+In: the law of the row's sensitivity in units of sigma.  Out: its privacy loss on a grid, both
+adjacencies (remove: P the mixture, Q = N(0,1); add: the other way round).
+Rounding: losses are upper bounds (they dominate the exact loss for every epsilon).
+
+A law becomes an `Expansion` by one of two routes.  *Moment series*: one class, all moments of X
+up to an order.  *Direct summation*: one class for each value of X, or for each cell of a lattice,
+then with the moments of the residual R inside the cell.  Both are the same formula (`kernels`),
+and one criterion decides: the proven bound on the relative error of dP/dQ for all y that matter.
+With |t| <= T, t = y - centre, and M + 1 orders from 0 to M,
+
+    beyond M:   exp(r T + r^2/2) E|R|^(M+1) / r^(M+1)  for any r > 0,
+    round-off:  2^-53 (number of operations) E exp(|R| T + R^2/2),
+
+both relative to a lower bound of dP/dQ.  The first: |He_m(t)| <= He~_m(T), where
+sum_m He~_m(T) r^m/m! = exp(rT + r^2/2), and |R|^m <= (|R|/r)^(M+1) r^m for |R| <= r and m > M; the
+sets with |R| > r get infinite loss, and their share of the orders up to M is under the same bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from mmcc.accounting import kernels
+from mmcc.accounting.grid import GridLoss
+from mmcc.accounting.participation import binomial_quantile
+from mmcc.arrays import FloatArray, own_arrays
+from mmcc.errors import PrecisionError
+
+EPS = 2.0**-53
+SERIES_ORDERS = (8, 11, 14, 17, 20, 24, 28, 32, 37, 42, 48, 56, 64, 80)
+LATTICE_ORDERS = 20
+MAX_LATTICE_WORK = 3e8
+COARSE_CLASSES = 2048
+NARROW = 0.03
+"""Cells this narrow (see `kernels.cell_masses`) are integrated without cancellation."""
+MAX_NODES = 2**23
+TRIALS = np.geomspace(0.5, 2e3, 60)
+LOG_TRIALS = np.log(TRIALS)
+THETAS = np.geomspace(0.1, 60.0, 60)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ProductLaw:
+    """X = sum_j values_j Binomial(repeats, probs_j), independent: a row of an encoder."""
+
+    values: FloatArray
+    probs: FloatArray
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        own_arrays(self, "values", "probs")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MixtureLaw:
+    """X = values_k with probability probs_k: an explicit mixture of Gaussians."""
+
+    values: FloatArray
+    probs: FloatArray
+
+    def __post_init__(self) -> None:
+        own_arrays(self, "values", "probs")
+
+
+Law = ProductLaw | MixtureLaw
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Expansion:
+    """A law ready for evaluation at y in [-reach, top] (see `kernels` for the formula)."""
+
+    centres: FloatArray
+    coefficients: FloatArray
+    reach: float
+    top: float
+    tail: float
+    """Bound on Phi(-reach) and on P(Y > top)."""
+    dropped: float = 0.0
+    """P-mass that is not represented; it counts as infinite loss."""
+    error: float = 0.0
+    """Bound on the relative error of dP/dQ on [-reach, top], but for the log's own rounding."""
+    condition: float = 1.0
+    """Sum of the absolute values of all terms over a lower bound of dP/dQ."""
+
+    @property
+    def span(self) -> float:
+        """The largest |y - centre| that is evaluated."""
+        return max(self.top - float(self.centres.min()), self.reach + float(self.centres.max()))
+
+
+def expand(law: Law, tail: float, precision: float = 1e-11) -> Expansion:
+    """Choose the cheapest expansion whose proven error is small enough.
+
+    `tail` is the mass of P (and of Q) that may be given infinite loss, `precision` the relative
+    error of dP/dQ that a route may have.
+    """
+    if isinstance(law, MixtureLaw):
+        return expand_values(law.values, law.probs, tail)
+    keep = (law.probs > 0) & (law.values > 0)
+    values, probs = law.values[keep], law.probs[keep]
+    sure = probs >= 1.0
+    shift = float(values[sure].sum()) * law.repeats * (1 + 2 * values.size * EPS)
+    values, probs = values[~sure], probs[~sure]
+    if values.size == 0:
+        return expand_values(np.array([shift]), np.ones(1), tail)
+    if values.size == 1:
+        return expand_binomial(float(values[0]), float(probs[0]), law.repeats, shift, tail)
+    if law.repeats > 1:
+        values, probs = np.repeat(values, law.repeats), np.repeat(probs, law.repeats)
+    return (
+        expand_series(values, probs, shift, tail, precision)
+        or expand_lattice(values, probs, shift, tail, precision)
+        or expand_coarsely(values, probs, shift, tail)
+    )
+
+
+def normal_reach(tail: float) -> float:
+    """T with Phi(-T) <= tail."""
+    return float(-special.ndtri(tail)) * (1 + 1e-12) + 1e-12
+
+
+def expand_values(
+    values: FloatArray, probs: FloatArray, tail: float, *, dropped: float = 0.0, error: float = 0.0
+) -> Expansion:
+    """Direct summation over explicit values: exact but for round-off."""
+    present = probs > 0
+    values, probs = values[present], probs[present]
+    largest = float(values.max())
+    reach = normal_reach(tail)
+    low, high = 0.0, largest + reach
+    while high - low > 1e-3 * (1 + high):
+        middle = 0.5 * (low + high)
+        above = float(np.dot(probs, special.ndtr(values - middle))) * (1 + 1e-9)
+        low, high = (low, middle) if above <= tail else (middle, high)
+    # Rounding of exp(x (y - x/2)): of the exponent, then of each addition.
+    exponent = largest * (reach + high + largest)
+    error += (8 * exponent + 2 * values.size + 32) * EPS
+    return Expansion(values, probs[:, None], reach, high, tail, dropped=dropped, error=error)
+
+
+def expand_binomial(
+    value: float, prob: float, repeats: int, shift: float, tail: float
+) -> Expansion:
+    """X = shift + value * Binomial(repeats, prob); improbable counts get infinite loss."""
+    if repeats == 1:
+        return expand_values(np.array([shift, shift + value]), np.array([1 - prob, prob]), tail)
+    rare = min(tail, 1e-18)
+    last = binomial_quantile(repeats, prob, rare)
+    first = max(repeats - 1 - binomial_quantile(repeats, 1 - prob, rare), 0)
+    counts = np.arange(first, last + 1, dtype=np.float64)
+    # Ratios of neighbours from the mode outwards, then scaled to a sum of one: at most too
+    # large, by the two tails cut off.
+    mode = min(max(int((repeats + 1) * prob), first), last) - first
+    ratios = (repeats - counts[:-1]) / (counts[:-1] + 1) * (prob / (1 - prob))
+    above = np.cumprod(ratios[mode:])
+    below = np.cumprod(1 / ratios[:mode][::-1])[::-1]
+    weights = np.concatenate([below, [1.0], above])
+    probs = weights / weights.sum()
+    error = 2 * rare + 8 * counts.size * EPS
+    values = shift + value * counts
+    return expand_values(values, probs, tail, dropped=2 * rare, error=error)
+
+
+def expand_series(
+    values: FloatArray, probs: FloatArray, shift: float, tail: float, precision: float
+) -> Expansion | None:
+    """One class around the certain part of X; None where the proven error is too large."""
+    reach = normal_reach(tail)
+    mean, largest = float(np.dot(values, probs)), float(values.max())
+    above = chernoff_top(mean, largest, tail)
+    if not above < math.inf:
+        return None
+    span = max(above, reach + shift)
+    # dP/dQ over exp(shift t) is at least P(X = 0), and by Jensen at least exp(E[X] t - E[X^2]/2).
+    second = mean**2 + float(np.dot(values**2, probs))
+    floor = math.exp(max(float(np.sum(np.log1p(-probs))), -mean * span - 0.5 * second))
+    orders = series_orders(mean, largest, span, precision * floor, tail)
+    if orders is None:
+        return None
+    coefficients = kernels.series_product(values, probs, orders + 1)
+    beyond, outside = remainder(coefficients[orders], orders, span)
+    terms = absolute_series(coefficients[:orders], span)
+    rounding = EPS * (values.size + 20 * orders) * terms
+    error = (beyond + rounding) / floor
+    if not (error <= precision and outside <= tail):
+        return None
+    return Expansion(
+        np.array([shift]),
+        coefficients[None, :orders].copy(),
+        reach,
+        shift + above,
+        tail,
+        dropped=float(outside),
+        error=float(error) + (8 * shift * (span + shift) + 32) * EPS,
+        condition=terms / floor,
+    )
+
+
+def series_orders(
+    mean: float, largest: float, span: float, error: float, tail: float
+) -> int | None:
+    """How many orders are enough, from E[X] and the largest value: a guess that is checked later.
+
+    E[X^M]/M! <= min_u exp((E[X]/a)(e^(a u) - 1)) / u^M, a the largest value.
+    """
+    au = np.minimum(TRIALS * largest, 100.0)
+    moments = mean / largest * np.expm1(au) - np.outer(SERIES_ORDERS, LOG_TRIALS)
+    for orders, moment in zip(SERIES_ORDERS, moments.min(axis=1), strict=True):
+        r = 0.5 * (math.sqrt(span**2 + 4 * orders) - span)
+        outside = float(moment) + math.lgamma(orders + 1) - orders * math.log(r)
+        if outside + r * span + 0.5 * r * r <= math.log(error) and outside <= math.log(tail):
+            return orders
+    return None
+
+
+def expand_lattice(
+    values: FloatArray, probs: FloatArray, shift: float, tail: float, precision: float
+) -> Expansion | None:
+    """A class for each lattice cell; None where that would be too much work."""
+    reach = normal_reach(tail)
+    above = exact_chernoff_top(values, probs, tail)
+    span = above + reach + shift
+    mean = float(probs.sum())
+    several = mean + 5 * math.sqrt(mean) + 6
+    spacing = 1.5 / (span * math.sqrt(several))
+    variance = float(np.dot(values**2, probs * (1 - probs)))
+    orders = LATTICE_ORDERS
+    for _ in range(3):
+        classes = min(12 * math.sqrt(variance) + 4 * float(values.max()), values.sum()) / spacing
+        if values.size * classes * orders**2 / 2 > MAX_LATTICE_WORK or not spacing > 1e-6:
+            return None
+        rate = span + 0.5 * spacing * several
+        first, table, absolute, dropped = kernels.lattice_product(
+            values, probs, spacing, orders + 1, rate, 1e-3 * tail / values.size
+        )
+        occupied = table[:, 0] > 0
+        table, absolute = table[occupied], absolute[occupied]
+        shifted = shift + spacing * (first + np.flatnonzero(occupied))
+        mass = table[:, 0]
+        # Jensen: E[exp(R t - R^2/2)] >= exp(t E[R] - E[R^2]/2).
+        floor = np.log(mass) - np.abs(table[:, 1] / mass) * span - table[:, 2] / mass
+        floor = np.exp(shared_floor(floor, shifted, span))
+        operations = EPS * (values.size * (orders + 4) + 20 * orders)
+        top = table[:, orders] + operations * absolute / rate**orders
+        beyond, outside = remainder(top, orders, span)
+        error = (beyond + operations * absolute) / floor
+        good = error <= precision
+        lost = float(mass[~good].sum())
+        if good.any() and lost + float(np.sum(outside[good])) <= tail:
+            largest = float(shifted.max())
+            return Expansion(
+                shifted[good],
+                table[good, :orders],
+                reach,
+                shift + above,
+                tail,
+                dropped=dropped + lost + float(np.sum(outside[good])),
+                error=float(error[good].max()) + (8 * largest * (span + largest) + 32) * EPS,
+                condition=float((absolute / floor)[good].max()),
+            )
+        spacing /= 2
+    return None
+
+
+def shared_floor(log_floor: FloatArray, centres: FloatArray, span: float) -> FloatArray:
+    """For each class the best lower bound of dP/dQ that any class gives, on that class's scale.
+
+    exp(x_j y - x_j^2/2) >= exp(x_k y - x_k^2/2 - |x_j - x_k| T) while |y - x| <= T for both.
+    """
+    fall = span * centres
+    from_left = np.maximum.accumulate(log_floor + fall) - fall
+    from_right = np.maximum.accumulate((log_floor - fall)[::-1])[::-1] + fall
+    return np.maximum(from_left, from_right)
+
+
+def expand_coarsely(values: FloatArray, probs: FloatArray, shift: float, tail: float) -> Expansion:
+    """Round every value up to a lattice of a few thousand points: valid for any law, less tight.
+
+    A stochastically larger sensitivity has a dominating loss.
+    """
+    spacing = float(values.sum()) / COARSE_CLASSES
+    rounded = np.ceil(values / spacing * (1 - 1e-12)) * spacing * (1 + 1e-11)
+    first, table, _, dropped = kernels.lattice_product(
+        rounded, probs, spacing * (1 + 1e-11), 1, 0.0, 1e-3 * tail / values.size
+    )
+    centres = shift + spacing * (1 + 1e-11) * (first + np.arange(len(table)))
+    error = 8 * values.size * EPS
+    return expand_values(centres, table[:, 0].copy(), tail, dropped=dropped, error=error)
+
+
+def remainder(coefficient: FloatArray, orders: int, span: float) -> tuple[FloatArray, FloatArray]:
+    """Bounds on all orders from `orders` on, and on the mass of the sets given infinite loss.
+
+    `coefficient` is E|R|^orders / orders!; r is chosen to make the bound small.
+    """
+    r = 0.5 * (math.sqrt(span**2 + 4 * orders) - span)
+    with np.errstate(divide="ignore"):
+        outside = np.log(coefficient) + math.lgamma(orders + 1) - orders * math.log(r)
+    return np.exp(np.minimum(outside + r * span + 0.5 * r * r, 700.0)), np.exp(outside)
+
+
+def absolute_series(coefficients: FloatArray, span: float) -> float:
+    """sum_m c_m He~_m(T): the Hermite series with all signs positive."""
+    before, now = 0.0, 1.0
+    total = float(coefficients[0])
+    for m in range(1, coefficients.size):
+        before, now = now, span * now + (m - 1) * before
+        total += float(coefficients[m]) * now
+    return total
+
+
+def chernoff_top(mean: float, largest: float, tail: float) -> float:
+    """t with P(X + N(0,1) > t) <= tail, from E[X] and the largest value alone."""
+    theta = THETAS[THETAS * largest <= 600.0]
+    cumulant = mean / largest * np.expm1(theta * largest)
+    bounds = (0.5 * theta**2 + cumulant - math.log(tail)) / theta
+    return float(bounds.min(initial=math.inf)) * (1 + 1e-9)
+
+
+def exact_chernoff_top(values: FloatArray, probs: FloatArray, tail: float) -> float:
+    """The same from the whole law."""
+    best = math.inf
+    for theta in THETAS:
+        exponents = theta * values
+        big = exponents > 500.0
+        logs = np.where(
+            big,
+            exponents,  # log(1 - q + q e^a) <= a
+            np.log1p(probs * np.expm1(np.minimum(exponents, 500.0))),
+        )
+        best = min(best, (0.5 * theta**2 + float(logs.sum()) - math.log(tail)) / theta)
+    return best * (1 + 1e-9)
+
+
+def sample_losses(
+    expansion: Expansion, points: int = 65
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Losses at evenly spaced y with rough masses of P and Q: for choosing a grid, not a bound."""
+    y = np.linspace(-expansion.reach, expansion.top, points)
+    losses = kernels.log_ratios(y, expansion.centres, expansion.coefficients)
+    q = np.exp(-0.5 * y**2)
+    log_p = losses - 0.5 * y**2
+    p = np.exp(log_p - log_p.max())
+    return losses, p / p.sum(), q / q.sum()
+
+
+def discretise(expansion: Expansion, spacing: float) -> tuple[GridLoss, GridLoss]:
+    r"""The privacy loss of both adjacencies, (remove, add), on the grid k * spacing.
+
+    Connecting the dots: y is cut where the loss is a grid point; each cell's mass goes to its two
+    grid points so that its mass under P and under Q are kept, which spreads the likelihood ratio
+    without moving its mean.  Mass below the first cut moves up to a grid point, mass beyond the
+    last cut gets infinite loss.  Errors of cuts and masses are paid for by `GridLoss.pushed_up`.
+    """
+    centres, coefficients = expansion.centres, expansion.coefficients
+    ends = kernels.log_ratios(np.array([-expansion.reach, expansion.top]), centres, coefficients)
+    if not np.isfinite(ends).all():
+        raise PrecisionError(
+            "the privacy loss of a row is beyond floating point; sigma is too small for this "
+            "strategy. Use a larger sigma."
+        )
+    first = math.floor(ends[0] / spacing) + 1
+    last = math.ceil(ends[1] / spacing) - 1
+    if last - first > MAX_NODES:
+        raise PrecisionError(
+            f"a row needs {last - first} grid points at spacing {spacing:g}; use a larger spacing."
+        )
+    cuts, residual = kernels.node_cuts(
+        spacing, first, last, -expansion.reach, expansion.top, centres, coefficients
+    )
+    p, q, wide = kernels.cell_masses(cuts, centres, coefficients, NARROW)
+    orders = coefficients.shape[1]
+    error = expansion.error + residual
+    error += cell_error(expansion.condition, expansion.span, orders, wide)
+    nodes = first - 1 + np.arange(p.size + 1)
+    shrink = -math.expm1(-spacing)
+    with np.errstate(divide="ignore", over="ignore"):
+        p, q = np.maximum(p, 0.0), np.maximum(q, 0.0)
+        log_q = np.where(q > 1e-290, np.log(q), -np.inf)
+        log_p = np.where(p > 1e-290, np.log(p), -np.inf)
+        up = np.clip((p - np.exp(nodes[:-1] * spacing + log_q)) / shrink, 0.0, p)
+        down = np.clip((q - np.exp(log_p - nodes[1:] * spacing)) / shrink, 0.0, q)
+    tail = expansion.tail
+    remove = np.zeros(nodes.size)
+    remove[1:] += up
+    remove[:-1] += p - up
+    remove[1] += tail  # P(Y < -reach) <= Phi(-reach)
+    add = np.zeros(nodes.size)
+    add[:-1] += down  # at -node[k], the larger loss of the cell
+    add[1:] += q - down
+    add[-2] += tail
+    return (
+        GridLoss(spacing, int(nodes[0]), remove, tail + expansion.dropped).pushed_up(error),
+        GridLoss(spacing, -int(nodes[-1]), add[::-1].copy(), tail).pushed_up(error),
+    )
+
+
+def cell_error(condition: float, span: float, orders: int, wide: bool) -> float:
+    """Bound on the relative error of a cell's mass: rounding, and the sixth-order term."""
+    rounding = EPS * (32 + 4 * span**2 + 16 * orders) * condition
+    sixth = NARROW**6 / 322560 * condition
+    cancelled = (span + math.sqrt(orders) + 3.0) / NARROW if wide else 1.0
+    return rounding * cancelled + sixth

@@ -1,0 +1,25 @@
+"""Array types, and read-only ownership of arrays held by frozen objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def own_arrays(owner: object, *names: str) -> None:
+    """Replace the named attributes of a frozen object by read-only float copies."""
+    for name in names:
+        array = np.array(getattr(owner, name), dtype=np.float64)
+        array.setflags(write=False)
+        object.__setattr__(owner, name, array)
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The same array, marked read-only."""
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,71 @@
+"""What can go wrong.  Every message is one sentence or two: what, why, what to do.
+
+MmccError (ValueError)
+  ParameterError    a number out of range
+  StrategyError     a matrix that cannot be analysed, or a file that cannot be read as one
+  SamplingError     a scheme that does not fit the strategy
+  MethodError       no proof exists for this combination, or a name is unknown
+  PrecisionError    floating point cannot certify the number asked for
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from collections.abc import Sequence
+
+
+class MmccError(ValueError):
+    """Base of all errors raised on purpose."""
+
+
+class ParameterError(MmccError):
+    """A number is out of range."""
+
+
+class StrategyError(MmccError):
+    """A matrix cannot be analysed."""
+
+
+class SamplingError(MmccError):
+    """A sampling scheme does not fit."""
+
+
+class MethodError(MmccError):
+    """No proof exists for this combination, or the name is unknown."""
+
+
+class PrecisionError(MmccError):
+    """Floating point cannot certify the number that was asked for."""
+
+
+def real(name: str, value: object, low: float, high: float, *, closed: str = "") -> float:
+    """A float in the interval (low, high), closed at the ends named in `closed`, or an error."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ParameterError(f"{name} must be a number, got {value!r}.")
+    number = float(value)
+    above = number >= low if "l" in closed else number > low
+    below = number <= high if "h" in closed else number < high
+    if not (math.isfinite(number) and above and below):
+        left = "[" if "l" in closed else "("
+        right = "]" if "h" in closed else ")"
+        raise ParameterError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {number!r}.")
+    return number
+
+
+def whole(name: str, value: object, low: int, high: int) -> int:
+    """An integer in [low, high], or an error."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ParameterError(f"{name} must be a whole number, got {value!r}.")
+    number = int(value)
+    if not low <= number <= high:
+        raise ParameterError(f"{name} must lie between {low} and {high}, got {number}.")
+    return number
+
+
+def suggestion(name: object, known: Sequence[str]) -> str:
+    """What was probably meant, and everything there is."""
+    close = difflib.get_close_matches(str(name), known, n=1)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    return f"{meant}choose from {', '.join(known)}."

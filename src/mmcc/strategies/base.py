@@ -1,0 +1,77 @@
+"""What every strategy offers: its shape, its dense form, and its geometry for the accounting."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Literal
+
+from mmcc.arrays import FloatArray
+from mmcc.errors import StrategyError
+from mmcc.strategies.geometry import Geometry
+
+Order = Literal["release", "reversed", "heavy"]
+ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
+
+MAX_DENSE_BYTES = 4 * 2**30
+
+
+class Strategy(ABC):
+    """An encoder C >= 0: row i of C x + z is released; column j is training step j.
+
+    A strategy holds public facts only.  It is used as given, never rescaled.
+    """
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Columns of C: training steps."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Rows of C: released vectors."""
+
+    @property
+    def adaptive(self) -> bool:
+        """True if inputs may depend on what was released before them."""
+        return True
+
+    @abstractmethod
+    def groups(self, separation: int) -> Sequence[int]:
+        """Groups of columns g, g + separation, ... that can be the worst one for an example."""
+
+    @abstractmethod
+    def geometry(self, order: Order, separation: int, group: int) -> Geometry:
+        """The rows, restricted to one group of columns, in the order of analysis.
+
+        With separation 1 each row is a block; otherwise a block is all the rows released in
+        `separation` consecutive steps from the group's first column on.
+        """
+
+    @abstractmethod
+    def sensitivity(self, separation: int) -> float:
+        """Upper bound on |C 1_group| for the worst group: every allowed step is taken part in."""
+
+    def same_order(self, order: Order) -> Order:
+        """The name under which an order is known, where two names mean the same analysis."""
+        return order
+
+    def to_dense(self) -> FloatArray:
+        """C as an array; refused where it would not fit in memory."""
+        size = 8 * self.rows * self.steps
+        if size > MAX_DENSE_BYTES:
+            raise StrategyError(
+                f"{self!r} as a dense array would take {size / 2**30:.3g} GiB, more than the "
+                f"{MAX_DENSE_BYTES / 2**30:.0f} GiB allowed. Use its structure, or fewer steps."
+            )
+        return self._dense()
+
+    @abstractmethod
+    def _dense(self) -> FloatArray:
+        """C as an array, size already checked."""
+
+
+def rounded_up(value: float, operations: int) -> float:
+    """An upper bound on a sum of `operations` non-negative terms computed as `value`."""
+    return value * (1.0 + (operations + 16) * 2.0**-52)

@@ -1,0 +1,207 @@
+"""Encoders given as an array or a file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mmcc.arrays import FloatArray, IntArray, own_arrays, read_only
+from mmcc.errors import StrategyError
+from mmcc.strategies.base import MAX_DENSE_BYTES, Order, Strategy, rounded_up
+from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of
+from mmcc.strategies.toeplitz import check_entries
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dense(Strategy):
+    """An m x n encoder.  Rows in causal order unless `causal` is False."""
+
+    matrix: FloatArray
+    causal: bool = True
+
+    def __post_init__(self) -> None:
+        own_arrays(self, "matrix")
+        if self.matrix.ndim != 2 or 0 in self.matrix.shape:
+            raise StrategyError(
+                f"a strategy is a matrix with at least one row and one column, "
+                f"got shape {self.matrix.shape}."
+            )
+        check_entries(self.matrix, "the matrix")
+        empty = np.flatnonzero(~self.matrix.any(axis=0))
+        if empty.size:
+            raise StrategyError(
+                f"column {empty[0]} is zero: step {empty[0]} would never be released. "
+                "Leave that step out."
+            )
+        if self.causal:
+            self._check_causal()
+
+    def _check_causal(self) -> None:
+        last = self._last_columns()
+        square = self.rows == self.steps
+        if square and (last <= np.arange(self.rows)).all():
+            return
+        late = np.flatnonzero(np.diff(last) < 0)
+        if late.size:
+            row = int(late[0])
+            raise StrategyError(
+                f"rows are not in a causal order: row {row} needs step {last[row]}, the row after "
+                f"it only step {last[row + 1]}. Sort the rows by their last non-zero column, or "
+                "pass adaptive=False (the guarantee then holds for non-adaptive inputs only)."
+            )
+
+    def _last_columns(self) -> IntArray:
+        """Last non-zero column of each row (zero rows count as column 0)."""
+        reverse = self.matrix[:, ::-1] > 0
+        last = self.steps - 1 - np.argmax(reverse, axis=1)
+        return np.where(reverse.any(axis=1), last, 0)
+
+    @property
+    def steps(self) -> int:
+        return self.matrix.shape[1]
+
+    @property
+    def rows(self) -> int:
+        return self.matrix.shape[0]
+
+    @property
+    def adaptive(self) -> bool:
+        return self.causal
+
+    def __repr__(self) -> str:
+        suffix = "" if self.causal else ", adaptive=False"
+        return f"dense({self.rows} x {self.steps}{suffix})"
+
+    def _dense(self) -> FloatArray:
+        return self.matrix
+
+    def groups(self, separation: int) -> Sequence[int]:
+        """All of them; of single columns the longest alone."""
+        if separation < self.steps:
+            return range(separation)
+        return (int(np.argmax(np.linalg.norm(self.matrix, axis=0))),)
+
+    def sensitivity(self, separation: int) -> float:
+        norms = (
+            float(np.linalg.norm(self.matrix[:, group::separation].sum(axis=1)))
+            for group in self.groups(separation)
+        )
+        return rounded_up(max(norms), self.rows + self.steps)
+
+    def _release(self) -> IntArray:
+        """The step at which each row is released, in the order of the rows."""
+        last = self._last_columns()
+        if self.causal and self.rows == self.steps and (last <= np.arange(self.rows)).all():
+            return np.arange(self.rows)
+        return np.maximum.accumulate(last)
+
+    def geometry(self, order: Order, separation: int, group: int) -> Geometry:
+        matrix = self.matrix[:, group::separation]
+        if separation == 1:
+            edges = np.arange(self.rows + 1)
+        else:
+            block = (self._release() - group) // separation
+            edges = np.flatnonzero(np.diff(block, prepend=block[0] - 1, append=block[-1] + 1))
+        used = matrix > 0
+        first = np.argmax(used, axis=1)
+        end = matrix.shape[1] - np.argmax(used[:, ::-1], axis=1)
+        full = used.any(axis=1)
+        exact = matrix.shape[1] <= EXACT_COLUMNS
+        places = np.arange(edges.size - 1)
+        if order == "reversed":
+            places = places[::-1]
+        elif order == "heavy":
+            weights = np.add.reduceat(matrix.sum(axis=1), edges[:-1])
+            places = np.lexsort((-places, -weights))
+
+        def pieces() -> Iterator[Piece]:
+            for place in places:
+                rows = slice(edges[place], edges[place + 1])
+                if not full[rows].any():
+                    continue
+                start = int(first[rows][full[rows]].min())
+                stop = int(end[rows][full[rows]].max())
+                block = matrix[rows, start:stop]
+                yield Piece(
+                    span=slice(start, stop),
+                    squares=np.einsum("rj,rj->j", block, block),
+                    sums=block.sum(axis=1) @ block,
+                    factor=block if exact else None,
+                )
+
+        return geometry_of(pieces, matrix.shape[1], self.rows + 2 * self.steps)
+
+
+def dense(array: ArrayLike, adaptive: bool = True) -> Dense:
+    """The encoder given by an m x n array, m rows released over n steps."""
+    try:
+        matrix = np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise StrategyError(
+            "a strategy must be a rectangular array of real numbers; this one is not."
+        ) from None
+    return Dense(matrix, bool(adaptive))
+
+
+def load(path: str | Path, adaptive: bool = True) -> Dense:
+    """Read an encoder from a `.npy`, `.npz` (one array) or `.csv` file."""
+    path = Path(path)
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise StrategyError(f"cannot read {path.name!r}: expected a .npy, .npz or .csv file.")
+    try:
+        if path.stat().st_size > MAX_DENSE_BYTES:
+            raise StrategyError(
+                f"{path.name!r} is larger than {MAX_DENSE_BYTES / 2**30:.0f} GiB; "
+                "describe the matrix by its structure instead."
+            )
+        return dense(reader(path), adaptive)
+    except OSError as problem:
+        raise StrategyError(f"cannot read {str(path)!r}: {problem.strerror or problem}.") from None
+
+
+def _read_npy(path: Path) -> FloatArray:
+    try:
+        return _numbers(np.load(path, allow_pickle=False), path)
+    except (ValueError, EOFError) as problem:
+        if isinstance(problem, StrategyError):
+            raise
+        raise StrategyError(f"{path.name!r} is not a valid .npy file of numbers.") from None
+
+
+def _read_npz(path: Path) -> FloatArray:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if len(archive.files) != 1:
+                raise StrategyError(
+                    f"{path.name!r} holds {len(archive.files)} arrays; expected exactly one."
+                )
+            return _numbers(archive[archive.files[0]], path)
+    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as problem:
+        if isinstance(problem, StrategyError):
+            raise
+        raise StrategyError(f"{path.name!r} is not a valid .npz file of numbers.") from None
+
+
+def _read_csv(path: Path) -> FloatArray:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            rows = [line.replace(";", ",").split(",") for line in map(str.strip, lines) if line]
+        return np.array([[float(cell) for cell in row] for row in rows], dtype=np.float64)
+    except (ValueError, UnicodeDecodeError):
+        raise StrategyError(
+            f"{path.name!r} is not a table of numbers with the same number of columns in each "
+            "row (comma separated, no header)."
+        ) from None
+
+
+def _numbers(array: np.ndarray, path: Path) -> FloatArray:
+    if array.dtype.kind not in "fiu":
+        raise StrategyError(f"{path.name!r} holds {array.dtype} values, not real numbers.")
+    return read_only(array.astype(np.float64))

@@ -1,0 +1,170 @@
+"""Lower-triangular Toeplitz encoders: C[i, j] = c[i - j], c >= 0.
+
+Away from its ends a banded Toeplitz matrix looks the same everywhere, so a million steps cost no
+more than a few bandwidths: the equal rows in the middle are shown once, with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mmcc.arrays import FloatArray, own_arrays
+from mmcc.errors import StrategyError, whole
+from mmcc.sampling import MAX_STEPS
+from mmcc.strategies.base import Order, Strategy, rounded_up
+from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of
+
+SMALLEST, LARGEST = 1e-100, 1e100
+MAX_COEFFICIENTS = 10**7
+
+
+def check_entries(entries: FloatArray, what: str) -> None:
+    """Refuse entries that the theory or the arithmetic does not cover; NaN fails every check."""
+    if not np.isfinite(entries).all():
+        raise StrategyError(f"{what} has entries that are not finite numbers (NaN or infinity).")
+    if not (entries >= 0).all():
+        raise StrategyError(
+            f"{what} has negative entries (smallest {entries.min():g}); the amplification proof "
+            "needs C >= 0. Use a non-negative encoder."
+        )
+    positive = entries[entries > 0]
+    if positive.size and not (positive.min() >= SMALLEST and positive.max() <= LARGEST):
+        raise StrategyError(
+            f"{what} has entries between {positive.min():g} and {positive.max():g}; entries must "
+            f"be 0 or lie in [{SMALLEST:g}, {LARGEST:g}]. Rescale C and sigma together."
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Toeplitz(Strategy):
+    """C[i, j] = coefficients[i - j] for 0 <= i - j < len(coefficients), else 0."""
+
+    coefficients: FloatArray
+    length: int
+    name: str = field(default="")
+
+    def __post_init__(self) -> None:
+        own_arrays(self, "coefficients")
+        whole("steps", self.length, 1, MAX_STEPS)
+        c = self.coefficients
+        if c.ndim != 1 or c.size == 0:
+            raise StrategyError(f"coefficients must be a non-empty list, got shape {c.shape}.")
+        check_entries(c, "the list of coefficients")
+        if not c[0] > 0:
+            raise StrategyError(
+                "coefficients[0] is the diagonal of C and must be positive: the last column "
+                "would be zero, and a step without any release needs no mechanism."
+            )
+        bands = int(np.flatnonzero(c)[-1]) + 1
+        object.__setattr__(self, "coefficients", c[: min(bands, self.length)])
+
+    @property
+    def steps(self) -> int:
+        return self.length
+
+    @property
+    def rows(self) -> int:
+        return self.length
+
+    @property
+    def bands(self) -> int:
+        """Diagonals that are not zero, from the main one to the last."""
+        return self.coefficients.size
+
+    def __repr__(self) -> str:
+        if self.name:
+            return f"{self.name}({self.length})"
+        shown = ", ".join(f"{c:g}" for c in self.coefficients[:4])
+        more = f", ... {self.bands} in all" if self.bands > 4 else ""
+        return f"toeplitz([{shown}{more}], {self.length})"
+
+    def _dense(self) -> FloatArray:
+        dense = np.zeros((self.length, self.length))
+        for k, c in enumerate(self.coefficients):
+            np.fill_diagonal(dense[k:], c)
+        return dense
+
+    def groups(self, separation: int) -> Sequence[int]:
+        """The first group alone: a later one sees a leading part of the same matrix.
+
+        Its Gram matrix is entrywise smaller, so it is dominated by the first group's.
+        """
+        return (0,)
+
+    def same_order(self, order: Order) -> Order:
+        """Row sums grow down the matrix, so the heavy rows come first when it is reversed."""
+        return "reversed" if order == "heavy" else order
+
+    def _tiles(self, separation: int) -> FloatArray:
+        """Coefficients by block distance d (rows) and place in the block (columns)."""
+        if separation >= self.bands:
+            return self.coefficients[None, :]
+        distance = (self.bands - 1) // separation + 1
+        tiles = np.zeros(distance * separation)
+        tiles[: self.bands] = self.coefficients
+        return tiles.reshape(distance, separation)
+
+    def sensitivity(self, separation: int) -> float:
+        separation = min(separation, self.length)
+        sums = np.cumsum(self._tiles(separation), axis=0)
+        blocks, rest = divmod(self.length, separation)
+        head = sums[:blocks]
+        total = float(np.sum(head**2)) + max(blocks - len(sums), 0) * float(np.sum(sums[-1] ** 2))
+        total += float(np.sum(sums[min(blocks, len(sums) - 1), :rest] ** 2))
+        return rounded_up(np.sqrt(total), 4 * self.bands)
+
+    def geometry(self, order: Order, separation: int, group: int) -> Geometry:
+        separation = min(separation, self.length)
+        tiles = self._tiles(separation)
+        width = len(tiles)
+        blocks = -(-self.length // separation)
+        repeated = max(blocks - 6 * width, 0)
+        kept = blocks - repeated
+        last = self.length - (blocks - 1) * separation
+        exact = kept <= EXACT_COLUMNS
+        sums = np.cumsum(tiles, axis=0)
+        order = self.same_order(order)
+
+        def pieces() -> Iterator[Piece]:
+            for i in range(kept) if order == "release" else reversed(range(kept)):
+                rows = last if i == kept - 1 else separation
+                reach = min(i + 1, width)
+                near = tiles[reach - 1 :: -1, :rows]
+                yield Piece(
+                    span=slice(i + 1 - reach, i + 1),
+                    squares=np.einsum("dt,dt->d", near, near),
+                    sums=near @ sums[reach - 1, :rows],
+                    factor=near.T if exact else None,
+                    count=1 + (repeated if i == 3 * width else 0),
+                )
+
+        return geometry_of(pieces, blocks, 4 * self.bands)
+
+
+def toeplitz(coefficients: Sequence[float] | FloatArray, steps: int) -> Toeplitz:
+    """The lower-triangular Toeplitz encoder with the given first column (zeros after its end)."""
+    try:
+        array = np.asarray(coefficients, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise StrategyError(f"coefficients must be numbers, got {coefficients!r}.") from None
+    return Toeplitz(array, whole("steps", steps, 1, MAX_STEPS))
+
+
+def identity(steps: int) -> Toeplitz:
+    """Independent noise: DP-SGD."""
+    return Toeplitz(np.ones(1), whole("steps", steps, 1, MAX_STEPS), "identity")
+
+
+def continual_counting(steps: int) -> Toeplitz:
+    """The square root of the prefix-sum matrix: f(0) = 1, f(k) = f(k-1) (1 - 1/(2k))."""
+    steps = whole("steps", steps, 1, MAX_STEPS)
+    if steps > MAX_COEFFICIENTS:
+        raise StrategyError(
+            f"continual_counting({steps}) has a coefficient for each step and no structure beyond "
+            f"that; at most {MAX_COEFFICIENTS} steps. Use toeplitz with fewer bands, or a tree."
+        )
+    k = np.arange(1, steps)
+    return Toeplitz(np.cumprod(np.concatenate([[1.0], 1 - 0.5 / k])), steps, "continual_counting")
