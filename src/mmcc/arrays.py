@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+ComplexArray = NDArray[np.complex128]
 
 
 def own_arrays(owner: object, *names: str) -> None:

@@ -21,15 +21,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc.accounting.grid import GridLoss
-from mmcc.arrays import FloatArray
+from mmcc.arrays import ComplexArray, FloatArray
 from mmcc.errors import PrecisionError
 
 EPS = 2.0**-53
 FFT_CONSTANT = 8.0
-"""|error|_2 <= FFT_CONSTANT log2(N) 2^-53 |data|_2 for one transform (theory: about 5)."""
+"""Error of one transform of length N: at most FFT_CONSTANT log2(N) 2^-53 times the 1-norm of the
+data for each value, and times the 2-norm for the 2-norm (a butterfly's own constant is below 5;
+lengths have no prime factor above 5, so every transform is made of butterflies)."""
 WINDOW_TAIL = 1e-12
 MAX_POINTS = 2**26
-BATCH = 2**22
+FAN = 4
 
 Parts = Sequence[tuple[GridLoss, int]]
 Cumulant = Callable[[float], float]
@@ -148,7 +150,7 @@ def compose(parts: Parts, tilt: float, lowest: float) -> Composed:
     tilted = np.fft.irfft(spectrum, size)
     error += FFT_CONSTANT * math.log2(size) * EPS * float(np.linalg.norm(tilted))
     tilted = np.roll(tilted, (offset - first) % size)
-    losses = (first + np.arange(size)) * spacing
+    losses = np.arange(first, first + size, dtype=np.float64) * spacing
     above = outside * math.exp(min(centre - tilt * float(losses[-1]), 700.0))
     infinite = math.fsum(loss.infinite * count for loss, count in parts) + above
     relative = (
@@ -186,33 +188,73 @@ def _window(
     return min(top, highest), max(bottom, lowest), WINDOW_TAIL * (1 + 1e-6)
 
 
-def _spectrum(parts: Parts, tilt: float, size: int) -> tuple[np.ndarray, float, int]:
-    """Product of the transforms of the tilted parts, its error, and the sum of their offsets."""
+def _spectrum(parts: Parts, tilt: float, size: int) -> tuple[ComplexArray, float, int]:
+    """Product of the transforms of the tilted parts, its error, and the sum of their offsets.
+
+    Each value F of a transform of masses with sum one has an error of at most e =
+    FFT_CONSTANT log2(N) 2^-53, so the product of F_i^c_i is off by at most
+    prod (|F_i| + e)^c_i times sum c_i (e / (|F_i| + e) + 8 2^-53), the last for the powers.
+    """
+    offset = sum(count * loss.first for loss, count in parts)
+    once = [_tilted(loss, tilt) for loss, count in parts if count == 1]
+    once, error = _merged(once, size)
+    pieces = [(weights, 1) for weights in once]
+    pieces += [(_tilted(loss, tilt), count) for loss, count in parts if count > 1]
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
-    transform_error = power_error = 0.0
-    offset = 0
-    batch = max(1, BATCH // size)
-    for start in range(0, len(parts), batch):
-        chosen = parts[start : start + batch]
-        rows = np.zeros((len(chosen), size))
-        for row, (loss, count) in zip(rows, chosen, strict=True):
-            exponents = tilt * (loss.losses - loss.losses[-1])
-            weights = loss.masses * np.exp(exponents if tilt >= 0 else exponents - exponents[0])
-            weights /= weights.sum()
-            for fold in range(0, weights.size, size):
-                piece = weights[fold : fold + size]
-                row[: piece.size] += piece
-            offset += count * loss.first
-            transform_error += count * float(np.linalg.norm(weights))
-            power_error += count
-        for values, (_, count) in zip(np.fft.rfft(rows, axis=1), chosen, strict=True):
-            spectrum *= values if count == 1 else _power(values, count)
-    error = FFT_CONSTANT * math.log2(size) * EPS * transform_error + 8 * EPS * power_error
+    envelope = np.zeros(size // 2 + 1)
+    sensitivity = np.zeros(size // 2 + 1)
+    unit = FFT_CONSTANT * math.log2(size) * EPS
+    for weights, count in pieces:
+        folded = np.zeros(size)
+        for start in range(0, weights.size, size):
+            piece = weights[start : start + size]
+            folded[: piece.size] += piece
+        values = np.fft.rfft(folded)
+        largest = np.abs(values) + unit
+        envelope += count * np.log(largest)
+        sensitivity += count * (unit / largest + 8 * EPS)
+        spectrum *= values if count == 1 else _power(values, count)
+    # Half the spectrum is kept: every frequency but the ends counts twice.
+    error += math.sqrt(2 / size) * float(np.linalg.norm(np.exp(envelope) * sensitivity))
     return spectrum, error, offset
 
 
-def _power(values: np.ndarray, count: int) -> np.ndarray:
-    """values ** count for |values| <= 1; error at most 4 count 2^-53."""
+def _tilted(loss: GridLoss, tilt: float) -> FloatArray:
+    """The masses times e^(tilt loss), scaled to a sum of one."""
+    exponents = tilt * (loss.losses - loss.losses[-1])
+    weights = loss.masses * np.exp(exponents if tilt >= 0 else exponents - exponents[0])
+    return np.asarray(weights / weights.sum())
+
+
+def _merged(arrays: list[FloatArray], size: int) -> tuple[list[FloatArray], float]:
+    """Convolve short arrays in groups of FAN while that is cheaper than one long transform each.
+
+    Convolving with masses of sum one does not enlarge the 2-norm of an error, so errors add up.
+    """
+    error = 0.0
+    while len(arrays) > FAN:
+        longest = max(array.size for array in arrays)
+        length = fast_length(FAN * longest)
+        if 2 * length > size:
+            break
+        unit = FFT_CONSTANT * math.log2(length) * EPS
+        arrays.sort(key=lambda array: array.size)
+        shorter = []
+        for start in range(0, len(arrays), FAN):
+            group = arrays[start : start + FAN]
+            rows = np.zeros((len(group), length))
+            for row, array in zip(rows, group, strict=True):
+                row[: array.size] = array
+                error += unit * float(np.linalg.norm(array))
+            product = np.fft.irfft(np.prod(np.fft.rfft(rows, axis=1), axis=0), length)
+            error += unit * float(np.linalg.norm(product))
+            shorter.append(product[: sum(array.size - 1 for array in group) + 1])
+        arrays = shorter
+    return arrays, error
+
+
+def _power(values: ComplexArray, count: int) -> ComplexArray:
+    """Values ** count for |values| <= 1; error at most 4 count 2^-53."""
     size = np.minimum(np.abs(values), 1.0)
     return np.asarray(size**count * np.exp(1j * (count * np.angle(values))))
 

@@ -30,7 +30,8 @@ class GridLoss:
     @property
     def losses(self) -> FloatArray:
         """The grid points."""
-        return (self.first + np.arange(self.masses.size)) * self.spacing
+        places = np.arange(self.first, self.first + self.masses.size, dtype=np.float64)
+        return places * self.spacing
 
     def pushed_up(self, error: float) -> GridLoss:
         """Pay for a relative error of the masses, and an absolute one of the losses, of `error`.

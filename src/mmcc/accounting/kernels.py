@@ -25,6 +25,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SQRT_HALF = math.sqrt(0.5)
 INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+ONE = np.ones(1)
+SMALLEST = 1e-290
+"""Masses below this count as zero where that is the safe side."""
+NARROW = 0.03
+"""Cells this narrow (see `cell_mass`) are integrated without cancellation."""
 FORGET = 42.0
 CLOSE = 5e-14
 """Newton's method stops here; the residual is paid for, eight times over, in epsilon."""
@@ -129,7 +134,7 @@ def lattice_product(
 
 @compiled
 def log_ratio(y: float, centres: FloatArray, coefficients: FloatArray) -> tuple[float, float]:
-    """log dP/dQ at y and its derivative.
+    """Log dP/dQ at y and its derivative.
 
     Classes that weigh less than e^-FORGET of the heaviest are left out: a relative error of at
     most e^-FORGET times the number of classes.
@@ -165,7 +170,7 @@ def log_ratio(y: float, centres: FloatArray, coefficients: FloatArray) -> tuple[
 
 @compiled
 def log_ratios(points: FloatArray, centres: FloatArray, coefficients: FloatArray) -> FloatArray:
-    """log dP/dQ at every point."""
+    """Log dP/dQ at every point."""
     out = np.empty(points.size)
     for i in range(points.size):
         out[i] = log_ratio(points[i], centres, coefficients)[0]
@@ -250,48 +255,82 @@ def narrow_mass(t: float, width: float, series: FloatArray) -> float:
 
 
 @compiled
-def cell_masses(
-    cuts: FloatArray, centres: FloatArray, coefficients: FloatArray, narrow: float
-) -> tuple[FloatArray, FloatArray, bool]:
-    """Mass of P and of Q between neighbouring cuts, and whether any cell was wide.
+def cell_mass(
+    left: float, right: float, centres: FloatArray, coefficients: FloatArray
+) -> tuple[float, float, bool]:
+    """Mass of P and of Q between two points, and whether tails were subtracted for it.
 
-    A cell is narrow if width (|t| + sqrt(orders) + 3) <= narrow, t its middle seen from the
-    class's centre.
+    A cell is narrow if width (|t| + sqrt(orders) + 3) <= NARROW, t its middle seen from the
+    class's centre.  Classes that weigh less than e^-FORGET of the heaviest are left out.
+    """
+    classes, orders = coefficients.shape
+    width = right - left
+    middle = left + 0.5 * width
+    wide = False
+    if width * (abs(middle) + 4.0) <= NARROW:
+        q = narrow_mass(middle, width, ONE)
+    else:
+        q = normal_between(left, right)
+        wide = True
+    heaviest = -math.inf
+    if classes > 1:
+        for k in range(classes):
+            near = max(abs(middle - centres[k]) - 0.5 * width, 0.0)
+            if -0.5 * near * near > heaviest:
+                heaviest = max(heaviest, math.log(coefficients[k, 0]) - 0.5 * near * near)
+    p = 0.0
+    for k in range(classes):
+        t = middle - centres[k]
+        near = max(abs(t) - 0.5 * width, 0.0)
+        if -0.5 * near * near < heaviest - FORGET:
+            continue
+        if width * (abs(t) + math.sqrt(orders) + 3.0) <= NARROW:
+            p += narrow_mass(t, width, coefficients[k])
+        else:
+            t1, t2 = left - centres[k], right - centres[k]
+            p += coefficients[k, 0] * normal_between(t1, t2)
+            if orders > 1:
+                p += wave(t1, coefficients[k]) - wave(t2, coefficients[k])
+            wide = True
+    return max(p, 0.0), max(q, 0.0), wide
+
+
+@compiled
+def connect_dots(
+    cuts: FloatArray,
+    first: int,
+    spacing: float,
+    remove: bool,
+    centres: FloatArray,
+    coefficients: FloatArray,
+) -> tuple[FloatArray, float]:
+    """Masses at the grid points first - 1, first, ... and the width of the narrowest wide cell.
+
+    Cell i, between cuts i and i + 1, has its losses between grid points first - 1 + i and the
+    next one (add: between their negatives, and the masses are then in that order).  Its P-mass is
+    split between the two so that its Q-mass is kept as well.
     """
     cells = cuts.size - 1
-    classes, orders = coefficients.shape
-    p = np.zeros(cells)
-    q = np.zeros(cells)
-    one = np.ones(1)
-    wide = False
+    masses = np.zeros(cells + 1)
+    shrink = -math.expm1(-spacing)
+    narrowest = math.inf
     for i in range(cells):
-        width = cuts[i + 1] - cuts[i]
-        middle = cuts[i] + 0.5 * width
-        if width * (abs(middle) + 4.0) <= narrow:
-            q[i] = narrow_mass(middle, width, one)
+        mixture, normal, wide = cell_mass(cuts[i], cuts[i + 1], centres, coefficients)
+        if wide:
+            narrowest = min(narrowest, cuts[i + 1] - cuts[i])
+        if remove:
+            mine, other, lower = mixture, normal, (first - 1 + i) * spacing
         else:
-            q[i] = normal_between(cuts[i], cuts[i + 1])
-            wide = True
-        heaviest = -math.inf
-        if classes > 1:
-            for k in range(classes):
-                near = max(abs(middle - centres[k]) - 0.5 * width, 0.0)
-                if -0.5 * near * near > heaviest:
-                    heaviest = max(heaviest, math.log(coefficients[k, 0]) - 0.5 * near * near)
-        for k in range(classes):
-            t = middle - centres[k]
-            near = max(abs(t) - 0.5 * width, 0.0)
-            if -0.5 * near * near < heaviest - FORGET:
-                continue
-            if width * (abs(t) + math.sqrt(orders) + 3.0) <= narrow:
-                p[i] += narrow_mass(t, width, coefficients[k])
-            else:
-                t1, t2 = cuts[i] - centres[k], cuts[i + 1] - centres[k]
-                p[i] += coefficients[k, 0] * normal_between(t1, t2)
-                if orders > 1:
-                    p[i] += wave(t1, coefficients[k]) - wave(t2, coefficients[k])
-                wide = True
-    return p, q, wide
+            mine, other, lower = normal, mixture, -(first + i) * spacing
+        held = math.exp(lower + math.log(other)) if other > SMALLEST else 0.0
+        upper = min(max((mine - held) / shrink, 0.0), mine)
+        if remove:
+            masses[i + 1] += upper
+            masses[i] += mine - upper
+        else:
+            masses[cells - i] += upper
+            masses[cells - i - 1] += mine - upper
+    return masses, narrowest
 
 
 @compiled

@@ -58,7 +58,7 @@ def bound_probabilities(
 
 
 def bound_participation(block: Block, probability: float, tail: float) -> FloatArray:
-    """s with Pr[sum_j' x_j' g_jj' > s] <= tail, x_j' independent Bernoulli(probability).
+    """S with Pr[sum_j' x_j' g_jj' > s] <= tail, x_j' independent Bernoulli(probability).
 
     The smallest of three valid bounds: everything takes part; the Poisson-Chernoff bound; and
     the paper's binomial one where the overlaps are known.
@@ -99,10 +99,12 @@ def _binomial(block: Block, probability: float, tail: float) -> FloatArray:
         if most == 0:
             return np.zeros(block.values.size)
         place = overlaps.shape[1] - most
-        return np.partition(overlaps, place, axis=1)[:, place:].sum(axis=1) * (1.0 + SAFETY)
+        top: FloatArray = np.partition(overlaps, place, axis=1)[:, place:].sum(axis=1)
+        return top * (1.0 + SAFETY)
     most = binomial_quantile(int(counts[overlaps[0] > 0].sum()), probability, tail)
     taken = np.clip(most - (np.cumsum(counts) - counts), 0, counts)  # overlaps fall with the index
-    return overlaps @ taken * (1.0 + SAFETY)
+    sums: FloatArray = overlaps @ taken
+    return sums * (1.0 + SAFETY)
 
 
 def binomial_quantile(trials: int, probability: float, tail: float) -> int:

@@ -22,6 +22,7 @@ import numpy as np
 from mmcc.accounting.compose import compose
 from mmcc.accounting.grid import GridLoss
 from mmcc.accounting.parallel import Progress, spread
+from mmcc.accounting.participation import Adjacency
 from mmcc.accounting.rows import Expansion, Law, ProductLaw, discretise, expand, sample_losses
 from mmcc.arrays import FloatArray
 from mmcc.errors import MethodError, ParameterError, PrecisionError, real, whole
@@ -65,7 +66,7 @@ class Effort:
 def bound(
     laws: Callable[[], Iterable[tuple[Law, int]]],
     rows: int,
-    side: Literal["remove", "add"],
+    side: Adjacency,
     target: Target,
     effort: Effort,
 ) -> float:
@@ -86,7 +87,7 @@ def bound(
 def _answer(
     laws: Callable[[], Iterable[tuple[Law, int]]],
     rows: int,
-    side: Literal["remove", "add"],
+    side: Adjacency,
     target: Target,
     effort: Effort,
     tail: float,
@@ -111,7 +112,9 @@ def _answer(
         200 * max(expansion.error for expansion in expansions),
     )
     parts: list[tuple[GridLoss, int]] = []
-    on_grid = spread(partial(_on_grid, spacing=spacing, side=side), expansions, effort.executor)
+    on_grid = spread(
+        partial(discretise, spacing=spacing, adjacency=side), expansions, effort.executor
+    )
     for loss, count in zip(on_grid, counts, strict=True):
         parts.append((loss, count))
         effort.report("losses of the rows", len(parts))
@@ -150,16 +153,11 @@ def fingerprint(law: Law) -> bytes:
 
 
 def _prepare(
-    law: Law, tail: float, precision: float, side: str
+    law: Law, tail: float, precision: float, side: Adjacency
 ) -> tuple[Expansion, FloatArray, FloatArray]:
     expansion = expand(law, tail, precision)
     losses, p, q = sample_losses(expansion)
     return (expansion, losses, p) if side == "remove" else (expansion, -losses, q)
-
-
-def _on_grid(expansion: Expansion, spacing: float, side: str) -> GridLoss:
-    remove, add = discretise(expansion, spacing)
-    return remove if side == "remove" else add
 
 
 def _read_off(parts: list[tuple[GridLoss, int]], tilt: float, target: Target) -> float:
@@ -190,8 +188,9 @@ def _choose_grid(
 ) -> tuple[float, float]:
     """Spacing and tilt from rough losses of the rows.
 
-    Spreading each loss over its cell adds a variance of about spacing^2/6 a row, v in all, which
-    raises epsilon by v (1 + tilt)/2 where delta falls as e^(-tilt epsilon).
+    Spreading each loss over its cell adds a variance of about spacing^2/6 a row, or spacing E|L|
+    if the row's losses L are far smaller than the cell; v in all, which raises epsilon by
+    v (1 + tilt)/2 where delta falls as e^(-tilt epsilon).
     """
     losses = np.array([row for row, _ in samples])
     with np.errstate(divide="ignore"):
@@ -211,8 +210,14 @@ def _choose_grid(
         epsilon = target.epsilon
         tilt = _best_tilt(lambda t: cumulant(t) - t * epsilon)
     epsilon = max(epsilon, 1e-3 / tilt)
-    rows = float(counts.sum())
-    spacing = math.sqrt(12 * tolerance * epsilon / (rows * (1 + tilt)))
+    sizes = np.array([float(np.abs(row) @ masses) for row, masses in samples])
+    allowed = 2 * tolerance * epsilon / (1 + tilt)
+    low, high = 1e-14, 10.0
+    while high > 1.05 * low:
+        middle = math.sqrt(low * high)
+        added = float(counts @ np.minimum(middle**2 / 6, middle * sizes))
+        low, high = (middle, high) if added <= allowed else (low, middle)
+    spacing = low
     curvature = abs(cumulant(1.01 * tilt) - 2 * cumulant(tilt) + cumulant(0.99 * tilt))
     width = 16 * math.sqrt(curvature) / (0.01 * tilt)
     return max(spacing, width / MAX_WINDOW_POINTS), tilt

@@ -28,7 +28,7 @@ from scipy import special
 
 from mmcc.accounting import kernels
 from mmcc.accounting.grid import GridLoss
-from mmcc.accounting.participation import binomial_quantile
+from mmcc.accounting.participation import Adjacency, binomial_quantile
 from mmcc.arrays import FloatArray, own_arrays
 from mmcc.errors import PrecisionError
 
@@ -37,8 +37,6 @@ SERIES_ORDERS = (8, 11, 14, 17, 20, 24, 28, 32, 37, 42, 48, 56, 64, 80)
 LATTICE_ORDERS = 20
 MAX_LATTICE_WORK = 3e8
 COARSE_CLASSES = 2048
-NARROW = 0.03
-"""Cells this narrow (see `kernels.cell_masses`) are integrated without cancellation."""
 MAX_NODES = 2**23
 TRIALS = np.geomspace(0.5, 2e3, 60)
 LOG_TRIALS = np.log(TRIALS)
@@ -110,7 +108,12 @@ def expand(law: Law, tail: float, precision: float = 1e-11) -> Expansion:
     if values.size == 0:
         return expand_values(np.array([shift]), np.ones(1), tail)
     if values.size == 1:
-        return expand_binomial(float(values[0]), float(probs[0]), law.repeats, shift, tail)
+        series = None
+        if law.repeats > max(SERIES_ORDERS):
+            series = expand_series(values, probs, shift, tail, precision, law.repeats)
+        return series or expand_binomial(
+            float(values[0]), float(probs[0]), law.repeats, shift, tail
+        )
     if law.repeats > 1:
         values, probs = np.repeat(values, law.repeats), np.repeat(probs, law.repeats)
     return (
@@ -168,26 +171,35 @@ def expand_binomial(
 
 
 def expand_series(
-    values: FloatArray, probs: FloatArray, shift: float, tail: float, precision: float
+    values: FloatArray,
+    probs: FloatArray,
+    shift: float,
+    tail: float,
+    precision: float,
+    repeats: int = 1,
 ) -> Expansion | None:
     """One class around the certain part of X; None where the proven error is too large."""
     reach = normal_reach(tail)
-    mean, largest = float(np.dot(values, probs)), float(values.max())
+    mean, largest = repeats * float(np.dot(values, probs)), float(values.max())
     above = chernoff_top(mean, largest, tail)
     if not above < math.inf:
         return None
     span = max(above, reach + shift)
     # dP/dQ over exp(shift t) is at least P(X = 0), and by Jensen at least exp(E[X] t - E[X^2]/2).
-    second = mean**2 + float(np.dot(values**2, probs))
-    floor = math.exp(max(float(np.sum(np.log1p(-probs))), -mean * span - 0.5 * second))
+    second = mean**2 + repeats * float(np.dot(values**2, probs))
+    absent = repeats * float(np.sum(np.log1p(-probs)))
+    floor = math.exp(max(absent, -mean * span - 0.5 * second))
     orders = series_orders(mean, largest, span, precision * floor, tail)
     if orders is None:
         return None
     coefficients = kernels.series_product(values, probs, orders + 1)
+    operations = values.size + 20 * orders
+    if repeats > 1:
+        coefficients = series_power(coefficients, repeats)
+        operations += orders**2
     beyond, outside = remainder(coefficients[orders], orders, span)
     terms = absolute_series(coefficients[:orders], span)
-    rounding = EPS * (values.size + 20 * orders) * terms
-    error = (beyond + rounding) / floor
+    error = (beyond + EPS * operations * terms) / floor
     if not (error <= precision and outside <= tail):
         return None
     return Expansion(
@@ -200,6 +212,19 @@ def expand_series(
         error=float(error) + (8 * shift * (span + shift) + 32) * EPS,
         condition=terms / floor,
     )
+
+
+def series_power(series: FloatArray, exponent: int) -> FloatArray:
+    """The power of a series with constant term 1, by Miller's recurrence.
+
+    For exponents of at least the number of orders all terms are non-negative.
+    """
+    power = np.zeros(series.size)
+    power[0] = 1.0
+    for m in range(1, series.size):
+        k = np.arange(1, m + 1)
+        power[m] = np.dot((k * (exponent + 1.0) - m) * series[1 : m + 1], power[m - k]) / m
+    return power
 
 
 def series_orders(
@@ -241,7 +266,7 @@ def expand_lattice(
         )
         occupied = table[:, 0] > 0
         table, absolute = table[occupied], absolute[occupied]
-        shifted = shift + spacing * (first + np.flatnonzero(occupied))
+        shifted = np.asarray(shift + spacing * (first + np.flatnonzero(occupied)), np.float64)
         mass = table[:, 0]
         # Jensen: E[exp(R t - R^2/2)] >= exp(t E[R] - E[R^2]/2).
         floor = np.log(mass) - np.abs(table[:, 1] / mass) * span - table[:, 2] / mass
@@ -289,7 +314,8 @@ def expand_coarsely(values: FloatArray, probs: FloatArray, shift: float, tail: f
     first, table, _, dropped = kernels.lattice_product(
         rounded, probs, spacing * (1 + 1e-11), 1, 0.0, 1e-3 * tail / values.size
     )
-    centres = shift + spacing * (1 + 1e-11) * (first + np.arange(len(table)))
+    places = np.arange(first, first + len(table), dtype=np.float64)
+    centres = shift + spacing * (1 + 1e-11) * places
     error = 8 * values.size * EPS
     return expand_values(centres, table[:, 0].copy(), tail, dropped=dropped, error=error)
 
@@ -316,7 +342,7 @@ def absolute_series(coefficients: FloatArray, span: float) -> float:
 
 
 def chernoff_top(mean: float, largest: float, tail: float) -> float:
-    """t with P(X + N(0,1) > t) <= tail, from E[X] and the largest value alone."""
+    """T with P(X + N(0,1) > t) <= tail, from E[X] and the largest value alone."""
     theta = THETAS[THETAS * largest <= 600.0]
     cumulant = mean / largest * np.expm1(theta * largest)
     bounds = (0.5 * theta**2 + cumulant - math.log(tail)) / theta
@@ -350,16 +376,18 @@ def sample_losses(
     return losses, p / p.sum(), q / q.sum()
 
 
-def discretise(expansion: Expansion, spacing: float) -> tuple[GridLoss, GridLoss]:
-    r"""The privacy loss of both adjacencies, (remove, add), on the grid k * spacing.
+def discretise(expansion: Expansion, spacing: float, adjacency: Adjacency) -> GridLoss:
+    r"""The privacy loss of one adjacency on the grid k * spacing.
 
     Connecting the dots: y is cut where the loss is a grid point; each cell's mass goes to its two
     grid points so that its mass under P and under Q are kept, which spreads the likelihood ratio
-    without moving its mean.  Mass below the first cut moves up to a grid point, mass beyond the
-    last cut gets infinite loss.  Errors of cuts and masses are paid for by `GridLoss.pushed_up`.
+    without moving its mean.  Mass beyond the cuts moves up to a grid point where its loss is small
+    and gets infinite loss where it is large.  Errors of cuts and masses are paid for by
+    `GridLoss.pushed_up`.
     """
     centres, coefficients = expansion.centres, expansion.coefficients
-    ends = kernels.log_ratios(np.array([-expansion.reach, expansion.top]), centres, coefficients)
+    left, right = -expansion.reach, expansion.top
+    ends = kernels.log_ratios(np.array([left, right]), centres, coefficients)
     if not np.isfinite(ends).all():
         raise PrecisionError(
             "the privacy loss of a row is beyond floating point; sigma is too small for this "
@@ -371,39 +399,29 @@ def discretise(expansion: Expansion, spacing: float) -> tuple[GridLoss, GridLoss
         raise PrecisionError(
             f"a row needs {last - first} grid points at spacing {spacing:g}; use a larger spacing."
         )
-    cuts, residual = kernels.node_cuts(
-        spacing, first, last, -expansion.reach, expansion.top, centres, coefficients
-    )
-    p, q, wide = kernels.cell_masses(cuts, centres, coefficients, NARROW)
-    orders = coefficients.shape[1]
-    error = expansion.error + residual
-    error += cell_error(expansion.condition, expansion.span, orders, wide)
-    nodes = first - 1 + np.arange(p.size + 1)
-    shrink = -math.expm1(-spacing)
-    with np.errstate(divide="ignore", over="ignore"):
-        p, q = np.maximum(p, 0.0), np.maximum(q, 0.0)
-        log_q = np.where(q > 1e-290, np.log(q), -np.inf)
-        log_p = np.where(p > 1e-290, np.log(p), -np.inf)
-        up = np.clip((p - np.exp(nodes[:-1] * spacing + log_q)) / shrink, 0.0, p)
-        down = np.clip((q - np.exp(log_p - nodes[1:] * spacing)) / shrink, 0.0, q)
-    tail = expansion.tail
-    remove = np.zeros(nodes.size)
-    remove[1:] += up
-    remove[:-1] += p - up
-    remove[1] += tail  # P(Y < -reach) <= Phi(-reach)
-    add = np.zeros(nodes.size)
-    add[:-1] += down  # at -node[k], the larger loss of the cell
-    add[1:] += q - down
-    add[-2] += tail
-    return (
-        GridLoss(spacing, int(nodes[0]), remove, tail + expansion.dropped).pushed_up(error),
-        GridLoss(spacing, -int(nodes[-1]), add[::-1].copy(), tail).pushed_up(error),
-    )
+    cuts, residual = kernels.node_cuts(spacing, first, last, left, right, centres, coefficients)
+    remove = adjacency == "remove"
+    masses, narrowest = kernels.connect_dots(cuts, first, spacing, remove, centres, coefficients)
+    # Remove: P(Y < -reach) <= tail, with losses below the grid point `first`.
+    # Add: N(0) has at most `tail` above `top`, with losses below the grid point -`last`.
+    masses[1] += expansion.tail
+    infinite = expansion.tail + (expansion.dropped if remove else 0.0)
+    error = expansion.error + residual + cell_error(expansion, narrowest)
+    start = first - 1 if remove else -(last + 1)
+    return GridLoss(spacing, start, masses, infinite).pushed_up(error)
 
 
-def cell_error(condition: float, span: float, orders: int, wide: bool) -> float:
-    """Bound on the relative error of a cell's mass: rounding, and the sixth-order term."""
-    rounding = EPS * (32 + 4 * span**2 + 16 * orders) * condition
-    sixth = NARROW**6 / 322560 * condition
-    cancelled = (span + math.sqrt(orders) + 3.0) / NARROW if wide else 1.0
+def cell_error(expansion: Expansion, narrowest: float) -> float:
+    """Bound on the relative error of a cell's mass: rounding, and the sixth-order term.
+
+    Where tails are subtracted, in cells of width w or more, the larger normal tail is at most
+    1 + 2.1/w times the cell's normal mass, and the density at its near end t at most t + 1 times
+    that tail.
+    """
+    orders = expansion.coefficients.shape[1]
+    rounding = EPS * (32 + 4 * expansion.span**2 + 16 * orders) * expansion.condition
+    sixth: float = kernels.NARROW**6 / 322560 * expansion.condition
+    cancelled = 1.0
+    if narrowest < math.inf:
+        cancelled = (1 + 2.1 / narrowest) * (expansion.span + 1 if orders > 1 else 1.0)
     return rounding * cancelled + sixth

@@ -63,11 +63,11 @@ class Dense(Strategy):
 
     @property
     def steps(self) -> int:
-        return self.matrix.shape[1]
+        return int(self.matrix.shape[1])
 
     @property
     def rows(self) -> int:
-        return self.matrix.shape[0]
+        return int(self.matrix.shape[0])
 
     @property
     def adaptive(self) -> bool:
@@ -110,7 +110,7 @@ class Dense(Strategy):
         used = matrix > 0
         first = np.argmax(used, axis=1)
         end = matrix.shape[1] - np.argmax(used[:, ::-1], axis=1)
-        full = used.any(axis=1)
+        full = np.asarray(used.any(axis=1))
         exact = matrix.shape[1] <= EXACT_COLUMNS
         places = np.arange(edges.size - 1)
         if order == "reversed":

@@ -1,0 +1,150 @@
+"""Answers into print: a table or JSON on stdout, a progress bar on stderr.
+
+Rounding: the number asked for is rounded up to `DIGITS` digits in tables (a larger epsilon, delta
+or sigma is true as well); JSON has it as computed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mmcc import Guarantee
+    from mmcc.accounting.parallel import Progress
+
+DIGITS = 6
+LABELS = {
+    "order": "order of analysis",
+    "delta_1": "delta for bad events",
+    "events": "number of bad events",
+    "worst_group": "worst group of examples",
+    "remove": "{}, remove",
+    "add": "{}, add",
+    "max_p_tilde_over_p": "max p~/p (diagnostic, neither bound)",
+    "epsilon_if_p_tilde_were_p (neither bound)": "epsilon if p~ = p (neither bound)",
+}
+"""How the entries of `Guarantee.details` are called in print; {} is the number asked for."""
+
+
+Comparison = Mapping[str, float | None]
+"""What other certified bounds say, by name; None where a bound could not be computed."""
+
+
+def rounded_up(value: float) -> str:
+    """At most `DIGITS` significant digits, never below the value."""
+    text = f"{value:.{DIGITS}g}"
+    if not math.isfinite(value) or float(text) >= value:
+        return text
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - DIGITS + 1)
+    return f"{float(text) + unit:.{DIGITS}g}"
+
+
+def print_json(found: Guarantee, seconds: float, comparison: Comparison | None) -> None:
+    """One object on stdout."""
+    content = found.to_dict() | {"seconds": round(seconds, 3)}
+    if comparison is not None:
+        content["comparison"] = dict(comparison)
+    print(json.dumps(content, indent=2, allow_nan=False, default=float))
+
+
+def print_tables(
+    asked: str, found: Guarantee, seconds: float, comparison: Comparison | None
+) -> None:
+    """The answer, what it assumes and how it came about."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(_answer_table(asked, found))
+    if comparison is not None:
+        console.print("", _comparison_table(comparison))
+    console.print("", _details_table(asked, found, seconds))
+
+
+def _answer_table(asked: str, found: Guarantee) -> Table:
+    table = _table("", "")
+    for name in (asked, *(n for n in ("epsilon", "delta", "sigma") if n != asked)):
+        value = getattr(found, name)
+        # The search for sigma ends at an epsilon just below the one asked for.
+        computed = name == asked or (asked, name) == ("sigma", "epsilon")
+        text = rounded_up(value) if computed else f"{value:.12g}"
+        table.add_row(name, f"[bold]{text}[/bold]" if name == asked else text)
+    table.add_row("strategy", _plain(found.strategy))
+    table.add_row("sampling", _plain(found.sampling))
+    table.add_row("adjacency", found.adjacency)
+    table.add_row("inputs", "adaptive" if found.adaptive else "non-adaptive only")
+    table.add_row("certified", "yes: an upper bound, rounding errors included")
+    table.add_row("bound", found.bound)
+    return table
+
+
+def _comparison_table(comparison: Comparison) -> Table:
+    table = _table("certified bound", "epsilon")
+    for name, value in comparison.items():
+        table.add_row(name, "not available" if value is None else rounded_up(value))
+    return table
+
+
+def _details_table(asked: str, found: Guarantee, seconds: float) -> Table:
+    part = "delta beyond bad events" if asked == "delta" else "epsilon"
+    table = _table("how it came about", "")
+    for name, value in found.details.items():
+        if name == "worst_group" and found.sampling.startswith("Poisson"):
+            continue  # every step is open to every example
+        label = LABELS.get(name, name.replace("_", " ")).format(part)
+        table.add_row(label, rounded_up(value) if isinstance(value, float) else str(value))
+    table.add_row("seconds", f"{seconds:.2f}")
+    return table
+
+
+def _table(first: str, second: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=bool(first), header_style="bold")
+    table.add_column(first, no_wrap=True)
+    table.add_column(second, overflow="fold")
+    return table
+
+
+def _plain(text: str) -> str:
+    """Text with brackets that are not markup."""
+    from rich.markup import escape
+
+    return escape(text)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress | None]:
+    """A callback that moves a bar on stderr, or None where nobody would see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TextColumn("{task.completed:.0f}"),
+        progress.TimeElapsedColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+        last = -math.inf
+
+        def report(what: str, done: float) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= 0.1:
+                last = now
+                bar.update(task, description=what, completed=done)
+
+        yield report

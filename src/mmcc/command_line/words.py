@@ -1,0 +1,162 @@
+"""Words into a mechanism: the options as typed become a strategy, a scheme and numbers.
+
+In: text.  Out: objects of the library, which check their own ranges.
+An option that does not apply is an error: it is never ignored.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mmcc import sampling, strategies
+from mmcc.errors import MmccError, suggestion
+from mmcc.sampling import Scheme
+from mmcc.strategies.base import ORDERS, Strategy
+
+METHODS = ("tight", "mmcc", "unamplified")
+"""As in `mmcc.accounting.solve`, which takes a second to import."""
+STRATEGIES: Mapping[str, tuple[str, ...]] = {
+    "identity": ("steps",),
+    "binary-tree": ("steps",),
+    "tree-restart": ("steps", "height"),
+    "continual-counting": ("steps",),
+    "toeplitz": ("coefficients", "steps"),
+}
+SCHEMES: Mapping[str, tuple[str, ...]] = {
+    "poisson": ("prob",),
+    "cyclic-poisson": ("prob", "separation"),
+}
+FILES = (".npy", ".npz", ".csv")
+MAX_COMPARED_STEPS = 4096
+
+
+class UsageError(MmccError):
+    """Words on the command line that do not make a question."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was typed: text as it came, None where an option was left out."""
+
+    strategy: str
+    sampling: str
+    steps: str | None = None
+    height: str | None = None
+    coefficients: str | None = None
+    prob: str | None = None
+    separation: str | None = None
+    sigma: str | None = None
+    epsilon: str | None = None
+    delta: str | None = None
+    method: str = "tight"
+    order: str | None = None
+    non_adaptive: bool = False
+    compare: bool = False
+    as_json: bool = False
+
+    def mechanism(self) -> tuple[Strategy, Scheme]:
+        """The strategy and the scheme, once every option is known to apply."""
+        self._check_method()
+        strategy, scheme = self._strategy(), self._scheme()
+        if self.compare and strategy.steps > MAX_COMPARED_STEPS:
+            raise UsageError(
+                f"--compare asks four questions at once and is meant for at most "
+                f"{MAX_COMPARED_STEPS} steps, not {strategy.steps}; ask for one --method at a time."
+            )
+        return strategy, scheme
+
+    def numbers(self) -> dict[str, float]:
+        """The two of sigma, epsilon and delta that were given."""
+        names = ("sigma", "epsilon", "delta")
+        given = {name: getattr(self, name) for name in names}
+        return {name: number(name, text) for name, text in given.items() if text is not None}
+
+    def _check_method(self) -> None:
+        if self.method not in METHODS:
+            raise UsageError(f"unknown method {self.method!r}; {suggestion(self.method, METHODS)}")
+        if self.order is not None and self.method != "mmcc":
+            raise UsageError(f"--order applies to --method mmcc only, not to {self.method}.")
+        if self.order is not None and self.order not in ORDERS:
+            raise UsageError(f"unknown order {self.order!r}; {suggestion(self.order, ORDERS)}")
+        if self.compare and self.method != "tight":
+            raise UsageError(f"--compare applies to --method tight only, not to {self.method}.")
+
+    def _strategy(self) -> Strategy:
+        name = self.strategy
+        if name not in STRATEGIES:
+            if not _names_a_file(name):
+                known = (*STRATEGIES, f"a {', '.join(FILES)} file")
+                raise UsageError(f"unknown strategy {name!r}; {suggestion(name, known)}")
+            self._only((), ("steps", "height", "coefficients"), f"a strategy read from {name!r}")
+            return strategies.load(name, adaptive=not self.non_adaptive)
+        if self.non_adaptive:
+            raise UsageError(
+                f"--non-adaptive applies to a matrix read from a file, not to {name}, "
+                "whose rows are in a causal order."
+            )
+        self._only(STRATEGIES[name], ("steps", "height", "coefficients"), f"--strategy {name}")
+        if name == "toeplitz":
+            return strategies.toeplitz(self._coefficients(), self._whole("steps"))
+        sizes = [self._whole(option) for option in STRATEGIES[name]]
+        made: Strategy = getattr(strategies, name.replace("-", "_"))(*sizes)
+        return made
+
+    def _scheme(self) -> Scheme:
+        name = self.sampling
+        if name not in SCHEMES:
+            raise UsageError(f"unknown sampling {name!r}; {suggestion(name, tuple(SCHEMES))}")
+        self._only(SCHEMES[name], ("prob", "separation"), f"--sampling {name}")
+        probability = number("prob", self.prob or "")
+        if name == "poisson":
+            return sampling.Poisson(probability)
+        return sampling.CyclicPoisson(probability, self._whole("separation"))
+
+    def _only(self, needed: Sequence[str], possible: Sequence[str], what: str) -> None:
+        """Exactly the needed options must have been given."""
+        for name in possible:
+            given = getattr(self, name) is not None
+            if given and name not in needed:
+                raise UsageError(f"--{name} does not apply to {what}; leave it out.")
+            if name in needed and not given:
+                raise UsageError(f"--{name} is needed with {what}.")
+
+    def _whole(self, name: str) -> int:
+        return whole_number(name, getattr(self, name))
+
+    def _coefficients(self) -> list[float]:
+        return [number("coefficients", part) for part in str(self.coefficients).split(",")]
+
+
+def number(name: str, text: str) -> float:
+    """A decimal (0.01, 1e-6) or a fraction (1/2048)."""
+    try:
+        top, _, bottom = text.partition("/")
+        return float(top) / float(bottom) if "/" in text else float(top)
+    except ZeroDivisionError:
+        raise UsageError(f"--{name} {text} divides by zero.") from None
+    except ValueError:
+        raise UsageError(
+            f"--{name} needs a number such as 0.01, 1e-6 or 1/2048, not {_shortened(text)}."
+        ) from None
+
+
+def whole_number(name: str, text: str) -> int:
+    """A whole number, which may be written 1e6."""
+    try:
+        return int(text)
+    except ValueError:
+        value = number(name, text)
+    if not (math.isfinite(value) and value.is_integer()):
+        raise UsageError(f"--{name} needs a whole number, not {_shortened(text)}.")
+    return int(value)
+
+
+def _names_a_file(name: str) -> bool:
+    return name.lower().endswith(FILES) or os.sep in name or os.path.exists(name)
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:36]}...")
