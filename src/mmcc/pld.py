@@ -44,9 +44,10 @@ def mixture_of_gaussians(
         )
     if not (np.isfinite(values) & (values >= 0)).all():
         raise ParameterError("sensitivities must be finite and not negative.")
-    if not ((probs >= 0) & (probs <= 1)).all() or not abs(math.fsum(probs) - 1) <= 1e-9:
+    total = math.fsum(probs)
+    if not ((probs >= 0) & (probs <= 1)).all() or not abs(total - 1) <= 1e-9:
         raise ParameterError(
-            f"probabilities must lie in [0, 1] and add up to 1, got a sum of {math.fsum(probs):.12g}."
+            f"probabilities must lie in [0, 1] and add up to 1, got a sum of {total:.12g}."
         )
     if not float(values.max()) / sigma <= MAX_RATIO:
         raise ParameterError(
@@ -56,7 +57,7 @@ def mixture_of_gaussians(
     if spacing is not None:
         spacing = real("spacing", spacing, 0, 1e3)
     # Upwards: any probability that is missing from the sum goes to the largest sensitivity.
-    probs = probs / max(math.fsum(probs), 1.0)
+    probs = probs / max(total, 1.0)
     probs[np.argmax(values)] += max(1.0 - math.fsum(probs), 0.0)
     law = MixtureLaw(values / sigma * (1 + 2.0**-51), probs)
     return PrivacyLossDistribution(((law, 1),), ((law, 1),), spacing=spacing)

@@ -275,9 +275,7 @@ class PrivacyLossDistribution:
             slack=min(self.slack * count, 1.0),
         )
 
-    def epsilon(
-        self, delta: float, adjacency: Side = "both", *, effort: Effort = Effort()
-    ) -> float:
+    def epsilon(self, delta: float, adjacency: Side = "both") -> float:
         """Smallest certified epsilon at this delta."""
         delta = real("delta", delta, 0, 1)
         left = delta - self.slack
@@ -286,21 +284,18 @@ class PrivacyLossDistribution:
                 f"delta = {delta:g} is not larger than the probability of the bad events, "
                 f"{self.slack:g}. Use a larger delta."
             )
-        return self._largest(Target(delta=left * (1 - 1e-12)), adjacency, effort)
+        return self._largest(Target(delta=left * (1 - 1e-12)), adjacency)
 
-    def delta(
-        self, epsilon: float, adjacency: Side = "both", *, effort: Effort = Effort()
-    ) -> float:
+    def delta(self, epsilon: float, adjacency: Side = "both") -> float:
         """Smallest certified delta at this epsilon."""
         epsilon = real("epsilon", epsilon, 0, 1e6, closed="l")
-        found = self._largest(Target(epsilon=epsilon), adjacency, effort)
+        found = self._largest(Target(epsilon=epsilon), adjacency)
         return min((found + self.slack) * (1 + 1e-12), 1.0)
 
-    def _largest(self, target: Target, adjacency: Side, effort: Effort) -> float:
+    def _largest(self, target: Target, adjacency: Side) -> float:
         if adjacency not in ("remove", "add", "both"):
             raise MethodError(f"adjacency must be 'remove', 'add' or 'both', got {adjacency!r}.")
-        if self.spacing is not None:
-            effort = replace(effort, spacing=self.spacing)
+        effort = Effort(spacing=self.spacing)
         answers = []
         if adjacency != "add":
             answers.append(bound(lambda: self.remove, self.rows, "remove", target, effort))

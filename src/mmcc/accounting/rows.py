@@ -420,8 +420,8 @@ def cell_error(expansion: Expansion, narrowest: float) -> float:
     """
     orders = expansion.coefficients.shape[1]
     rounding = EPS * (32 + 4 * expansion.span**2 + 16 * orders) * expansion.condition
-    sixth: float = kernels.NARROW**6 / 322560 * expansion.condition
+    sixth = kernels.NARROW**6 / 322560 * expansion.condition
     cancelled = 1.0
     if narrowest < math.inf:
         cancelled = (1 + 2.1 / narrowest) * (expansion.span + 1 if orders > 1 else 1.0)
-    return rounding * cancelled + sixth
+    return float(rounding * cancelled + sixth)

@@ -6,7 +6,8 @@ Out: for each block, its non-zero entries and how much of each column earlier bl
 For a block analysed after the rows "before", and a column j that it touches, with
 g_jj' = <C_before,j , C_before,j'>:
 
-    values  |C_block,j|     squares  |C_before,j|^2     sums  sum_j' g_jj'     peaks  >= max_j' g_jj'
+    values   |C_block,j|         squares  |C_before,j|^2
+    sums     sum_j' g_jj'        peaks    >= max_j' g_jj'
 
 Rounding: sums of non-negative numbers, relative error at most `Geometry.error` each;
 `participation` pays for it.
