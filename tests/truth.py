@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 import mpmath
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import log_ndtr, ndtr
 
 DIGITS = 50
 ADJACENCIES = ("remove", "add")
@@ -138,6 +138,12 @@ def smallest_epsilon(curve: Callable[[float], object], delta: float) -> float:
     return root * (1 - 1e-11)
 
 
+def log_sum(terms: np.ndarray, axis: int = -1) -> np.ndarray:
+    """log sum exp along an axis, without overflow."""
+    peak = terms.max(axis=axis, keepdims=True)
+    return np.log(np.exp(terms - peak).sum(axis=axis)) + np.squeeze(peak, axis=axis)
+
+
 # Participation sets ------------------------------------------------------------------------------
 
 
@@ -218,10 +224,10 @@ def _second_output_root(
     lines = base - slopes**2 / 2 - level
     for _ in range(32):
         middle = (low + high) / 2
-        below = logsumexp(lines + slopes * middle[:, None], axis=1) < 0
+        below = log_sum(lines + slopes * middle[:, None], axis=1) < 0
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     terms = lines + slopes * high[:, None]
-    excess = logsumexp(terms, axis=1)
+    excess = log_sum(terms, axis=1)
     slope = np.exp(terms - excess[:, None]) @ slopes
     return np.clip(high - excess / np.maximum(slope, 1e-300), low, high)
 
@@ -314,7 +320,7 @@ def _log_moment(parts: list[Part], z: np.ndarray, adjacency: str, refine: float)
         low, high = (-13.0, reach + 13.0) if adjacency == "remove" else (-reach - 13.0, 13.0)
         step = min(0.2, 0.5 / max(a.max(), 1e-9), 2.0 / ((1e-9 + a.max()) * (1 + highest))) / refine
         y = np.arange(low, high + step, step)
-        loss = logsumexp(q + np.outer(y, a) - a**2 / 2, axis=1)
+        loss = log_sum(q + np.outer(y, a) - a**2 / 2, axis=1)
         power = z + 1 if adjacency == "remove" else -z
         peak = power.real[0] * loss - y**2 / 2
         shift = peak.max()
@@ -421,7 +427,7 @@ def enumerated_delta(
     rng = np.random.default_rng(seed)
 
     def log_ratio(y: np.ndarray) -> np.ndarray:
-        return logsumexp(y @ shifts.T + offsets, axis=1)
+        return log_sum(y @ shifts.T + offsets, axis=1)
 
     draw = _remove_sample if adjacency == "remove" else _add_sample
     drawn = draw(shifts, logs, offsets, log_ratio, epsilon, samples, rng)
@@ -438,11 +444,13 @@ def enumerated_delta(
 
 def _line_root(log_ratio, directions: np.ndarray, level: float, sign: float) -> np.ndarray:
     """For each unit direction the distance t >= 0 at which log_ratio(sign t d) crosses `level`."""
-    low, high = np.zeros(len(directions)), np.full(len(directions), 1.0)
-    for _ in range(12):
-        short = sign * (log_ratio(sign * high[:, None] * directions) - level) < 0
+    high = np.ones(len(directions))
+    while (short := sign * (log_ratio(sign * high[:, None] * directions) - level) < 0).any():
         high = np.where(short, 2 * high, high)
-    for _ in range(20):
+        if high.max() > 1e6:
+            break
+    low = np.where(high > 1, high / 2, 0.0)
+    for _ in range(10):
         middle = (low + high) / 2
         short = sign * (log_ratio(sign * middle[:, None] * directions) - level) < 0
         low, high = np.where(short, middle, low), np.where(short, high, middle)
@@ -452,7 +460,7 @@ def _line_root(log_ratio, directions: np.ndarray, level: float, sign: float) -> 
 def _steepest(shifts: np.ndarray, offsets: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Unit vector along the posterior mean of the shift given the output y."""
     logits = shifts @ y + offsets
-    mean = np.exp(logits - logsumexp(logits)) @ shifts
+    mean = np.exp(logits - log_sum(logits)) @ shifts
     return mean / np.linalg.norm(mean)
 
 
@@ -473,20 +481,20 @@ def _remove_sample(shifts, logs, offsets, log_ratio, epsilon, samples, rng):
     far[: len(chosen)] = np.maximum(far[: len(chosen)], norms[chosen])
     centres = far[:, None] * units
     height = log_ratio(centres) - far**2 / 2
-    weights = 0.8 * np.exp(height - logsumexp(height)) + 0.2 / len(centres)
+    weights = 0.8 * np.exp(height - log_sum(height)) + 0.2 / len(centres)
     from_p = rng.random(samples) < 0.5
     picked = rng.choice(len(centres), size=samples, p=weights / weights.sum())
-    sets = rng.choice(len(shifts), size=samples, p=np.exp(logs - logsumexp(logs)))
+    sets = rng.choice(len(shifts), size=samples, p=np.exp(logs - log_sum(logs)))
     y = rng.standard_normal((samples, shifts.shape[1]))
     y += np.where(from_p[:, None], shifts[sets], centres[picked])
     ratio = log_ratio(y)
-    around = logsumexp(y @ centres.T - far**2 / 2 + np.log(weights), axis=1)
+    around = log_sum(y @ centres.T - far**2 / 2 + np.log(weights), axis=1)
     return ratio, np.logaddexp(ratio, around) + math.log(0.5)
 
 
 def _add_sample(shifts, logs, offsets, log_ratio, epsilon, samples, rng):
     """Outputs from N(0) and around the nearest point with ratio = e^-epsilon, if there is one."""
-    idle = logsumexp(logs[~shifts.any(axis=1)]) if (~shifts.any(axis=1)).any() else -np.inf
+    idle = log_sum(logs[~shifts.any(axis=1)]) if (~shifts.any(axis=1)).any() else -np.inf
     if idle >= -epsilon:
         return None
     point, centres = np.zeros(shifts.shape[1]), [np.zeros(shifts.shape[1])]
@@ -497,5 +505,5 @@ def _add_sample(shifts, logs, offsets, log_ratio, epsilon, samples, rng):
     weights = np.array([0.2, 0.5, 0.3])
     picked = rng.choice(3, size=samples, p=weights)
     y = centres[picked] + rng.standard_normal((samples, shifts.shape[1]))
-    around = logsumexp(y @ centres.T - (centres**2).sum(axis=1) / 2 + np.log(weights), axis=1)
+    around = log_sum(y @ centres.T - (centres**2).sum(axis=1) / 2 + np.log(weights), axis=1)
     return log_ratio(y), around

@@ -213,6 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_command(words)
         code = app(words, prog_name="mmcc", standalone_mode=False)
+        if code == STOPPED:  # some versions of typer turn Ctrl-C into this
+            raise KeyboardInterrupt
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped.", STOPPED)

@@ -29,17 +29,16 @@ def laws(draw):
 @example(law=([0.0, 5.0], [0.999, 0.001], 20.0), epsilon=1e-4)
 @example(law=([0.0, 0.0], [0.5, 0.5], 1.0), epsilon=0.5)
 @example(law=([0.001, 12.0], [0.9999, 1e-4], 0.3), epsilon=8.0)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_delta_of_a_mixture_is_never_below_the_closed_form(law, epsilon):
     found = mmcc.pld.mixture_of_gaussians(*law)
     for adjacency in truth.ADJACENCIES:
         exact = truth.mixture_delta(*law, epsilon, adjacency)
         assert found.delta(epsilon, adjacency=adjacency) >= exact
-    assert found.delta(epsilon) >= truth.worst(truth.mixture_delta, *law, epsilon)
 
 
 @given(law=laws(), log_delta=st.floats(-12, -1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_epsilon_of_a_mixture_is_never_below_the_closed_form(law, log_delta):
     delta = 10**log_delta
     found = mmcc.pld.mixture_of_gaussians(*law).epsilon(delta)
@@ -62,7 +61,7 @@ def test_a_middle_sensitivity_may_have_the_largest_loss(epsilon):
     log_delta=st.floats(-9, -1),
     method=st.sampled_from(["tight", "mmcc", "unamplified"]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_epsilon_of_a_single_row_is_never_below_the_closed_form(
     values, probability, sigma, log_delta, method
 ):
@@ -84,7 +83,7 @@ def test_epsilon_of_a_single_row_is_never_below_the_closed_form(
     sigma=st.floats(0.3, 20),
     epsilon=st.floats(0, 5),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_delta_of_a_single_row_is_never_below_the_closed_form(values, probability, sigma, epsilon):
     found = mmcc.delta(
         strategies.dense([values]), sampling.Poisson(probability), sigma=sigma, epsilon=epsilon

@@ -56,7 +56,7 @@ def test_epsilon_is_never_below_enumeration(seed):
         for name, options in METHODS.items()
     }
     lowest = min(found, key=found.__getitem__)
-    limit = lower_limit(case, found[lowest], seed, samples=4000)
+    limit = lower_limit(case, found[lowest], seed, samples=10_000)
     assert limit <= case.delta, (lowest, found)
 
 
@@ -69,15 +69,15 @@ def test_delta_is_never_below_enumeration(seed):
         for name, options in METHODS.items()
     }
     lowest = min(found, key=found.__getitem__)
-    assert lower_limit(case, epsilon, seed, samples=4000) <= found[lowest], (lowest, found)
+    assert lower_limit(case, epsilon, seed, samples=10_000) <= found[lowest], (lowest, found)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1600))
+@pytest.mark.parametrize("seed", range(1000, 1500))
 def test_epsilon_is_never_below_long_enumeration(seed):
     case = random_case(seed)
     lowest = min(
         mmcc.epsilon(*mechanism(case), sigma=case.sigma, delta=case.delta, **options).epsilon
         for options in METHODS.values()
     )
-    assert lower_limit(case, lowest, seed, samples=20_000) <= case.delta
+    assert lower_limit(case, lowest, seed, samples=50_000) <= case.delta

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mmcc.accounting.participation import Adjacency, bound_probabilities
-from mmcc.accounting.pld import Effort, Target, bound
+from mmcc.accounting.pld import Effort, Target, bound, bound_at_least
 from mmcc.accounting.rows import Law, ProductLaw
 from mmcc.errors import MethodError
 from mmcc.sampling import CyclicPoisson, Poisson, Scheme
@@ -30,7 +30,7 @@ MAX_WORK = 2 * 10**10
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer for the worst group, side by side for both adjacencies."""
+    """The answer for the worst group and both adjacencies (the smaller one only roughly)."""
 
     value: float
     remove: float
@@ -138,5 +138,5 @@ def _group(
         rough = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
         return Outcome(rough, rough, 0.0, group, geometry.events, largest / probability)
     remove = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
-    add = bound(lambda: laws("add"), geometry.rows, "add", target, effort)
+    add = bound_at_least(lambda: laws("add"), geometry.rows, target, effort, remove)
     return Outcome(max(remove, add), remove, add, group, geometry.events, largest / probability)

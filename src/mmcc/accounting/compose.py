@@ -31,6 +31,8 @@ data for each value, and times the 2-norm for the 2-norm (a butterfly's own cons
 lengths have no prime factor above 5, so every transform is made of butterflies)."""
 WINDOW_TAIL = 1e-12
 MAX_POINTS = 2**26
+COMFORTABLE_POINTS = 2**21
+MAX_RETRIES = 12
 FAN = 4
 
 Parts = Sequence[tuple[GridLoss, int]]
@@ -134,13 +136,21 @@ def cumulant_of(parts: Parts) -> Cumulant:
 
 
 def compose(parts: Parts, tilt: float, lowest: float) -> Composed:
-    """Compose all parts, tilted by `tilt`, in a window that starts at `lowest` or below."""
+    """Compose all parts, tilted by about `tilt`, in a window that starts at `lowest` or below.
+
+    Any tilt is valid.  Where a rare huge loss takes over the tilted law the window would be wide;
+    a smaller tilt keeps it out.
+    """
     spacing = parts[0][0].spacing
     cumulant = cumulant_of(parts)
-    centre = cumulant(tilt)
-    top, bottom, outside = _window(cumulant, tilt, centre, spacing, parts)
-    first = math.floor(min(bottom, lowest) / spacing) - 1
-    size = fast_length(math.ceil(top / spacing) - first + 2)
+    for _ in range(MAX_RETRIES):
+        centre = cumulant(tilt)
+        top, bottom, outside = _window(cumulant, tilt, centre, spacing, parts)
+        first = math.floor(min(bottom, lowest) / spacing) - 1
+        size = fast_length(max(math.ceil(top / spacing) - first, 0) + 2)
+        if size <= COMFORTABLE_POINTS:
+            break
+        tilt /= 1.5
     if size > MAX_POINTS:
         raise PrecisionError(
             f"the composition needs {size} grid points; the losses of the parts differ too much "

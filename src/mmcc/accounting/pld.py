@@ -32,6 +32,8 @@ WeightedLaws = tuple[tuple[Law, int], ...]
 
 TOLERANCE = 5e-5
 """How much of epsilon the grid may cost, roughly (the result is an upper bound either way)."""
+ROUGH = 30.0
+"""How much coarser a first answer may be."""
 TAIL_SHARE = 1e-9
 """Share of delta that truncation of all rows together may cost."""
 MAX_ROW_POINTS = 2**21
@@ -45,6 +47,8 @@ class Target:
 
     epsilon: float | None = None
     delta: float | None = None
+    floor: float = 0.0
+    """An epsilon below this need not be exact: the answer is a maximum with it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,9 +83,24 @@ def bound(
             laws, rows, side, target, effort, max(TAIL_SHARE * target.delta / rows, 1e-290)
         )
     # A rough answer sets the scale of the tails.
-    rough = replace(effort, tolerance=30 * effort.tolerance)
+    rough = replace(effort, tolerance=ROUGH * effort.tolerance)
     scale = _answer(laws, rows, side, target, rough, 1e-12 * TAIL_SHARE / rows)
     return _answer(laws, rows, side, target, effort, max(TAIL_SHARE * scale / rows, 1e-290))
+
+
+def bound_at_least(
+    laws: Callable[[], Iterable[tuple[Law, int]]],
+    rows: int,
+    target: Target,
+    effort: Effort,
+    floor: float,
+) -> float:
+    """The same for the add adjacency, exact only where it exceeds `floor`, remove's answer."""
+    if target.delta is not None:
+        target = replace(target, floor=floor)
+    rough = replace(effort, tolerance=ROUGH * effort.tolerance)
+    answer = bound(laws, rows, "add", target, rough)
+    return answer if answer <= floor else bound(laws, rows, "add", target, effort)
 
 
 def _answer(
@@ -209,7 +228,7 @@ def _choose_grid(
         assert target.epsilon is not None
         epsilon = target.epsilon
         tilt = _best_tilt(lambda t: cumulant(t) - t * epsilon)
-    epsilon = max(epsilon, 1e-3 / tilt)
+    epsilon = max(epsilon, target.floor, 1e-3 / tilt)
     sizes = np.array([float(np.abs(row) @ masses) for row, masses in samples])
     allowed = 2 * tolerance * epsilon / (1 + tilt)
     low, high = 1e-14, 10.0
@@ -296,12 +315,12 @@ class PrivacyLossDistribution:
         if adjacency not in ("remove", "add", "both"):
             raise MethodError(f"adjacency must be 'remove', 'add' or 'both', got {adjacency!r}.")
         effort = Effort(spacing=self.spacing)
-        answers = []
-        if adjacency != "add":
-            answers.append(bound(lambda: self.remove, self.rows, "remove", target, effort))
-        if adjacency != "remove":
-            answers.append(bound(lambda: self.add, self.rows, "add", target, effort))
-        return max(answers)
+        if adjacency == "add":
+            return bound(lambda: self.add, self.rows, "add", target, effort)
+        remove = bound(lambda: self.remove, self.rows, "remove", target, effort)
+        if adjacency == "remove":
+            return remove
+        return max(remove, bound_at_least(lambda: self.add, self.rows, target, effort, remove))
 
 
 def composed(

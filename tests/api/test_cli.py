@@ -1,0 +1,556 @@
+"""Claim: the command line says what the library says, in one way, and fails in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import mmcc
+from mmcc import sampling, strategies
+from mmcc.cli import COMMANDS, main
+from mmcc.command_line.output import rounded_up
+from mmcc.command_line.words import UsageError, number, whole_number
+
+MECHANISM = {"--strategy": "binary-tree", "--steps": "8", "--sampling": "poisson", "--prob": "1/8"}
+NUMBERS = {
+    "epsilon": {"--sigma": "10", "--delta": "1e-6"},
+    "delta": {"--sigma": "10", "--epsilon": "1"},
+    "sigma": {"--epsilon": "1", "--delta": "1e-6"},
+}
+
+
+def words(command: str = "epsilon", *extra: str, **changed: str | None) -> list[str]:
+    """A whole command; options change by name, None leaves one out."""
+    options = MECHANISM | NUMBERS[command]
+    options |= {f"--{name.replace('_', '-')}": value for name, value in changed.items()}
+    given = [word for name, value in options.items() if value is not None for word in (name, value)]
+    return [command, *given, *extra]
+
+
+@pytest.fixture
+def ask(capsys):
+    """Run a command that must succeed; its standard output."""
+
+    def run(arguments: list[str]) -> str:
+        code = main(arguments)
+        printed = capsys.readouterr()
+        assert (code, printed.err) == (0, "")
+        return printed.out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys):
+    """Run a command that must fail: exit code 2, nothing on stdout, one line on stderr."""
+
+    def run(arguments: list[str]) -> str:
+        code = main(arguments)
+        printed = capsys.readouterr()
+        assert code == 2
+        assert printed.out == ""
+        assert printed.err.startswith("mmcc: ")
+        assert printed.err.endswith("\n")
+        assert printed.err.count("\n") == 1
+        assert "Traceback" not in printed.err
+        return printed.err
+
+    return run
+
+
+def run_process(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mmcc", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+
+
+# -------------------------------------------------------------------------------------- answers
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("method", ["tight", "mmcc", "unamplified"])
+def test_json_is_what_the_library_says(ask, command, method):
+    found = json.loads(ask(words(command, "--json", method=method)))
+    assert {
+        *("epsilon", "delta", "sigma", "method", "strategy", "sampling", "adjacency", "seconds"),
+        *("bound", "adaptive", "certified", "details"),
+    } <= set(found)
+    numbers = {name[2:]: float(value) for name, value in NUMBERS[command].items()}
+    said = getattr(mmcc, command)(
+        strategies.binary_tree(8), sampling.Poisson(1 / 8), method=method, **numbers
+    ).to_dict()
+    assert {name: found[name] for name in said} == said
+    assert found["certified"] is True
+    assert found["adaptive"] is True
+    assert found["strategy"] == "binary_tree(8)"
+    assert found["sampling"] == "Poisson(probability=0.125)"
+    assert found["seconds"] >= 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_table_says_the_number_and_what_it_assumes(ask, command):
+    printed = ask(words(command))
+    value = float(json.loads(ask(words(command, "--json")))[command])
+    first, said = printed.splitlines()[0].split()
+    assert first == command
+    assert value <= float(said) <= value * (1 + 1e-5)
+    for word in ("zero-out", "adaptive", "certified", "binary_tree(8)", "Poisson(", "mmcc, rows"):
+        assert word in printed
+    assert "neither bound" in printed
+
+
+def test_diagnostics_are_marked_as_such(ask):
+    for line in ask(words()).splitlines():
+        if "p~" in line:
+            assert "neither bound" in line
+
+
+def test_comparison(ask):
+    found = json.loads(ask(words("epsilon", "--compare", "--json")))
+    values = list(found["comparison"].values())
+    assert len(values) == 4
+    assert values[-1] == found["epsilon"]
+    assert all(value >= found["epsilon"] for i, value in enumerate(values) if i != 1)
+    mechanism = (strategies.binary_tree(8), sampling.Poisson(1 / 8))
+    one_pass = (mechanism[0], sampling.CyclicPoisson(1, 8))
+    for value, (strategy, scheme), method in [
+        (values[0], mechanism, "unamplified"),
+        (values[1], one_pass, "unamplified"),
+        (values[2], mechanism, "mmcc"),
+    ]:
+        said = mmcc.epsilon(strategy, scheme, sigma=10, delta=1e-6, method=method)
+        assert value == said.epsilon
+    printed = ask(words("epsilon", "--compare"))
+    for name in found["comparison"]:
+        assert name in printed
+
+
+@pytest.mark.parametrize("order", ["release", "reversed", "heavy"])
+def test_order(ask, order):
+    found = json.loads(ask(words("epsilon", "--json", method="mmcc", order=order)))
+    said = mmcc.epsilon(
+        strategies.binary_tree(8),
+        sampling.Poisson(1 / 8),
+        sigma=10,
+        delta=1e-6,
+        method="mmcc",
+        order=order,
+    )
+    assert found["epsilon"] == said.epsilon
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"strategy": "identity"}, "identity(8)"),
+        ({"strategy": "continual-counting"}, "continual_counting(8)"),
+        ({"strategy": "tree-restart", "height": "2"}, "tree_restart(8, 2)"),
+        ({"strategy": "toeplitz", "coefficients": "1,0.5,1/4"}, "toeplitz([1, 0.5, 0.25], 8)"),
+        ({"steps": "1e1"}, "binary_tree(10)"),
+        ({"steps": "16/2"}, "binary_tree(8)"),
+    ],
+)
+def test_strategies(ask, changed, said):
+    found = json.loads(ask(words("epsilon", "--json", method="unamplified", **changed)))
+    assert found["strategy"] == said
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"prob": "0.25"}, sampling.Poisson(0.25)),
+        ({"prob": "1"}, sampling.Poisson(1.0)),
+        ({"prob": "1e-3"}, sampling.Poisson(1e-3)),
+        ({"prob": "2/2048"}, sampling.Poisson(2 / 2048)),
+        (
+            {"sampling": "cyclic-poisson", "prob": "1/2", "separation": "4"},
+            sampling.CyclicPoisson(0.5, 4),
+        ),
+    ],
+)
+def test_sampling(ask, changed, said):
+    found = json.loads(ask(words("epsilon", "--json", method="unamplified", **changed)))
+    assert found["sampling"] == repr(said)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "csv"])
+def test_strategy_from_a_file(ask, tmp_path, kind):
+    matrix = strategies.binary_tree(8).to_dense()
+    path = tmp_path / f"c.{kind}"
+    if kind == "csv":
+        np.savetxt(path, matrix, delimiter=",")
+    else:
+        (np.save if kind == "npy" else np.savez)(path, matrix)
+    found = json.loads(ask(words("epsilon", "--json", strategy=str(path), steps=None)))
+    assert found["strategy"] == "dense(15 x 8)"
+    tree = json.loads(ask(words("epsilon", "--json")))
+    assert found["epsilon"] == pytest.approx(tree["epsilon"], rel=1e-3)
+
+
+def test_non_adaptive(ask, refused, tmp_path):
+    np.save(tmp_path / "c.npy", [[1.0, 1.0], [1.0, 0.0]])
+    changed = {"strategy": str(tmp_path / "c.npy"), "steps": None}
+    assert "--non-adaptive" in refused(words("epsilon", **changed))
+    found = json.loads(ask(words("epsilon", "--non-adaptive", "--json", **changed)))
+    assert found["adaptive"] is False
+    assert "non-adaptive only" in ask(words("epsilon", "--non-adaptive", **changed))
+
+
+# ------------------------------------------------------------------------------- help and version
+
+
+def test_version(ask):
+    assert ask(["--version"]) == f"mmcc {mmcc.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([c, "--help"] for c in COMMANDS)])
+def test_help(ask, arguments):
+    printed = ask(arguments)
+    assert "Usage" in printed
+    if len(arguments) > 1:
+        for option in ("--strategy", "--sampling", "--prob", "--separation", "--method", "--json"):
+            assert option in printed
+
+
+# ---------------------------------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1.0), ("0.5", 0.5), ("1e-6", 1e-6), ("1/2048", 1 / 2048), ("3 / 4", 0.75), ("-1", -1.0)],
+)
+def test_number(text, value):
+    assert number("x", text) == value
+
+
+@pytest.mark.parametrize("text", ["", "a", "1/0", "1/", "/2", "1/2/3", "1,5", "0x10", "1e", "--"])
+def test_not_a_number(text):
+    with pytest.raises(UsageError, match="--x"):
+        number("x", text)
+
+
+@pytest.mark.parametrize(("text", "value"), [("8", 8), ("1e6", 10**6), ("16/2", 8), ("-3", -3)])
+def test_whole_number(text, value):
+    assert whole_number("x", text) == value
+
+
+@pytest.mark.parametrize("text", ["", "1.5", "1/3", "nan", "inf", "1e999", "9" * 5000, "b"])
+def test_not_a_whole_number(text):
+    with pytest.raises(UsageError, match="--x") as caught:
+        whole_number("x", text)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("value", [1.0, 0.1, 2 / 3, 1e-7 / 3, 123456.75, 1234567.5, 9.9999999, 0.0])
+def test_print_rounds_up(value):
+    assert value <= float(rounded_up(value)) <= value * (1 + 1.0001e-5)
+    assert len(rounded_up(value).replace(".", "").lstrip("0").split("e")[0]) <= 6
+    assert rounded_up(math.inf) == "inf"
+
+
+# ---------------------------------------------------------------------------------- bad options
+
+BAD = ("nan", "inf", "-inf", "x", "", "1/0", "1e999", "-1")
+
+
+@pytest.mark.parametrize("value", [*BAD, "0", "1e13"])
+@pytest.mark.parametrize("command", ["epsilon", "delta"])
+def test_sigma(refused, command, value):
+    assert "sigma" in refused(words(command, sigma=value))
+
+
+@pytest.mark.parametrize("value", [*BAD, "1e7"])
+@pytest.mark.parametrize("command", ["delta", "sigma"])
+def test_epsilon(refused, command, value):
+    assert "epsilon" in refused(words(command, epsilon=value))
+
+
+@pytest.mark.parametrize("value", [*BAD, "0", "1", "2"])
+@pytest.mark.parametrize("command", ["epsilon", "sigma"])
+def test_delta(refused, command, value):
+    assert "delta" in refused(words(command, delta=value))
+
+
+@pytest.mark.parametrize("value", [*BAD, "0", "1.5"])
+def test_prob(refused, value):
+    assert "prob" in refused(words(prob=value))
+
+
+@pytest.mark.parametrize("value", [*BAD, "0", "1.5", "1e15", "9" * 5000])
+@pytest.mark.parametrize("strategy", ["identity", "binary-tree", "continual-counting"])
+def test_steps(refused, strategy, value):
+    assert "steps" in refused(words(strategy=strategy, steps=value))
+
+
+@pytest.mark.parametrize("value", [*BAD, "0", "1.5", "1e15"])
+def test_separation(refused, value):
+    assert "separation" in refused(words(sampling="cyclic-poisson", separation=value))
+
+
+@pytest.mark.parametrize("value", [*BAD, "0", "1.5", "99"])
+def test_height(refused, value):
+    assert "height" in refused(words(strategy="tree-restart", height=value))
+
+
+@pytest.mark.parametrize("value", [*BAD, "0,1", "1,", ",", "1,-1", "1,nan", "1;2", "1e200", "1 2"])
+def test_coefficients(refused, value):
+    assert "coefficients" in refused(words(strategy="toeplitz", coefficients=value))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"strategy": "binry-tree"}, "did you mean 'binary-tree'?"),
+        ({"strategy": "binary_tree"}, "did you mean 'binary-tree'?"),
+        ({"strategy": ""}, "choose from"),
+        ({"strategy": "dense"}, "choose from"),
+        ({"sampling": "poison"}, "did you mean 'poisson'?"),
+        ({"sampling": "shuffle"}, "choose from poisson, cyclic-poisson"),
+        ({"method": "mmc"}, "did you mean 'mmcc'?"),
+        ({"method": "best"}, "choose from tight, mmcc, unamplified"),
+        ({"method": "mmcc", "order": "heavi"}, "did you mean 'heavy'?"),
+    ],
+)
+def test_wrong_names(refused, changed, said):
+    assert said in refused(words(**changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"height": "3"}, "--height does not apply to --strategy binary-tree"),
+        ({"coefficients": "1"}, "--coefficients does not apply to --strategy binary-tree"),
+        ({"separation": "3"}, "--separation does not apply to --sampling poisson"),
+        ({"order": "heavy"}, "--order applies to --method mmcc only"),
+        ({"order": "heavy", "method": "unamplified"}, "--order applies to --method mmcc only"),
+        ({"strategy": "c.npy"}, "--steps does not apply"),
+        ({"strategy": "c.npy", "steps": None, "height": "3"}, "--height does not apply"),
+    ],
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_options_that_do_not_apply(refused, command, changed, said):
+    assert said in refused(words(command, **changed))
+
+
+def test_flags_that_do_not_apply(refused):
+    assert "--non-adaptive" in refused(words("epsilon", "--non-adaptive"))
+    assert "--compare" in refused(words("epsilon", "--compare", method="mmcc"))
+    assert "--compare" in refused(words("epsilon", "--compare", steps="5000"))
+    assert "--compare" in refused(words("delta", "--compare"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"steps": None}, "--steps is needed"),
+        ({"prob": None}, "--prob is needed"),
+        ({"sampling": "cyclic-poisson"}, "--separation is needed"),
+        ({"strategy": "tree-restart"}, "--height is needed"),
+        ({"strategy": "toeplitz"}, "--coefficients is needed"),
+        ({"strategy": None}, "--strategy"),
+        ({"sampling": None}, "--sampling"),
+        ({"sigma": None}, "--sigma"),
+        ({"delta": None}, "--delta"),
+    ],
+)
+def test_missing_options(refused, changed, said):
+    assert said in refused(words(**changed))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "choose from epsilon, delta, sigma"),
+        (["epsilo"], "did you mean 'epsilon'?"),
+        (["frobnicate"], "choose from epsilon, delta, sigma"),
+        (["--vresion"], "--version"),
+        (["epsilon", "--stratgy", "identity"], "--strategy"),
+        (["epsilon", "--sigma"], "--sigma"),
+        (words("epsilon", "surplus"), "surplus"),
+        (words("epsilon", "--json=yes"), "--json"),
+        (words("epsilon", "--epsilon", "1"), "--epsilon"),
+    ],
+)
+def test_words_that_make_no_command(refused, arguments, said):
+    assert said in refused(arguments)
+
+
+# ----------------------------------------------------------------------------------- bad files
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("none.npy", None, "No such file"),
+        ("none.csv", None, "No such file"),
+        ("none/c.npz", None, "No such file"),
+        ("c.txt", b"1", "expected a .npy, .npz or .csv file"),
+        ("c.npy", b"", "not a valid .npy"),
+        ("c.npy", b"\x93NUMPY\x01\x00v\x00{'descr'", "not a valid .npy"),
+        ("c.npz", b"PK\x03\x04 and no more", "not a valid .npz"),
+        ("c.csv", b"1,0\n1\n", "not a table"),
+        ("c.csv", b"step,weight\n1,0\n", "not a table"),
+        ("c.csv", b"\xff\xfe", "not a table"),
+        ("c.csv", b"", "at least one row"),
+        ("c.csv", b"1,nan\n", "not finite"),
+        ("c.csv", b"1,-1\n", "negative"),
+        ("c.csv", b"1,0\n1,0\n", "column 1 is zero"),
+    ],
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_files(refused, tmp_path, command, name, content, said):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    assert said in refused(words(command, strategy=str(path), steps=None))
+
+
+def test_more_files(refused, tmp_path):
+    path = tmp_path / "c.npy"
+    np.save(path, np.eye(9))
+    path.write_bytes(path.read_bytes()[:-5])
+    assert "not a valid .npy" in refused(words(strategy=str(path), steps=None))
+    np.savez(tmp_path / "two.npz", np.eye(2), np.eye(2))
+    assert "2 arrays" in refused(words(strategy=str(tmp_path / "two.npz"), steps=None))
+    np.save(path, np.ones(3))
+    assert "shape (3,)" in refused(words(strategy=str(path), steps=None))
+    assert "file" in refused(words(strategy=str(tmp_path), steps=None))
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root reads everything")
+def test_unreadable_file(refused, tmp_path):
+    np.save(tmp_path / "c.npy", np.eye(2))
+    (tmp_path / "c.npy").chmod(0)
+    assert "Permission denied" in refused(words(strategy=str(tmp_path / "c.npy"), steps=None))
+
+
+# -------------------------------------------------------------------------------- absurd sizes
+
+BILLION = "1000000000"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"strategy": "continual-counting", "steps": BILLION},
+        {"strategy": "continual-counting", "steps": "1e6"},
+        {"strategy": "identity", "steps": "1e13"},
+    ],
+)
+def test_absurd_sizes_are_refused_at_once(changed):
+    run = run_process(*words(**changed))
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"strategy": "identity", "steps": BILLION, "prob": "1e-9"},
+        {"strategy": "toeplitz", "coefficients": "1,0.5", "steps": BILLION, "prob": "1e-9"},
+        {"steps": BILLION, "prob": "1e-9"},
+        {"steps": BILLION, "sampling": "cyclic-poisson", "prob": "0.1", "separation": "2"},
+        {"steps": BILLION, "sampling": "cyclic-poisson", "prob": "0.1", "separation": "1e6"},
+        {"steps": BILLION, "sampling": "cyclic-poisson", "prob": "0.1", "separation": "999999999"},
+    ],
+    ids=repr,
+)
+def test_large_sizes_are_answered_or_refused(changed):
+    """Within a minute and 4 GB, and never with a traceback."""
+    run = run_process(*words("epsilon", "--json", **changed), preexec_fn=four_gigabytes)
+    assert run.returncode in (0, 2)
+    if run.returncode == 0:
+        assert json.loads(run.stdout)["epsilon"] >= 0
+    else:
+        assert run.stdout == ""
+        assert run.stderr.count("\n") == 1
+
+
+def four_gigabytes() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
+
+
+# -------------------------------------------------------------------------------- as a process
+
+
+def test_as_a_module_and_as_a_script():
+    run = run_process(*words("epsilon", "--json", method="unamplified"))
+    assert run.returncode == 0
+    assert run.stderr == ""
+    assert run.stdout.count("\n{") == 0
+    assert json.loads(run.stdout)["method"] == "unamplified"
+    wrong = run_process("epsilo")
+    assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1)
+
+
+def test_running_out_of_memory_is_one_line(refused, monkeypatch):
+    def exhausted(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(mmcc, "epsilon", exhausted, raising=False)
+    assert "memory" in refused(words())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+    monkeypatch.setattr(mmcc, "epsilon", interrupted, raising=False)
+    assert main(words()) == 130
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "mmcc: stopped.\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_in_the_middle_of_the_work():
+    command = words(strategy="continual-counting", steps="20000", prob="1/20000", method="mmcc")
+    with subprocess.Popen(
+        [sys.executable, "-m", "mmcc", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        time.sleep(8)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "mmcc: stopped.\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_one_line():
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "mmcc", *words("epsilon", "--json", method="unamplified")],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    assert run.returncode == 2
+    assert run.stderr.count("\n") == 1
+
+
+def test_progress_goes_to_a_terminal_only(monkeypatch, capsys):
+    from mmcc.command_line import output
+
+    with output.progress_bar() as silent:
+        assert silent is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with output.progress_bar() as report:
+        assert report is not None
+        report("rows", 1)
+        report("rows", 2)
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,106 @@
+"""Claim: the public names are exactly these, and importing them is cheap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import mmcc
+from mmcc import accounting, pld, sampling, strategies
+from mmcc.accounting import solve
+from mmcc.command_line import words
+from mmcc.errors import (
+    MethodError,
+    ParameterError,
+    PrecisionError,
+    SamplingError,
+    StrategyError,
+)
+from mmcc.strategies.base import ORDERS
+
+
+def test_package():
+    assert set(mmcc.__all__) == {
+        "Guarantee",
+        "MmccError",
+        "delta",
+        "epsilon",
+        "pld",
+        "sampling",
+        "sigma",
+        "strategies",
+    }
+    assert all(hasattr(mmcc, name) for name in mmcc.__all__)
+    assert set(mmcc.__all__) <= set(dir(mmcc))
+    assert mmcc.__version__.count(".") == 2
+
+
+def test_strategies():
+    assert set(strategies.__all__) == {
+        "Dense",
+        "Strategy",
+        "Toeplitz",
+        "Tree",
+        "binary_tree",
+        "continual_counting",
+        "dense",
+        "identity",
+        "load",
+        "toeplitz",
+        "tree_restart",
+    }
+    assert all(hasattr(strategies, name) for name in strategies.__all__)
+
+
+def test_distributions():
+    assert set(pld.__all__) == {
+        "PrivacyLossDistribution",
+        "conditional_composition",
+        "mixture_of_gaussians",
+    }
+    for name in ("compose", "self_compose", "epsilon", "delta"):
+        assert callable(getattr(pld.PrivacyLossDistribution, name))
+
+
+def test_sampling():
+    assert sampling.Poisson(probability=0.5) == sampling.Poisson(0.5)
+    assert sampling.CyclicPoisson(probability=0.5, separation=3) == sampling.CyclicPoisson(0.5, 3)
+
+
+def test_errors_are_value_errors_of_one_family():
+    assert issubclass(mmcc.MmccError, ValueError)
+    for error in (MethodError, ParameterError, PrecisionError, SamplingError, StrategyError):
+        assert issubclass(error, mmcc.MmccError)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        mmcc.no_such_name  # noqa: B018
+
+
+def test_the_command_line_knows_the_same_names():
+    assert words.METHODS == solve.METHODS
+    for name in words.STRATEGIES:
+        assert name.replace("-", "_") in strategies.__all__
+    assert set(ORDERS) == {"release", "reversed", "heavy"}
+    assert accounting.__doc__
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import mmcc",
+        "import mmcc; mmcc.strategies.binary_tree(8); mmcc.sampling.Poisson(0.1)",
+        "import mmcc.cli",
+        "from mmcc.cli import main; main(['--help'])",
+        "from mmcc.cli import main; main(['epsilon', '--help'])",
+        "from mmcc.cli import main; main(['epsilon', '--strategy', 'idntity'])",
+    ],
+)
+def test_importing_is_cheap(statement):
+    heavy = "{'scipy', 'numba', 'torch', 'matplotlib'}"
+    code = f"{statement}\nimport sys\nprint(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stderr.splitlines()[-1] == "[]"
