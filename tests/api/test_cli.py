@@ -114,22 +114,27 @@ def test_diagnostics_are_marked_as_such(ask):
 
 def test_comparison(ask):
     found = json.loads(ask(words("epsilon", "--compare", "--json")))
-    values = list(found["comparison"].values())
-    assert len(values) == 4
-    assert values[-1] == found["epsilon"]
-    assert all(value >= found["epsilon"] for i, value in enumerate(values) if i != 1)
-    mechanism = (strategies.binary_tree(8), sampling.Poisson(1 / 8))
-    one_pass = (mechanism[0], sampling.CyclicPoisson(1, 8))
-    for value, (strategy, scheme), method in [
-        (values[0], mechanism, "unamplified"),
-        (values[1], one_pass, "unamplified"),
-        (values[2], mechanism, "mmcc"),
+    compared = found["comparison"]
+    assert list(compared) == ["unamplified", "one_fixed_pass", "mmcc", "tight"]
+    assert compared["tight"] == found["epsilon"]
+    assert compared["tight"] <= compared["mmcc"]
+    assert compared["tight"] <= compared["unamplified"]
+    tree, scheme, one_pass = (
+        strategies.binary_tree(8),
+        sampling.Poisson(1 / 8),
+        sampling.CyclicPoisson(1, 8),
+    )
+    for name, scheme_, method in [
+        ("unamplified", scheme, "unamplified"),
+        ("one_fixed_pass", one_pass, "unamplified"),
+        ("mmcc", scheme, "mmcc"),
     ]:
-        said = mmcc.epsilon(strategy, scheme, sigma=10, delta=1e-6, method=method)
-        assert value == said.epsilon
+        said = mmcc.epsilon(tree, scheme_, sigma=10, delta=1e-6, method=method)
+        assert compared[name] == said.epsilon
     printed = ask(words("epsilon", "--compare"))
-    for name in found["comparison"]:
-        assert name in printed
+    for value in compared.values():
+        assert rounded_up(value) in printed
+    assert "the paper's" in printed
 
 
 @pytest.mark.parametrize("order", ["release", "reversed", "heavy"])

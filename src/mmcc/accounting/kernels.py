@@ -322,7 +322,10 @@ def connect_dots(
             mine, other, lower = mixture, normal, (first - 1 + i) * spacing
         else:
             mine, other, lower = normal, mixture, -(first + i) * spacing
-        held = math.exp(lower + math.log(other)) if other > SMALLEST else 0.0
+        held = 0.0
+        if other > SMALLEST:
+            near = abs(lower) < 600.0
+            held = math.exp(lower) * other if near else math.exp(lower + math.log(other))
         upper = min(max((mine - held) / shrink, 0.0), mine)
         if remove:
             masses[i + 1] += upper

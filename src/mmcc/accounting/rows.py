@@ -260,24 +260,33 @@ def expand_lattice(
         classes = min(12 * math.sqrt(variance) + 4 * float(values.max()), values.sum()) / spacing
         if values.size * classes * orders**2 / 2 > MAX_LATTICE_WORK or not spacing > 1e-6:
             return None
-        rate = span + 0.5 * spacing * several
+        rate = span + 0.25 * spacing * values.size  # |R| <= spacing/2 times all columns
         first, table, absolute, dropped = kernels.lattice_product(
             values, probs, spacing, orders + 1, rate, 1e-3 * tail / values.size
         )
         occupied = table[:, 0] > 0
         table, absolute = table[occupied], absolute[occupied]
         shifted = np.asarray(shift + spacing * (first + np.flatnonzero(occupied)), np.float64)
+        span = max(span, reach + float(shifted[-1]))
+        if rate < span + 0.25 * spacing * values.size:
+            continue
         mass = table[:, 0]
-        # Jensen: E[exp(R t - R^2/2)] >= exp(t E[R] - E[R^2]/2).
-        floor = np.log(mass) - np.abs(table[:, 1] / mass) * span - table[:, 2] / mass
-        floor = np.exp(shared_floor(floor, shifted, span))
         operations = EPS * (values.size * (orders + 4) + 20 * orders)
         top = table[:, orders] + operations * absolute / rate**orders
         beyond, outside = remainder(top, orders, span)
-        error = (beyond + operations * absolute) / floor
-        good = error <= precision
-        lost = float(mass[~good].sum())
-        if good.any() and lost + float(np.sum(outside[good])) <= tail:
+        # Jensen: E[exp(R t - R^2/2)] >= exp(t E[R] - E[R^2]/2).
+        own_floor = np.log(mass) - np.abs(table[:, 1] / mass) * span - table[:, 2] / mass
+        good = np.ones(mass.size, bool)
+        for _ in range(4):  # a class that is dropped may have held up its neighbours
+            floor = np.exp(shared_floor(np.where(good, own_floor, -np.inf), shifted, span))
+            with np.errstate(divide="ignore", over="ignore"):
+                error = (beyond + operations * absolute) / floor
+            fine = good & (error <= precision)
+            if fine.sum() == good.sum():
+                break
+            good = fine
+        lost = float(mass[~good].sum() + outside[good].sum())
+        if fine.any() and fine.sum() == good.sum() and lost <= tail:
             largest = float(shifted.max())
             return Expansion(
                 shifted[good],
@@ -285,8 +294,9 @@ def expand_lattice(
                 reach,
                 shift + above,
                 tail,
-                dropped=dropped + lost + float(np.sum(outside[good])),
-                error=float(error[good].max()) + (8 * largest * (span + largest) + 32) * EPS,
+                dropped=dropped + lost,
+                error=float(error[good].max())
+                + (8 * largest * (span + largest) + 2 * len(table) + 32) * EPS,
                 condition=float((absolute / floor)[good].max()),
             )
         spacing /= 2

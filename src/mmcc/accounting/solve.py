@@ -97,10 +97,10 @@ class Problem:
             low, high = (guess, high) if excess > 0 else (low, guess)
             if abs(excess) < 1e-3 or high - low < 1e-4:
                 break
-            # delta_2 depends on delta_1 far more weakly than delta_1 itself: damped fixed point.
+            # delta_2 falls slowly as delta_1 grows: a damped step, kept inside what is known.
             guess = guess + 0.8 * excess
             if not low < guess < high:
-                guess = 0.5 * (max(low, best.delta_1 and math.log10(best.delta_1) - 20) + high)
+                guess = 0.5 * (max(low, high - 40) + high)
         return best
 
     def diagnostics(self, answer: Answer, delta: float) -> dict[str, Any]:

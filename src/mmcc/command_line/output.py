@@ -34,6 +34,13 @@ LABELS = {
 """How the entries of `Guarantee.details` are called in print; {} is the number asked for."""
 
 
+COMPARED = {
+    "unamplified": "unamplified: part in every step allowed",
+    "one_fixed_pass": "one fixed pass: part in a single step",
+    "mmcc": "mmcc, rows in release order (the paper's)",
+    "tight": "tight (default)",
+}
+
 Comparison = Mapping[str, float | None]
 """What other certified bounds say, by name; None where a bound could not be computed."""
 
@@ -88,7 +95,7 @@ def _answer_table(asked: str, found: Guarantee) -> Table:
 def _comparison_table(comparison: Comparison) -> Table:
     table = _table("certified bound", "epsilon")
     for name, value in comparison.items():
-        table.add_row(name, "not available" if value is None else rounded_up(value))
+        table.add_row(COMPARED[name], "not available" if value is None else rounded_up(value))
     return table
 
 
