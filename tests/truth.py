@@ -164,34 +164,40 @@ def participation_sets(
 def two_row_delta(
     matrix: np.ndarray, probability: float, sigma: float, epsilon: float, adjacency: str
 ) -> float:
-    """Delta of Poisson sampling for any non-negative C whose Gram matrix has rank two or less.
+    """Delta of Poisson sampling for any non-negative C whose Gram matrix has rank two or less."""
+    return sum(two_row_bracket(matrix, probability, sigma, epsilon, adjacency)) / 2
+
+
+def two_row_bracket(
+    matrix: np.ndarray, probability: float, sigma: float, epsilon: float, adjacency: str
+) -> tuple[float, float]:
+    """The same with its own error, about 1e-13 of the value where deltas are not cancelled away.
 
     In coordinates in which both rows are non-negative the ratio is monotone in the second output:
     the inner integral is a root and normal distribution functions, the outer one is adaptive.
-    Error below 1e-12 of the value or 1e-40, whichever is larger (an ArithmeticError otherwise).
     """
     scaled = np.asarray(matrix, dtype=float) / sigma
     factor = _first_quadrant(scaled)
     if not factor[1].any():
-        norms = np.linalg.norm(scaled, axis=0)
-        return float(
-            product_mixture_delta(norms, [probability] * norms.size, 1.0, epsilon, adjacency)
-        )
+        row = np.linalg.norm(scaled, axis=0)
+        exact = product_mixture_delta(row, [probability] * row.size, 1.0, epsilon, adjacency)
+        return float(exact) * (1 - 1e-13), float(exact) * (1 + 1e-13)
     sets, logs = participation_sets(factor.shape[1], probability)
     first, second = (sets @ factor.T).T
 
-    def slice_of_delta(y: np.ndarray) -> np.ndarray:
+    def slices(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         joint = logs - (y[:, None] - first) ** 2 / 2  # up to sqrt(2 pi): density of y and the set
         idle = -(y**2) / 2
         root = _second_output_root(joint - idle[:, None], second, epsilon, adjacency)
-        if adjacency == "remove":
-            gain = np.exp(joint + log_ndtr(second - root[:, None])).sum(axis=1)
-            return gain - np.exp(epsilon + idle + log_ndtr(-root))
-        loss = np.exp(epsilon + joint + log_ndtr(root[:, None] - second)).sum(axis=1)
-        return np.exp(idle + log_ndtr(root)) - loss
+        side = 1.0 if adjacency == "remove" else -1.0
+        mixed = np.exp(joint + log_ndtr(side * (second - root[:, None]))).sum(axis=1)
+        alone = np.exp(idle + log_ndtr(-side * root))
+        factor = math.exp(epsilon)
+        return (mixed, factor * alone) if adjacency == "remove" else (alone, factor * mixed)
 
-    area = _adaptive_integral(slice_of_delta, -38.0, float(first.max()) + 38.0)
-    return area / math.sqrt(2 * math.pi)
+    area, error = _adaptive_difference(slices, -38.0, float(first.max()) + 38.0)
+    root = math.sqrt(2 * math.pi)
+    return (area - error) / root, (area + error) / root
 
 
 def _first_quadrant(matrix: np.ndarray) -> np.ndarray:
@@ -232,36 +238,43 @@ def _second_output_root(
     return np.clip(high - excess / np.maximum(slope, 1e-300), low, high)
 
 
-def _adaptive_integral(
-    function: Callable[[np.ndarray], np.ndarray], low: float, high: float
-) -> float:
-    """Gauss-Legendre on panels that are halved until the halves agree with the whole."""
+def _adaptive_difference(
+    functions: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], low: float, high: float
+) -> tuple[float, float]:
+    """Integral of the difference of two functions, and its error.
+
+    Gauss-Legendre on panels that are halved until the halves agree with the whole; rounding is
+    taken as 1e-14 of the two functions themselves.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(20)
 
-    def panels(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    def panels(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         half = (right - left) / 2
         points = (left + half)[:, None] + half[:, None] * nodes
-        return half * (function(points.ravel()).reshape(points.shape) @ weights)
+        more, less = (f.reshape(points.shape) @ weights * half for f in functions(points.ravel()))
+        return more - less, more + less
 
     edges = np.linspace(low, high, 1 + math.ceil((high - low) / 2))
     left, right = edges[:-1], edges[1:]
-    whole, done, error = panels(left, right), 0.0, 0.0
+    whole = panels(left, right)[0]
+    area = error = 0.0
     for _ in range(40):
         middle = (left + right) / 2
-        halves = np.concatenate([panels(left, middle), panels(middle, right)])
-        gap = np.abs(halves[: left.size] + halves[left.size :] - whole)
-        scale = abs(done + halves.sum())
-        fine = gap <= 1e-15 * scale + 1e-13 * np.abs(whole) + 1e-44
-        done += halves[np.concatenate([fine, fine])].sum()
-        error += gap[fine].sum()
-        keep = np.concatenate([~fine, ~fine])
-        left, right = np.concatenate([left, middle])[keep], np.concatenate([middle, right])[keep]
-        whole = halves[keep]
+        halves, sizes = panels(np.append(left, middle), np.append(middle, right))
+        pairs, size = halves.reshape(2, -1).sum(axis=0), sizes.reshape(2, -1).sum(axis=0)
+        gap = np.abs(pairs - whole)
+        fine = gap <= 1e-14 * size + 1e-15 * abs(area + halves.sum()) + 1e-44
+        area += pairs[fine].sum()
+        error += (gap + 1e-14 * size)[fine].sum()
+        keep = np.tile(~fine, 2)
+        left, right, whole = (
+            np.append(left, middle)[keep],
+            np.append(middle, right)[keep],
+            halves[keep],
+        )
         if not left.size:
-            break
-    if left.size or error > 1e-12 * abs(done) + 1e-40:
-        raise ArithmeticError(f"quadrature did not converge: {done} +- {error}")
-    return done
+            return float(area), float(error)
+    raise ArithmeticError(f"quadrature did not converge: {area} +- {error}")
 
 
 # Composition of scalar mixtures, by Mellin inversion ---------------------------------------------

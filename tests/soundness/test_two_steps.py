@@ -23,8 +23,9 @@ ENTRIES = st.floats(0.01, 4)
 
 
 def exact_delta(matrix, probability, sigma, epsilon):
+    """The quadrature's lower end, worse adjacency."""
     return max(
-        truth.two_row_delta(matrix, probability, sigma, epsilon, adjacency)
+        truth.two_row_bracket(matrix, probability, sigma, epsilon, adjacency)[0]
         for adjacency in truth.ADJACENCIES
     )
 

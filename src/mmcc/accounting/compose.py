@@ -189,13 +189,24 @@ def _window(
     deviation = math.sqrt(max((ahead - 2 * centre + behind) / step**2, spacing**2))
     depth = -math.log(WINDOW_TAIL)
     best = math.sqrt(2 * depth) / deviation
-    top = min((cumulant(tilt + s) - centre + depth) / s for s in (best / 2, best))
-    bottom = max(-(cumulant(tilt - s) - centre + depth) / s for s in (best, 4 * best))
+    top = _descend(lambda s: (cumulant(tilt + s) - centre + depth) / s, best, 0.5)
+    bottom = -_descend(lambda s: (cumulant(tilt - s) - centre + depth) / s, best, 2.0)
     harmless = top - (2 * depth + max(tilt * mean - centre, 0.0)) / tilt
     bottom = max(bottom, min(mean - 8 * deviation, harmless))
     highest = sum(count * float(loss.losses[-1]) for loss, count in parts)
     lowest = sum(count * float(loss.losses[0]) for loss, count in parts)
     return min(top, highest), max(bottom, lowest), WINDOW_TAIL * (1 + 1e-6)
+
+
+def _descend(value: Callable[[float], float], start: float, factor: float) -> float:
+    """The smallest value at start, start * factor, ... before it rises again."""
+    best = value(start)
+    for power in range(1, 12):
+        found = value(start * factor**power)
+        if not found < best:
+            break
+        best = found
+    return best
 
 
 def _spectrum(parts: Parts, tilt: float, size: int) -> tuple[ComplexArray, float, int]:

@@ -12,6 +12,8 @@ import math
 from scipy import special
 
 EPS = 2.0**-53
+SMALLEST = 1e-300
+"""No positive delta is reported as less than this: it may have underflowed."""
 
 
 def mills(x: float) -> float:
@@ -33,7 +35,7 @@ def bound_gaussian_delta(ratio: float, epsilon: float) -> float:
     # Rounding of x and y moves phi by x^2, and Mills' ratios are good to a few units.
     size = epsilon / ratio + ratio
     error = 16 * EPS * (1 + size * size) * first
-    return min(first - second + error, 1.0)
+    return min(max(first - second + error, SMALLEST), 1.0)
 
 
 def bound_gaussian_epsilon(ratio: float, delta: float) -> float:

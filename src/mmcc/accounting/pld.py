@@ -36,6 +36,7 @@ ROUGH = 30.0
 """How much coarser a first answer may be."""
 TAIL_SHARE = 1e-9
 """Share of delta that truncation of all rows together may cost."""
+FIRST_TAIL = 1e-20
 MAX_ROW_POINTS = 2**21
 MAX_WINDOW_POINTS = 2**23
 MAX_COUNT = 10**12
@@ -82,10 +83,11 @@ def bound(
         return _answer(
             laws, rows, side, target, effort, max(TAIL_SHARE * target.delta / rows, 1e-290)
         )
-    # A rough answer sets the scale of the tails.
-    rough = replace(effort, tolerance=ROUGH * effort.tolerance)
-    scale = _answer(laws, rows, side, target, rough, 1e-12 * TAIL_SHARE / rows)
-    return _answer(laws, rows, side, target, effort, max(TAIL_SHARE * scale / rows, 1e-290))
+    # Tails that are small beside any ordinary delta; smaller ones if this delta is not ordinary.
+    found = _answer(laws, rows, side, target, effort, FIRST_TAIL / rows)
+    if effort.scouting or TAIL_SHARE * found >= FIRST_TAIL:
+        return found
+    return _answer(laws, rows, side, target, effort, max(TAIL_SHARE * found / rows, 1e-290))
 
 
 def bound_at_least(

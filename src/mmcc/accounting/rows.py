@@ -404,7 +404,7 @@ def discretise(expansion: Expansion, spacing: float, adjacency: Adjacency) -> Gr
             "strategy. Use a larger sigma."
         )
     first = math.floor(ends[0] / spacing) + 1
-    last = math.ceil(ends[1] / spacing) - 1
+    last = max(math.ceil(ends[1] / spacing) - 1, first - 1)
     if last - first > MAX_NODES:
         raise PrecisionError(
             f"a row needs {last - first} grid points at spacing {spacing:g}; use a larger spacing."

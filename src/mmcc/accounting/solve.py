@@ -84,24 +84,30 @@ class Problem:
         if not self.has_events(plan):
             outcome = self._analyse(plan, 0.0, Target(epsilon=epsilon))
             return Answer(min(outcome.value, 1.0), plan, 0.0, outcome)
+        delta_1 = self._split(plan, epsilon)
+        outcome = self._analyse(plan, delta_1, Target(epsilon=epsilon))
+        return Answer(min((delta_1 + outcome.value) * (1 + 1e-15), 1.0), plan, delta_1, outcome)
+
+    def _split(self, plan: Plan, epsilon: float) -> float:
+        """Roughly the delta_1 that is the plan's share of delta_1 + delta_2."""
+        scout = self.scouting()
         odds = plan.share / (1 - plan.share)
-        best = Answer(1.0, plan, 1.0)
         low, high, guess = -280.0, 0.0, -6.0
         for _ in range(10):
-            delta_1 = 10.0**guess
-            outcome = self._analyse(plan, delta_1, Target(epsilon=epsilon))
-            total = min((delta_1 + outcome.value) * (1 + 1e-15), 1.0)
-            if total <= best.value:
-                best = Answer(total, plan, delta_1, outcome)
-            excess = math.log10(max(outcome.value * odds, 1e-280)) - guess
+            found = scout._analyse(plan, 10.0**guess, Target(epsilon=epsilon)).value
+            excess = math.log10(max(found * odds, 1e-280)) - guess
             low, high = (guess, high) if excess > 0 else (low, guess)
-            if abs(excess) < 1e-3 or high - low < 1e-4:
+            if abs(excess) < 1e-2 or high - low < 1e-2:
                 break
             # delta_2 falls slowly as delta_1 grows: a damped step, kept inside what is known.
-            guess = guess + 0.8 * excess
+            guess += 0.8 * excess
             if not low < guess < high:
                 guess = 0.5 * (max(low, high - 40) + high)
-        return best
+        return min(float(10.0**guess), 0.5)
+
+    def scouting(self) -> Problem:
+        """The same problem, solved roughly: for comparing plans."""
+        return replace(self, effort=replace(self.effort, scouting=True))
 
     def diagnostics(self, answer: Answer, delta: float) -> dict[str, Any]:
         """The paper's measures of tightness, and both adjacencies."""
@@ -189,8 +195,11 @@ def delta(
         plans = [replace(plan, share=share) for plan in plans for share in (EVEN, SHARES[-1])]
     with _effort(executor, progress) as effort:
         problem = Problem(strategy, sampling, sigma, effort)
-        answers = [problem.delta(plan, epsilon) for plan in dict.fromkeys(plans)]
-        answer = min(answers, key=lambda a: a.value)
+        scout = problem.scouting()
+        best = plans[0]
+        if len(plans) > 1:
+            best = min(dict.fromkeys(plans), key=lambda plan: scout.delta(plan, epsilon).value)
+        answer = problem.delta(best, epsilon)
         return _guarantee(problem, method, answer, epsilon, answer.value)
 
 
@@ -241,7 +250,7 @@ def _best_plan(problem: Problem, plans: list[Plan], delta: float) -> Plan | None
     """The best order, then the best share for bad events: a rough search, one adjacency."""
     if not plans:
         return None
-    scout = replace(problem, effort=replace(problem.effort, scouting=True))
+    scout = problem.scouting()
     tried: dict[Plan, float] = {}
 
     def value(plan: Plan) -> float:
