@@ -41,19 +41,26 @@ SamplingName = Annotated[
 ]
 Probability = Annotated[
     str | None,
-    typer.Option(help="Chance to take part in a step (cyclic: in a round): 1/2048, 0.01."),
+    typer.Option(
+        help="Chance to take part in a step (cyclic: in a round): 1/2048, 0.01.", metavar="NUMBER"
+    ),
 ]
 Separation = Annotated[
-    str | None, typer.Option(help="cyclic-poisson: steps from one round of a group to the next.")
+    str | None,
+    typer.Option(help="cyclic-poisson: steps from one round of a group to the next.", metavar="N"),
 ]
-Steps = Annotated[str | None, typer.Option(help="Training steps: columns of the strategy.")]
-Height = Annotated[str | None, typer.Option(help="tree-restart: levels of each tree.")]
+Steps = Annotated[
+    str | None, typer.Option(help="Training steps: columns of the strategy.", metavar="N")
+]
+Height = Annotated[str | None, typer.Option(help="tree-restart: levels of each tree.", metavar="N")]
 Coefficients = Annotated[
-    str | None, typer.Option(help="toeplitz: the first column, such as 1,0.5,0.25.")
+    str | None, typer.Option(help="toeplitz: the first column, such as 1,0.5,0.25.", metavar="LIST")
 ]
-Sigma = Annotated[str, typer.Option(help="Noise standard deviation in units of the clip norm.")]
-Epsilon = Annotated[str, typer.Option(help="Epsilon of the guarantee.")]
-Delta = Annotated[str, typer.Option(help="Delta of the guarantee, such as 1e-6.")]
+Sigma = Annotated[
+    str, typer.Option(help="Noise standard deviation in units of the clip norm.", metavar="NUMBER")
+]
+Epsilon = Annotated[str, typer.Option(help="Epsilon of the guarantee.", metavar="NUMBER")]
+Delta = Annotated[str, typer.Option(help="Delta of the guarantee, such as 1e-6.", metavar="NUMBER")]
 Method = Annotated[str, typer.Option(help=f"Which bound: {', '.join(METHODS)}.", metavar="NAME")]
 RowOrder = Annotated[
     str | None,

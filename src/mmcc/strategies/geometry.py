@@ -81,21 +81,38 @@ class Geometry:
     blocks: Callable[[], Iterator[Block]]
 
 
-def geometry_of(pieces: Callable[[], Iterable[Piece]], columns: int, terms: int) -> Geometry:
-    """The geometry of a sequence of pieces whose sums have at most `terms` terms."""
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How much there is to analyse: of all blocks, and of those that are shown."""
+
+    nonzero: int
+    rows: int
+    work: int
+    distinct: int
+
+
+def tally(pieces: Iterable[Piece]) -> Tally:
+    """Count by looking at every piece; structured strategies know better."""
     nonzero = rows = work = distinct = 0
-    for piece in pieces():
+    for piece in pieces:
         entries = int(np.count_nonzero(piece.squares))
         nonzero += entries * piece.count
         rows += piece.count
         work += entries
         distinct += 1
+    return Tally(nonzero, rows, work, distinct)
+
+
+def geometry_of(
+    pieces: Callable[[], Iterable[Piece]], columns: int, terms: int, counted: Tally
+) -> Geometry:
+    """The geometry of a sequence of pieces whose sums have at most `terms` terms."""
     return Geometry(
         columns=columns,
-        events=nonzero - columns,
-        rows=rows,
-        work=work,
-        distinct=distinct,
+        events=counted.nonzero - columns,
+        rows=counted.rows,
+        work=counted.work,
+        distinct=counted.distinct,
         error=(terms + 16) * 2.0**-52,
         blocks=lambda: stream(pieces()),
     )

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from mmcc.arrays import FloatArray, IntArray, own_arrays, read_only
 from mmcc.errors import StrategyError
 from mmcc.strategies.base import MAX_DENSE_BYTES, Order, Strategy, rounded_up
-from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of
+from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of, tally
 from mmcc.strategies.toeplitz import check_entries
 
 
@@ -134,7 +134,7 @@ class Dense(Strategy):
                     factor=block if exact else None,
                 )
 
-        return geometry_of(pieces, matrix.shape[1], self.rows + 2 * self.steps)
+        return geometry_of(pieces, matrix.shape[1], self.rows + 2 * self.steps, tally(pieces()))
 
 
 def dense(array: ArrayLike, adaptive: bool = True) -> Dense:

@@ -15,7 +15,7 @@ from mmcc.arrays import FloatArray, own_arrays
 from mmcc.errors import StrategyError, whole
 from mmcc.sampling import MAX_STEPS
 from mmcc.strategies.base import Order, Strategy, rounded_up
-from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of
+from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
 
 SMALLEST, LARGEST = 1e-100, 1e100
 MAX_COEFFICIENTS = 10**7
@@ -141,7 +141,17 @@ class Toeplitz(Strategy):
                     count=1 + (repeated if i == 3 * width else 0),
                 )
 
-        return geometry_of(pieces, blocks, 4 * self.bands)
+        # A block at distance d from the diagonal occurs blocks - d times; the last one may be cut.
+        used = tiles.any(axis=1)
+        cut = np.count_nonzero(used & ~tiles[:, :last].any(axis=1))
+        distances = np.flatnonzero(used)
+        counted = Tally(
+            nonzero=int(np.sum(blocks - distances[distances < blocks])) - int(cut),
+            rows=blocks,
+            work=int(np.sum(kept - distances[distances < kept])) - int(cut),
+            distinct=kept,
+        )
+        return geometry_of(pieces, blocks, 4 * self.bands, counted)
 
 
 def toeplitz(coefficients: Sequence[float] | FloatArray, steps: int) -> Toeplitz:

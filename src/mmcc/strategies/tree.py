@@ -15,7 +15,7 @@ import numpy as np
 from mmcc.arrays import FloatArray
 from mmcc.errors import whole
 from mmcc.strategies.base import Order, Strategy, rounded_up
-from mmcc.strategies.geometry import EXACT_COLUMNS, Block, Geometry, Piece, geometry_of
+from mmcc.strategies.geometry import EXACT_COLUMNS, Block, Geometry, Piece, geometry_of, tally
 
 MAX_LEAVES = 2**40
 MAX_LEVELS = 41
@@ -154,7 +154,7 @@ class Tree(Strategy):
                         factor[row, first - start : end - start] = 1.0
                 yield Piece(slice(start, stop), squares, sums, factor)
 
-        return geometry_of(pieces, columns.size, 64 * self.levels)
+        return geometry_of(pieces, columns.size, 64 * self.levels, tally(pieces()))
 
 
 def _grouped(spans: list[tuple[int, int, int]]) -> list[tuple[int, list[tuple[int, int]]]]:
