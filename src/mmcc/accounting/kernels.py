@@ -25,7 +25,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SQRT_HALF = math.sqrt(0.5)
 INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
-ONE = np.ones(1)
 SMALLEST = 1e-290
 """Masses below this count as zero where that is the safe side."""
 NARROW = 0.03
@@ -144,7 +143,8 @@ def log_ratio(y: float, centres: FloatArray, coefficients: FloatArray) -> tuple[
     for k in range(classes):
         exponent = centres[k] * (y - 0.5 * centres[k])
         if exponent > largest - FORGET:
-            largest = max(largest, exponent + math.log(coefficients[k, 0]))
+            exponent += math.log(coefficients[k, 0])
+            largest = exponent if exponent > largest else largest
     value = 0.0
     slope = 0.0
     for k in range(classes):
@@ -191,7 +191,7 @@ def solve_log_ratio(
     The log ratio is convex and increasing, so Newton's step from the right never overshoots;
     bisection guards the rest.  The residual is measured, not assumed.
     """
-    y = min(max(guess, left), right)
+    y = left if guess < left else right if guess > right else guess
     best = math.inf
     best_y, best_slope = y, 0.0
     for _ in range(200):
@@ -202,9 +202,9 @@ def solve_log_ratio(
         if abs(gap) < best:
             best, best_y, best_slope = abs(gap), y, slope
         if gap > 0.0:
-            right = min(right, y)
+            right = y if y < right else right
         else:
-            left = max(left, y)
+            left = y if y > left else left
         if abs(gap) <= CLOSE + 4e-16 * abs(target):
             break
         step = y - gap / slope if slope > 0.0 else math.inf
@@ -268,31 +268,37 @@ def cell_mass(
     middle = left + 0.5 * width
     wide = False
     if width * (abs(middle) + 4.0) <= NARROW:
-        q = narrow_mass(middle, width, ONE)
+        t2 = middle * middle
+        w2 = width * width
+        q = 1.0 + w2 / 24.0 * (t2 - 1.0) + w2 * w2 / 1920.0 * (t2 * (t2 - 6.0) + 3.0)
+        q *= width * INV_SQRT_2PI * math.exp(-0.5 * t2)
     else:
         q = normal_between(left, right)
         wide = True
     heaviest = -math.inf
     if classes > 1:
         for k in range(classes):
-            near = max(abs(middle - centres[k]) - 0.5 * width, 0.0)
+            near = abs(middle - centres[k]) - 0.5 * width
+            near = near if near > 0.0 else 0.0
             if -0.5 * near * near > heaviest:
-                heaviest = max(heaviest, math.log(coefficients[k, 0]) - 0.5 * near * near)
+                weight = math.log(coefficients[k, 0]) - 0.5 * near * near
+                heaviest = weight if weight > heaviest else heaviest
     p = 0.0
     for k in range(classes):
         t = middle - centres[k]
-        near = max(abs(t) - 0.5 * width, 0.0)
+        near = abs(t) - 0.5 * width
+        near = near if near > 0.0 else 0.0
         if -0.5 * near * near < heaviest - FORGET:
             continue
         if width * (abs(t) + math.sqrt(orders) + 3.0) <= NARROW:
             p += narrow_mass(t, width, coefficients[k])
         else:
-            t1, t2 = left - centres[k], right - centres[k]
-            p += coefficients[k, 0] * normal_between(t1, t2)
+            near_end, far_end = left - centres[k], right - centres[k]
+            p += coefficients[k, 0] * normal_between(near_end, far_end)
             if orders > 1:
-                p += wave(t1, coefficients[k]) - wave(t2, coefficients[k])
+                p += wave(near_end, coefficients[k]) - wave(far_end, coefficients[k])
             wide = True
-    return max(p, 0.0), max(q, 0.0), wide
+    return p if p > 0.0 else 0.0, q if q > 0.0 else 0.0, wide
 
 
 @compiled
@@ -317,7 +323,8 @@ def connect_dots(
     for i in range(cells):
         mixture, normal, wide = cell_mass(cuts[i], cuts[i + 1], centres, coefficients)
         if wide:
-            narrowest = min(narrowest, cuts[i + 1] - cuts[i])
+            width = cuts[i + 1] - cuts[i]
+            narrowest = width if width < narrowest else narrowest
         if remove:
             mine, other, lower = mixture, normal, (first - 1 + i) * spacing
         else:
@@ -326,7 +333,8 @@ def connect_dots(
         if other > SMALLEST:
             near = abs(lower) < 600.0
             held = math.exp(lower) * other if near else math.exp(lower + math.log(other))
-        upper = min(max((mine - held) / shrink, 0.0), mine)
+        upper = (mine - held) / shrink
+        upper = 0.0 if upper < 0.0 else mine if upper > mine else upper
         if remove:
             masses[i + 1] += upper
             masses[i] += mine - upper
@@ -363,6 +371,6 @@ def node_cuts(
         else:
             guess = y + spacing / slope if slope > 0.0 else 0.5 * (y + right)
         y, slope, residual = solve_log_ratio(k * spacing, y, right, guess, centres, coefficients)
-        worst = max(worst, residual)
+        worst = residual if residual > worst else worst
         cuts[i] = y
     return cuts, worst
