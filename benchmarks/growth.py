@@ -13,7 +13,10 @@ import subprocess
 import sys
 
 CASES = {
-    "counting (dense array)": ("dense(continual_counting({n}).to_dense())", (256, 1024, 2048, 4096)),
+    "counting (dense array)": (
+        "dense(continual_counting({n}).to_dense())",
+        (256, 1024, 2048, 4096),
+    ),
     "counting (Toeplitz)": ("continual_counting({n})", (256, 1024, 2048, 4096)),
     "4-banded Toeplitz": ("toeplitz([1, .5, .3, .2], {n})", (10**3, 10**4, 10**5, 10**6)),
     "binary tree": ("binary_tree({n})", (2**8, 2**12, 2**16, 2**20)),

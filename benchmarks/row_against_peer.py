@@ -35,9 +35,7 @@ def main() -> None:
     mmcc.epsilon(strategies.binary_tree(4), scheme, sigma=1.0, delta=DELTA, method="mmcc")
 
     start = time.perf_counter()
-    found = mmcc.epsilon(
-        strategies.dense(matrix), scheme, sigma=sigma, delta=DELTA, method="mmcc"
-    )
+    found = mmcc.epsilon(strategies.dense(matrix), scheme, sigma=sigma, delta=DELTA, method="mmcc")
     ours = time.perf_counter() - start
     print(f"mmcc, all {steps} rows: {ours:.2f} s, epsilon {found.epsilon:.5f} (both adjacencies)")
 

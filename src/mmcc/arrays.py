@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from mmcc.errors import StrategyError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -24,3 +26,15 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """The same array, marked read-only."""
     array.setflags(write=False)
     return array
+
+
+def real_array(what: str, values: ArrayLike) -> FloatArray:
+    """The values as floats; refused if they are not a rectangular array of real numbers."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "fiubO":
+            return np.asarray(array, dtype=np.float64)
+        problem = f"it holds {array.dtype} values"
+    except (TypeError, ValueError, OverflowError) as error:
+        problem = str(error)
+    raise StrategyError(f"{what} must be a rectangular array of real numbers: {problem}.")

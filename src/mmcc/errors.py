@@ -44,7 +44,10 @@ def real(name: str, value: object, low: float, high: float, *, closed: str = "")
     """A float in the interval (low, high), closed at the ends named in `closed`, or an error."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ParameterError(f"{name} must be a number, got {value!r}.")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     above = number >= low if "l" in closed else number > low
     below = number <= high if "h" in closed else number < high
     if not (math.isfinite(number) and above and below):

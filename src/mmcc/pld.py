@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 
 from mmcc.accounting.pld import PrivacyLossDistribution, composed
 from mmcc.accounting.rows import MixtureLaw
-from mmcc.errors import ParameterError, real
+from mmcc.arrays import FloatArray, real_array
+from mmcc.errors import ParameterError, StrategyError, real
 
 __all__ = ("PrivacyLossDistribution", "conditional_composition", "mixture_of_gaussians")
 
@@ -55,7 +56,7 @@ def mixture_of_gaussians(
             f"epsilon (the ratio may be at most {MAX_RATIO:g})."
         )
     if spacing is not None:
-        spacing = real("spacing", spacing, 0, 1e3)
+        spacing = real("spacing", spacing, 0, 1.0, closed="h")
     # Upwards: any probability that is missing from the sum goes to the largest sensitivity.
     probs = probs / max(total, 1.0)
     probs[np.argmax(values)] += max(1.0 - math.fsum(probs), 0.0)
@@ -74,7 +75,7 @@ def conditional_composition(
     of the composed distributions plus `bad_event_probability`.  Nothing is rescaled.
     """
     probability = real("bad_event_probability", bad_event_probability, 0, 1, closed="l")
-    listed = list(distributions)
+    listed = list(distributions) if isinstance(distributions, Iterable) else []
     if not listed or not all(isinstance(d, PrivacyLossDistribution) for d in listed):
         raise ParameterError(
             "need at least one distribution, each made by mmcc.pld.mixture_of_gaussians."
@@ -82,11 +83,11 @@ def conditional_composition(
     return composed(listed, probability)
 
 
-def _numbers(name: str, values: ArrayLike) -> np.ndarray:
+def _numbers(name: str, values: ArrayLike) -> FloatArray:
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError(f"{name} must be a list of numbers, got {values!r}.") from None
+        array = real_array(name, values)
+    except StrategyError as problem:
+        raise ParameterError(str(problem)) from None
     if array.ndim != 1:
         raise ParameterError(f"{name} must be a flat list of numbers, got shape {array.shape}.")
     return array

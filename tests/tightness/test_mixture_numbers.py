@@ -36,6 +36,20 @@ def test_last_iterate_on_linear_losses():
     assert last.epsilon(1e-6) == pytest.approx(0.4199, abs=1e-4)
 
 
+def test_a_mechanism_that_depends_on_nobody_costs_nothing():
+    nothing = mmcc.pld.mixture_of_gaussians([0.0], [1.0], 1.0)
+    assert nothing.self_compose(3).epsilon(1e-6) <= 1e-9
+    one = mmcc.pld.mixture_of_gaussians([1.0], [1.0], 2.0)
+    assert one.compose(nothing).epsilon(1e-6) == pytest.approx(one.epsilon(1e-6), rel=1e-4)
+
+
+def test_add_costs_nothing_above_its_largest_loss():
+    """The loss of add is at most -log P(sensitivity 0), 2 log 2 here."""
+    two = mmcc.pld.mixture_of_gaussians([0.0, 4.0], [0.5, 0.5], 0.5).self_compose(2)
+    assert two.delta(1.4, adjacency="add") <= 1e-12
+    assert two.epsilon(1e-6, adjacency="add") <= 1.001 * 2 * math.log(2)
+
+
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 5.0, 20.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-10])
 def test_one_mixture_is_within_a_thousandth_of_the_closed_form(sigma, delta):

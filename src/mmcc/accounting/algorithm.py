@@ -26,6 +26,7 @@ from mmcc.strategies.base import Order, Strategy
 from mmcc.strategies.geometry import Geometry
 
 MAX_WORK = 2 * 10**10
+MAX_GROUPS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,14 @@ def geometries(strategy: Strategy, scheme: Scheme, order: Order) -> Iterator[tup
             "Use Poisson or CyclicPoisson."
         )
     separation = min(scheme.separation, strategy.steps)
-    for group in strategy.groups(separation):
+    groups = strategy.groups(separation)
+    if len(groups) > MAX_GROUPS:
+        raise MethodError(
+            f"{strategy!r} has {len(groups)} groups of steps to analyse one by one, more than "
+            f"{MAX_GROUPS}. Use a smaller separation, a Toeplitz strategy, or "
+            "method='unamplified'."
+        )
+    for group in groups:
         geometry = strategy.geometry(order, separation, group)
         if geometry.work > MAX_WORK:
             raise MethodError(

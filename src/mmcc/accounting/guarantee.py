@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 ADJACENCY = "zero-out: the larger of remove and add"
+
+
+DIGITS = 6
+
+
+def rounded_up(value: float) -> str:
+    """At most `DIGITS` significant digits, never below the value."""
+    text = f"{value:.{DIGITS}g}"
+    if not math.isfinite(value) or float(text) >= value:
+        return text
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - DIGITS + 1)
+    return f"{float(text) + unit:.{DIGITS}g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,7 @@ class Guarantee:
     def __str__(self) -> str:
         inputs = "adaptive inputs" if self.adaptive else "non-adaptive inputs only"
         return (
-            f"({self.epsilon:.6g}, {self.delta:g})-DP, certified by {self.bound}; "
+            f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-DP, certified by {self.bound}; "
             f"sigma {self.sigma:g}, {self.strategy}, {self.sampling}, {inputs}, {self.adjacency}"
         )
 

@@ -37,7 +37,8 @@ ROUGH = 30.0
 TAIL_SHARE = 1e-9
 """Share of delta that truncation of all rows together may cost."""
 FIRST_TAIL = 1e-20
-MAX_ROW_POINTS = 2**21
+MAX_SPACING = 0.5
+MAX_ROW_POINTS = 2**19
 MAX_WINDOW_POINTS = 2**23
 MAX_COUNT = 10**12
 
@@ -130,7 +131,7 @@ def _answer(
     spacing = effort.spacing or max(
         spacing,
         max(float(np.ptp(losses)) for losses, _ in samples) / MAX_ROW_POINTS,
-        200 * max(expansion.error for expansion in expansions),
+        100 * max(expansion.error + 1e-12 for expansion in expansions),
     )
     parts: list[tuple[GridLoss, int]] = []
     on_grid = spread(
@@ -233,7 +234,7 @@ def _choose_grid(
     epsilon = max(epsilon, target.floor, 1e-3 / tilt)
     sizes = np.array([float(np.abs(row) @ masses) for row, masses in samples])
     allowed = 2 * tolerance * epsilon / (1 + tilt)
-    low, high = 1e-14, 10.0
+    low, high = 1e-14, MAX_SPACING
     while high > 1.05 * low:
         middle = math.sqrt(low * high)
         added = float(counts @ np.minimum(middle**2 / 6, middle * sizes))

@@ -189,6 +189,8 @@ def expand_series(
     second = mean**2 + repeats * float(np.dot(values**2, probs))
     absent = repeats * float(np.sum(np.log1p(-probs)))
     floor = math.exp(max(absent, -mean * span - 0.5 * second))
+    if not precision * floor > 1e-290:
+        return None
     orders = series_orders(mean, largest, span, precision * floor, tail)
     if orders is None:
         return None

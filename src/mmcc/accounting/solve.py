@@ -19,7 +19,7 @@ from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilo
 from mmcc.accounting.guarantee import Guarantee
 from mmcc.accounting.parallel import Progress
 from mmcc.accounting.pld import Effort, Target
-from mmcc.errors import MethodError, StrategyError, real, suggestion
+from mmcc.errors import MethodError, ParameterError, PrecisionError, StrategyError, real, suggestion
 from mmcc.sampling import CyclicPoisson, Poisson, Scheme
 from mmcc.strategies.base import ORDERS, Order, Strategy
 
@@ -29,7 +29,10 @@ SHARES = (0.5, 0.1, 0.02)
 """Shares of delta for bad events: the paper's, and two that `tight` starts from."""
 SIGMA_TOLERANCE = 1e-4
 MAX_TURNS = 16
+MIN_DELTA = 1e-200
 MAX_SIGMA, MAX_EPSILON = 1e12, 1e6
+MAX_RATIO = 1e4
+"""Above this ratio of column norm to sigma no amplification is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +171,8 @@ def epsilon(
 ) -> Guarantee:
     """The certified epsilon of a matrix mechanism at a delta."""
     sigma = real("sigma", sigma, 0, MAX_SIGMA)
-    delta = real("delta", delta, 0, 1)
-    plans = _plans(strategy, sampling, method, order)
+    delta = real("delta", delta, MIN_DELTA, 1)
+    plans = _feasible(_plans(strategy, sampling, method, order), strategy, sigma)
     with _effort(executor, progress) as effort:
         problem = Problem(strategy, sampling, sigma, effort)
         answer = _best_epsilon(problem, plans, delta, optimise=method == "tight")
@@ -190,7 +193,7 @@ def delta(
     """The certified delta of a matrix mechanism at an epsilon."""
     sigma = real("sigma", sigma, 0, MAX_SIGMA)
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON, closed="l")
-    plans = _plans(strategy, sampling, method, order)
+    plans = _feasible(_plans(strategy, sampling, method, order), strategy, sigma)
     if method == "tight":
         plans = [replace(plan, share=share) for plan in plans for share in (EVEN, SHARES[-1])]
     with _effort(executor, progress) as effort:
@@ -220,7 +223,7 @@ def sigma(
     computed at the safe end, so its epsilon is at most the one asked for.
     """
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
-    delta = real("delta", delta, 0, 1)
+    delta = real("delta", delta, MIN_DELTA, 1)
     plans = _plans(strategy, sampling, method, order)
     with _effort(executor, progress) as effort:
         sensitivity = strategy.sensitivity(min(sampling.separation, strategy.steps))
@@ -239,10 +242,14 @@ def _best_epsilon(problem: Problem, plans: list[Plan], delta: float, *, optimise
     """The smallest epsilon of several plans; with `optimise` the split of delta is chosen too."""
     if not optimise:
         return min((problem.epsilon(plan, delta) for plan in plans), key=lambda a: a.value)
-    plan = _best_plan(problem, [p for p in plans if p.bound == "mmcc"], delta)
     answers = [problem.epsilon(p, delta) for p in plans if p.bound == "unamplified"]
-    if plan is not None:
-        answers.append(problem.epsilon(plan, delta))
+    try:
+        plan = _best_plan(problem, [p for p in plans if p.bound == "mmcc"], delta)
+        if plan is not None:
+            answers.append(problem.epsilon(plan, delta))
+    except PrecisionError:
+        if not answers:
+            raise
     return min(answers, key=lambda a: a.value)
 
 
@@ -263,9 +270,9 @@ def _best_plan(problem: Problem, plans: list[Plan], delta: float) -> Plan | None
     best = min(plans, key=value) if len(plans) > 1 else plans[0]
     if not problem.has_events(best):
         return best
-    lower, middle, upper = (replace(best, share=share) for share in (0.004, 0.03, 0.2))
+    lower, middle, upper = (replace(best, share=share) for share in (0.02, 0.1, EVEN))
     while value(lower) < value(middle) and lower.share > 1e-5:
-        lower, middle, upper = replace(lower, share=lower.share / 7), lower, middle
+        lower, middle, upper = replace(lower, share=lower.share / 6), lower, middle
     vertex = _vertex(*((math.log(p.share), value(p)) for p in (lower, middle, upper)))
     value(replace(best, share=math.exp(vertex)))
     return min((plan for plan in tried if plan.order == best.order), key=value)
@@ -364,14 +371,32 @@ def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None)
         return [Plan("mmcc", order or "release")]
     plans = [Plan("unamplified")]
     if method == "tight" and scheme.probability < 1.0:  # certain participation: exact already
-        orders = dict.fromkeys(strategy.same_order(o) for o in ORDERS)
+        orders = dict.fromkeys(strategy.same_order(o, scheme.separation) for o in ORDERS)
         plans += [Plan("mmcc", o) for o in orders]
     return plans
+
+
+def _feasible(plans: list[Plan], strategy: Strategy, sigma: float) -> list[Plan]:
+    """The plans that floating point can carry out at this noise level."""
+    ratio = strategy.sensitivity(strategy.steps) / sigma
+    if ratio <= MAX_RATIO:
+        return plans
+    left = [plan for plan in plans if plan.bound == "unamplified"]
+    if not left:
+        raise ParameterError(
+            f"sigma = {sigma:g} is {ratio:.2g} times smaller than a column of the strategy: "
+            "nothing is left to amplify. Use a larger sigma, or method='unamplified'."
+        )
+    return left
 
 
 @contextmanager
 def _effort(executor: Executor | None, progress: Progress | None) -> Iterator[Effort]:
     """Use the executor given, or a thread for each core: the loops release the interpreter."""
+    if executor is not None and not hasattr(executor, "submit"):
+        raise ParameterError(f"executor must have the interface of Executor, got {executor!r}.")
+    if progress is not None and not callable(progress):
+        raise ParameterError(f"progress must be a function of (what, done), got {progress!r}.")
     if executor is not None:
         yield Effort(executor=executor, progress=progress)
         return

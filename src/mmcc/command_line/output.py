@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from mmcc.accounting.guarantee import rounded_up
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from mmcc import Guarantee
     from mmcc.accounting.parallel import Progress
 
-DIGITS = 6
 LABELS = {
     "order": "order of analysis",
     "delta_1": "delta for bad events",
@@ -43,15 +44,6 @@ COMPARED = {
 
 Comparison = Mapping[str, float | None]
 """What other certified bounds say, by name; None where a bound could not be computed."""
-
-
-def rounded_up(value: float) -> str:
-    """At most `DIGITS` significant digits, never below the value."""
-    text = f"{value:.{DIGITS}g}"
-    if not math.isfinite(value) or float(text) >= value:
-        return text
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - DIGITS + 1)
-    return f"{float(text) + unit:.{DIGITS}g}"
 
 
 def print_json(found: Guarantee, seconds: float, comparison: Comparison | None) -> None:

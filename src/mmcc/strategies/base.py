@@ -53,7 +53,7 @@ class Strategy(ABC):
     def sensitivity(self, separation: int) -> float:
         """Upper bound on |C 1_group| for the worst group: every allowed step is taken part in."""
 
-    def same_order(self, order: Order) -> Order:
+    def same_order(self, order: Order, separation: int) -> Order:
         """The name under which an order is known, where two names mean the same analysis."""
         return order
 

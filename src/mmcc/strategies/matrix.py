@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from mmcc.arrays import FloatArray, IntArray, own_arrays, read_only
+from mmcc.arrays import FloatArray, IntArray, own_arrays, read_only, real_array
 from mmcc.errors import StrategyError
 from mmcc.strategies.base import MAX_DENSE_BYTES, Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of, tally
@@ -46,20 +49,21 @@ class Dense(Strategy):
         square = self.rows == self.steps
         if square and (last <= np.arange(self.rows)).all():
             return
-        late = np.flatnonzero(np.diff(last) < 0)
+        used = np.flatnonzero(last >= 0)
+        late = np.flatnonzero(np.diff(last[used]) < 0)
         if late.size:
-            row = int(late[0])
+            row, after = used[late[0]], used[late[0] + 1]
             raise StrategyError(
-                f"rows are not in a causal order: row {row} needs step {last[row]}, the row after "
-                f"it only step {last[row + 1]}. Sort the rows by their last non-zero column, or "
+                f"rows are not in a causal order: row {row} needs step {last[row]}, but row "
+                f"{after}, which comes later, only step {last[after]}. Sort the rows by their last non-zero column, or "
                 "pass adaptive=False (the guarantee then holds for non-adaptive inputs only)."
             )
 
     def _last_columns(self) -> IntArray:
-        """Last non-zero column of each row (zero rows count as column 0)."""
+        """Last non-zero column of each row; -1 for a row of zeros."""
         reverse = self.matrix[:, ::-1] > 0
         last = self.steps - 1 - np.argmax(reverse, axis=1)
-        return np.where(reverse.any(axis=1), last, 0)
+        return np.where(reverse.any(axis=1), last, -1)
 
     @property
     def steps(self) -> int:
@@ -98,7 +102,7 @@ class Dense(Strategy):
         last = self._last_columns()
         if self.causal and self.rows == self.steps and (last <= np.arange(self.rows)).all():
             return np.arange(self.rows)
-        return np.maximum.accumulate(last)
+        return np.maximum.accumulate(np.maximum(last, 0))
 
     def geometry(self, order: Order, separation: int, group: int) -> Geometry:
         matrix = self.matrix[:, group::separation]
@@ -139,17 +143,13 @@ class Dense(Strategy):
 
 def dense(array: ArrayLike, adaptive: bool = True) -> Dense:
     """The encoder given by an m x n array, m rows released over n steps."""
-    try:
-        matrix = np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise StrategyError(
-            "a strategy must be a rectangular array of real numbers; this one is not."
-        ) from None
-    return Dense(matrix, bool(adaptive))
+    return Dense(real_array("a strategy", array), bool(adaptive))
 
 
 def load(path: str | Path, adaptive: bool = True) -> Dense:
     """Read an encoder from a `.npy`, `.npz` (one array) or `.csv` file."""
+    if not isinstance(path, str | Path):
+        raise StrategyError(f"a path must be a string or a Path, got {path!r}.")
     path = Path(path)
     readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
     reader = readers.get(path.suffix.lower())
@@ -161,47 +161,65 @@ def load(path: str | Path, adaptive: bool = True) -> Dense:
                 f"{path.name!r} is larger than {MAX_DENSE_BYTES / 2**30:.0f} GiB; "
                 "describe the matrix by its structure instead."
             )
-        return dense(reader(path), adaptive)
+        with path.open("rb") as file:
+            array = reader(file, path.name)
+    except StrategyError:
+        raise
     except OSError as problem:
         raise StrategyError(f"cannot read {str(path)!r}: {problem.strerror or problem}.") from None
-
-
-def _read_npy(path: Path) -> FloatArray:
-    try:
-        return _numbers(np.load(path, allow_pickle=False), path)
-    except (ValueError, EOFError) as problem:
-        if isinstance(problem, StrategyError):
-            raise
-        raise StrategyError(f"{path.name!r} is not a valid .npy file of numbers.") from None
-
-
-def _read_npz(path: Path) -> FloatArray:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if len(archive.files) != 1:
-                raise StrategyError(
-                    f"{path.name!r} holds {len(archive.files)} arrays; expected exactly one."
-                )
-            return _numbers(archive[archive.files[0]], path)
-    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as problem:
-        if isinstance(problem, StrategyError):
-            raise
-        raise StrategyError(f"{path.name!r} is not a valid .npz file of numbers.") from None
-
-
-def _read_csv(path: Path) -> FloatArray:
-    try:
-        with path.open(encoding="utf-8") as lines:
-            rows = [line.replace(";", ",").split(",") for line in map(str.strip, lines) if line]
-        return np.array([[float(cell) for cell in row] for row in rows], dtype=np.float64)
-    except (ValueError, UnicodeDecodeError):
+    except MALFORMED:
         raise StrategyError(
-            f"{path.name!r} is not a table of numbers with the same number of columns in each "
-            "row (comma separated, no header)."
+            f"{path.name!r} is not a valid {path.suffix.lower()} file of numbers."
         ) from None
+    return dense(array, adaptive)
 
 
-def _numbers(array: np.ndarray, path: Path) -> FloatArray:
+# What numpy's readers raise for files that are damaged or not what their name says.
+MALFORMED = (
+    AttributeError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    OverflowError,
+    SyntaxError,
+    TypeError,
+    UnicodeError,
+    ValueError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def _read_npy(file: BinaryIO, name: str) -> FloatArray:
+    return _numbers(np.lib.format.read_array(file, allow_pickle=False), name)
+
+
+def _read_npz(file: BinaryIO, name: str) -> FloatArray:
+    with np.load(file, allow_pickle=False) as archive:
+        if len(archive.files) != 1:
+            raise StrategyError(
+                f"{name!r} holds {len(archive.files)} arrays; expected exactly one."
+            )
+        return _numbers(archive[archive.files[0]], name)
+
+
+def _read_csv(file: BinaryIO, name: str) -> FloatArray:
+    lines = [line.strip() for line in file.read().decode("utf-8-sig").splitlines()]
+    rows = []
+    for line in filter(None, lines):
+        if ";" in line and "," in line:
+            raise StrategyError(
+                f"{name!r} mixes commas and semicolons; write decimal points, and commas between "
+                "columns."
+            )
+        rows.append([float(cell) for cell in line.replace(";", ",").split(",")])
+    if len({len(row) for row in rows}) > 1:
+        raise StrategyError(f"{name!r} does not have the same number of columns in each row.")
+    return np.array(rows, dtype=np.float64)
+
+
+def _numbers(array: NDArray[Any], name: str) -> FloatArray:
     if array.dtype.kind not in "fiu":
-        raise StrategyError(f"{path.name!r} holds {array.dtype} values, not real numbers.")
+        raise StrategyError(f"{name!r} holds {array.dtype} values, not real numbers.")
     return read_only(array.astype(np.float64))

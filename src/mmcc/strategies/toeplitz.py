@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mmcc.arrays import FloatArray, own_arrays
+from mmcc.arrays import FloatArray, own_arrays, real_array
 from mmcc.errors import StrategyError, whole
 from mmcc.sampling import MAX_STEPS
 from mmcc.strategies.base import Order, Strategy, rounded_up
@@ -94,9 +94,10 @@ class Toeplitz(Strategy):
         """
         return (0,)
 
-    def same_order(self, order: Order) -> Order:
-        """Row sums grow down the matrix, so the heavy rows come first when it is reversed."""
-        return "reversed" if order == "heavy" else order
+    def same_order(self, order: Order, separation: int) -> Order:
+        """Sums grow down the matrix, so the heavy come first when reversed; but for a cut block."""
+        full = self.length % min(separation, self.length) == 0
+        return "reversed" if order == "heavy" and full else order
 
     def _tiles(self, separation: int) -> FloatArray:
         """Coefficients by block distance d (rows) and place in the block (columns)."""
@@ -126,10 +127,17 @@ class Toeplitz(Strategy):
         last = self.length - (blocks - 1) * separation
         exact = kept <= EXACT_COLUMNS
         sums = np.cumsum(tiles, axis=0)
-        order = self.same_order(order)
+        places = list(range(kept))
+        if order != "release":
+            places.reverse()
+        if order == "heavy" and last < separation and kept > 1:
+            # All sums grow with the index but that of the cut block, which comes where it fits.
+            cut = float(sums[min(kept, width) - 1, :last].sum())
+            weights = [float(sums[min(i + 1, width) - 1].sum()) for i in places[1:]]
+            places.insert(1 + sum(weight > cut for weight in weights), places.pop(0))
 
         def pieces() -> Iterator[Piece]:
-            for i in range(kept) if order == "release" else reversed(range(kept)):
+            for i in places:
                 rows = last if i == kept - 1 else separation
                 reach = min(i + 1, width)
                 near = tiles[reach - 1 :: -1, :rows]
@@ -156,11 +164,7 @@ class Toeplitz(Strategy):
 
 def toeplitz(coefficients: Sequence[float] | FloatArray, steps: int) -> Toeplitz:
     """The lower-triangular Toeplitz encoder with the given first column (zeros after its end)."""
-    try:
-        array = np.asarray(coefficients, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise StrategyError(f"coefficients must be numbers, got {coefficients!r}.") from None
-    return Toeplitz(array, whole("steps", steps, 1, MAX_STEPS))
+    return Toeplitz(real_array("coefficients", coefficients), whole("steps", steps, 1, MAX_STEPS))
 
 
 def identity(steps: int) -> Toeplitz:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc.arrays import FloatArray
-from mmcc.errors import whole
+from mmcc.errors import StrategyError, whole
 from mmcc.strategies.base import Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Block, Geometry, Piece, geometry_of, tally
 
 MAX_LEAVES = 2**40
 MAX_LEVELS = 41
+MAX_GROUPS = 10**6
 MAX_CELLS = 10**8
 """Above this many (node, group) pairs a level's counts are bounded, not counted."""
 
@@ -61,20 +62,22 @@ class Tree(Strategy):
         """All of them; of single columns the first alone, which lies in the largest tree."""
         return range(separation) if separation < self.leaves else (0,)
 
-    def same_order(self, order: Order) -> Order:
-        """Both orders that are not the release order show a node's ancestors before the node."""
-        return "reversed" if order == "heavy" else order
+    def same_order(self, order: Order, separation: int) -> Order:
+        """With single nodes, both show a node's ancestors before the node and nothing else."""
+        return "reversed" if order == "heavy" and separation == 1 else order
 
     def sensitivity(self, separation: int) -> float:
         """Each node holds as many participations as it has columns of the group."""
         separation = min(separation, self.leaves)
-        groups = np.array(self.groups(separation))
+        # With very many groups the first, which has the most columns, stands for all.
+        many = separation > MAX_GROUPS
+        groups = np.zeros(1) if many else np.array(self.groups(separation), np.float64)
         total = np.zeros(groups.size)
         for level in range(self.levels):
             size, nodes = 1 << level, self.leaves >> level
             if size <= separation:  # at most one column of the group in each node
                 total += np.ceil((nodes * size - groups) / separation)
-            elif size % separation == 0 or nodes * groups.size > MAX_CELLS:
+            elif size % separation == 0 or many or nodes * groups.size > MAX_CELLS:
                 total += nodes * np.ceil(size / separation) ** 2
             else:
                 edges = np.ceil((np.arange(nodes + 1)[:, None] * size - groups) / separation)
@@ -83,7 +86,7 @@ class Tree(Strategy):
 
     def geometry(self, order: Order, separation: int, group: int) -> Geometry:
         if separation == 1:
-            return self._levels(self.same_order(order))
+            return self._levels(order)
         return self._blocks(order, separation, group)
 
     def _levels(self, order: Order) -> Geometry:
@@ -124,6 +127,12 @@ class Tree(Strategy):
 
     def _blocks(self, order: Order, separation: int, group: int) -> Geometry:
         """Cyclic Poisson: the nodes released in `separation` consecutive steps form a block."""
+        size = (self.leaves - group) // separation * self.levels
+        if size > MAX_CELLS // 10:
+            raise StrategyError(
+                f"{self!r} has about {size:.2g} nodes to analyse one by one when only every "
+                f"{separation}th step counts. Use a larger separation, or Poisson sampling."
+            )
         columns = np.arange(group, self.leaves, separation)
         spans: list[tuple[int, int, int]] = []  # block, first column, end column of each node
         for level in range(self.levels):
