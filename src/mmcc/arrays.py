@@ -11,6 +11,7 @@ from mmcc.errors import StrategyError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 ComplexArray = NDArray[np.complex128]
 
 

@@ -69,6 +69,8 @@ class Composed:
         weights = np.exp(self.cumulant - self.tilt * losses)
         weights *= -np.expm1(epsilon - losses)
         total = float(np.dot(self.tilted[start:], weights))
+        if math.isnan(total):
+            return 1.0
         slack = self.error * float(np.linalg.norm(weights))
         rounding = self.relative + (4 * losses.size + 16 * (1 + abs(self.cumulant))) * EPS
         return min((max(total, 0.0) + slack) * (1 + 2 * rounding) + self.infinite, 1.0)
@@ -163,15 +165,12 @@ def compose(parts: Parts, tilt: float, lowest: float) -> Composed:
     losses = np.arange(first, first + size, dtype=np.float64) * spacing
     above = outside * math.exp(min(centre - tilt * float(losses[-1]), 700.0))
     infinite = math.fsum(loss.infinite * count for loss, count in parts) + above
-    relative = (
-        2
-        * EPS
-        * math.fsum(
-            count
-            * (16 + abs(tilt) * spacing * loss.masses.size + 4 * abs(tilt * loss.first * spacing))
-            for loss, count in parts
-        )
+    # Logarithms and exponents of the tilted masses, then the sum of all cumulants.
+    operations = math.fsum(
+        count * (800 + abs(tilt) * spacing * (loss.masses.size + 4 * abs(loss.first)))
+        for loss, count in parts
     )
+    relative = 2 * EPS * (operations + len(parts) * (1 + abs(centre)))
     return Composed(losses, tilted, tilt, centre, infinite * (1 + 1e-12), error, relative)
 
 
@@ -242,8 +241,9 @@ def _spectrum(parts: Parts, tilt: float, size: int) -> tuple[ComplexArray, float
 
 def _tilted(loss: GridLoss, tilt: float) -> FloatArray:
     """The masses times e^(tilt loss), scaled to a sum of one."""
-    exponents = tilt * (loss.losses - loss.losses[-1])
-    weights = loss.masses * np.exp(exponents if tilt >= 0 else exponents - exponents[0])
+    with np.errstate(divide="ignore"):
+        exponents = np.log(loss.masses) + tilt * loss.losses
+    weights = np.exp(exponents - exponents.max())
     return np.asarray(weights / weights.sum())
 
 

@@ -48,8 +48,9 @@ class GridLoss:
         fraction = 4.0 * math.exp(self.spacing) * error / -math.expm1(-self.spacing)
         if not fraction <= 0.5:
             raise PrecisionError(
-                f"rounding errors of {error:.2g} are too large for a grid of spacing "
-                f"{self.spacing:.2g}. Use a larger spacing, or let it be chosen."
+                f"rounding errors of {error:.2g} are too large beside a grid of spacing "
+                f"{self.spacing:.2g}; floating point cannot certify this number. Use a larger "
+                "delta or sigma."
             )
         masses = np.concatenate([self.masses * (1 + 2 * error), [0.0, 0.0]])
         for _ in range(2):

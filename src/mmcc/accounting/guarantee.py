@@ -50,8 +50,9 @@ class Guarantee:
 
     def __str__(self) -> str:
         inputs = "adaptive inputs" if self.adaptive else "non-adaptive inputs only"
+        pair = f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})"
         return (
-            f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-DP, certified by {self.bound}; "
+            f"{pair}-DP, certified by {self.bound}; "
             f"sigma {self.sigma:g}, {self.strategy}, {self.sampling}, {inputs}, {self.adjacency}"
         )
 

@@ -37,7 +37,11 @@ ROUGH = 30.0
 TAIL_SHARE = 1e-9
 """Share of delta that truncation of all rows together may cost."""
 FIRST_TAIL = 1e-20
+PRECISION = 2e-10
+"""Relative error of dP/dQ that a single row may have."""
 MAX_SPACING = 0.5
+LARGEST_SPACING = 2.0
+MAX_WIDENINGS = 8
 MAX_ROW_POINTS = 2**19
 MAX_WINDOW_POINTS = 2**23
 MAX_COUNT = 10**12
@@ -81,14 +85,12 @@ def bound(
     `laws` may make them one by one, so that only one need be in memory.
     """
     if target.delta is not None:
-        return _answer(
-            laws, rows, side, target, effort, max(TAIL_SHARE * target.delta / rows, 1e-290)
-        )
+        return _answer(laws, side, target, effort, max(TAIL_SHARE * target.delta / rows, 1e-290))
     # Tails that are small beside any ordinary delta; smaller ones if this delta is not ordinary.
-    found = _answer(laws, rows, side, target, effort, FIRST_TAIL / rows)
+    found = _answer(laws, side, target, effort, FIRST_TAIL / rows)
     if effort.scouting or TAIL_SHARE * found >= FIRST_TAIL:
         return found
-    return _answer(laws, rows, side, target, effort, max(TAIL_SHARE * found / rows, 1e-290))
+    return _answer(laws, side, target, effort, max(TAIL_SHARE * found / rows, 1e-290))
 
 
 def bound_at_least(
@@ -108,19 +110,18 @@ def bound_at_least(
 
 def _answer(
     laws: Callable[[], Iterable[tuple[Law, int]]],
-    rows: int,
     side: Adjacency,
     target: Target,
     effort: Effort,
     tail: float,
 ) -> float:
-    # Errors of a row's dP/dQ cost about 8 times their sum in epsilon.
-    precision = min(max(0.01 * effort.tolerance / rows, 1e-13), 1e-9)
     different = Different(laws())
     expansions: list[Expansion] = []
     samples: list[tuple[FloatArray, FloatArray]] = []
     work = spread(
-        partial(_prepare, tail=tail, precision=precision, side=side), different, effort.executor
+        partial(_prepare, tail=tail, tolerance=effort.tolerance, side=side),
+        different,
+        effort.executor,
     )
     for expansion, losses, masses in work:
         expansions.append(expansion)
@@ -133,14 +134,35 @@ def _answer(
         max(float(np.ptp(losses)) for losses, _ in samples) / MAX_ROW_POINTS,
         100 * max(expansion.error + 1e-12 for expansion in expansions),
     )
+    for widening in range(MAX_WIDENINGS):
+        if not spacing <= LARGEST_SPACING:
+            raise PrecisionError(
+                "the privacy loss is too large for a grid; nothing useful can be certified by "
+                "composition here. Use a larger sigma, or method='unamplified'."
+            )
+        try:
+            parts = _on_grid(expansions, counts, spacing, side, effort)
+            break
+        except PrecisionError:
+            if effort.spacing or widening == MAX_WIDENINGS - 1:
+                raise
+            spacing *= 8  # the grid was too fine for the rounding errors of the cells
+    return _read_off(parts, tilt, target)
+
+
+def _on_grid(
+    expansions: list[Expansion],
+    counts: list[int],
+    spacing: float,
+    side: Adjacency,
+    effort: Effort,
+) -> list[tuple[GridLoss, int]]:
     parts: list[tuple[GridLoss, int]] = []
-    on_grid = spread(
-        partial(discretise, spacing=spacing, adjacency=side), expansions, effort.executor
-    )
-    for loss, count in zip(on_grid, counts, strict=True):
+    work = spread(partial(discretise, spacing=spacing, adjacency=side), expansions, effort.executor)
+    for loss, count in zip(work, counts, strict=True):
         parts.append((loss, count))
         effort.report("losses of the rows", len(parts))
-    return _read_off(parts, tilt, target)
+    return parts
 
 
 class Different:
@@ -154,7 +176,7 @@ class Different:
         self._place: dict[bytes, int] = {}
         self.counts: list[int] = []
 
-    def __iter__(self) -> Iterator[Law]:
+    def __iter__(self) -> Iterator[tuple[Law, int]]:
         for law, count in self._laws:
             key = fingerprint(law)
             if key in self._place:
@@ -162,7 +184,7 @@ class Different:
             else:
                 self._place[key] = len(self.counts)
                 self.counts.append(count)
-                yield law
+                yield law, count
 
 
 def fingerprint(law: Law) -> bytes:
@@ -175,8 +197,11 @@ def fingerprint(law: Law) -> bytes:
 
 
 def _prepare(
-    law: Law, tail: float, precision: float, side: Adjacency
+    weighted: tuple[Law, int], tail: float, tolerance: float, side: Adjacency
 ) -> tuple[Expansion, FloatArray, FloatArray]:
+    law, count = weighted
+    # An error of dP/dQ costs about 8 times itself in epsilon, for each row of this law.
+    precision = min(max(1e-3 * tolerance / count, 1e-13), PRECISION)
     expansion = expand(law, tail, precision)
     losses, p, q = sample_losses(expansion)
     return (expansion, losses, p) if side == "remove" else (expansion, -losses, q)
@@ -186,18 +211,19 @@ def _read_off(parts: list[tuple[GridLoss, int]], tilt: float, target: Target) ->
     if target.epsilon is not None:
         return min(compose(parts, tilt, target.epsilon).delta(target.epsilon), 1.0)
     assert target.delta is not None
-    for _ in range(6):
-        composed = compose(parts, tilt, math.inf)
+    # Every tilt gives a certified answer; a huge one means that epsilon is at its lowest possible.
+    tilts = [tilt] if tilt < 1e3 else [tilt, 1.0, 1e-3]
+    found, infinite = math.inf, 1.0
+    for choice in tilts:
+        composed = compose(parts, choice, math.inf)
+        infinite = min(infinite, composed.infinite)
         if composed.lowest <= 0.0 and composed.delta(0.0) <= target.delta:
             return 0.0
-        if composed.delta(composed.lowest) > target.delta:
-            break
-        tilt /= 4
-    found = composed.epsilon(target.delta)
+        found = min(found, composed.epsilon(target.delta))
     if not math.isfinite(found):
         raise PrecisionError(
             f"delta = {target.delta:g} is below the mass that truncation and round-off leave at "
-            f"infinity ({composed.infinite:.2g}). Use a larger delta."
+            f"infinity ({infinite:.2g}). Use a larger delta."
         )
     return max(found, 0.0)
 
@@ -246,8 +272,8 @@ def _choose_grid(
 
 
 def _best_tilt(objective: Callable[[float], float]) -> float:
-    """Roughly the tilt in [1e-3, 1e7] that minimises a quasi-convex function."""
-    tilts = np.geomspace(1e-3, 1e7, 81)
+    """Roughly the tilt in [1e-3, 1e5] that minimises a quasi-convex function."""
+    tilts = np.geomspace(1e-3, 1e5, 65)
     low, high = 0, tilts.size - 1
     while high - low > 2:
         middle = (low + high) // 2
@@ -343,5 +369,5 @@ def composed(
 def merged(laws: Iterable[tuple[Law, int]]) -> WeightedLaws:
     """Equal laws once, with their number."""
     different = Different(laws)
-    kept = list(different)
+    kept = [law for law, _ in different]
     return tuple(zip(kept, different.counts, strict=True))

@@ -29,7 +29,7 @@ from scipy import special
 from mmcc.accounting import kernels
 from mmcc.accounting.grid import GridLoss
 from mmcc.accounting.participation import Adjacency, binomial_quantile
-from mmcc.arrays import FloatArray, own_arrays
+from mmcc.arrays import BoolArray, FloatArray, IntArray, own_arrays
 from mmcc.errors import PrecisionError
 
 EPS = 2.0**-53
@@ -239,7 +239,7 @@ def series_orders(
     au = np.minimum(TRIALS * largest, 100.0)
     moments = mean / largest * np.expm1(au) - np.outer(SERIES_ORDERS, LOG_TRIALS)
     for orders, moment in zip(SERIES_ORDERS, moments.min(axis=1), strict=True):
-        r = 0.5 * (math.sqrt(span**2 + 4 * orders) - span)
+        r = 2 * orders / (math.sqrt(span**2 + 4 * orders) + span)
         outside = float(moment) + math.lgamma(orders + 1) - orders * math.log(r)
         if outside + r * span + 0.5 * r * r <= math.log(error) and outside <= math.log(tail):
             return orders
@@ -277,43 +277,71 @@ def expand_lattice(
         top = table[:, orders] + operations * absolute / rate**orders
         beyond, outside = remainder(top, orders, span)
         # Jensen: E[exp(R t - R^2/2)] >= exp(t E[R] - E[R^2]/2).
-        own_floor = np.log(mass) - np.abs(table[:, 1] / mass) * span - table[:, 2] / mass
-        good = np.ones(mass.size, bool)
-        for _ in range(4):  # a class that is dropped may have held up its neighbours
-            floor = np.exp(shared_floor(np.where(good, own_floor, -np.inf), shifted, span))
-            with np.errstate(divide="ignore", over="ignore"):
-                error = (beyond + operations * absolute) / floor
-            fine = good & (error <= precision)
-            if fine.sum() == good.sum():
-                break
-            good = fine
+        floor = np.log(mass) - np.abs(table[:, 1] / mass) * span - table[:, 2] / mass
+        numerator = beyond + operations * absolute
+        good = supported(numerator, floor, shifted, span, precision)
         lost = float(mass[~good].sum() + outside[good].sum())
-        if fine.any() and fine.sum() == good.sum() and lost <= tail:
-            largest = float(shifted.max())
+        if good.any() and lost <= tail:
+            kept, largest = shifted[good], float(shifted.max())
+            error = supported_ratio(numerator[good], floor[good], kept, span)
             return Expansion(
-                shifted[good],
+                kept,
                 table[good, :orders],
                 reach,
                 shift + above,
                 tail,
                 dropped=dropped + lost,
-                error=float(error[good].max())
-                + (8 * largest * (span + largest) + 2 * len(table) + 32) * EPS,
-                condition=float((absolute / floor)[good].max()),
+                error=error + (8 * largest * (span + largest) + 2 * len(table) + 32) * EPS,
+                condition=supported_ratio(absolute[good], floor[good], kept, span),
             )
         spacing /= 2
     return None
 
 
-def shared_floor(log_floor: FloatArray, centres: FloatArray, span: float) -> FloatArray:
-    """For each class the best lower bound of dP/dQ that any class gives, on that class's scale.
+def supporters(
+    log_floor: FloatArray, centres: FloatArray, span: float
+) -> tuple[IntArray, FloatArray]:
+    """For each class k the class j whose lower bound is the best on k's scale, and that bound.
 
     exp(x_j y - x_j^2/2) >= exp(x_k y - x_k^2/2 - |x_j - x_k| T) while |y - x| <= T for both.
     """
     fall = span * centres
-    from_left = np.maximum.accumulate(log_floor + fall) - fall
-    from_right = np.maximum.accumulate((log_floor - fall)[::-1])[::-1] + fall
-    return np.maximum(from_left, from_right)
+    places = np.arange(centres.size)
+    left = np.maximum.accumulate(log_floor + fall)
+    from_left = np.maximum.accumulate(np.where(left == log_floor + fall, places, 0))
+    right = np.maximum.accumulate((log_floor - fall)[::-1])[::-1]
+    here = np.where(right == log_floor - fall, places, centres.size - 1)
+    from_right = np.minimum.accumulate(here[::-1])[::-1]
+    best = np.where(left - fall >= right + fall, from_left, from_right)
+    return best, log_floor[best] - span * np.abs(centres - centres[best])
+
+
+def supported(
+    numerator: FloatArray, log_floor: FloatArray, centres: FloatArray, span: float, limit: float
+) -> BoolArray:
+    """The classes whose error is below `limit` of a bound that other such classes give."""
+    good = np.ones(centres.size, dtype=np.bool_)
+    while good.any():
+        _, floor = supporters(log_floor[good], centres[good], span)
+        with np.errstate(over="ignore"):
+            fine = numerator[good] * np.exp(-floor) <= limit
+        if fine.all():
+            break
+        good[np.flatnonzero(good)[~fine]] = False
+    return good
+
+
+def supported_ratio(
+    numerator: FloatArray, log_floor: FloatArray, centres: FloatArray, span: float
+) -> float:
+    """Bound on sum_k w_k numerator_k over sum_j w_j floor_j, w_k = exp(x_k y - x_k^2/2).
+
+    Each class's numerator is charged to the class that supports it, on that class's scale.
+    """
+    best, floor = supporters(log_floor, centres, span)
+    charged = np.zeros(centres.size)
+    np.add.at(charged, best, numerator * np.exp(-floor))
+    return float(charged.max()) * (1 + 1e-9)
 
 
 def expand_coarsely(values: FloatArray, probs: FloatArray, shift: float, tail: float) -> Expansion:
@@ -337,7 +365,7 @@ def remainder(coefficient: FloatArray, orders: int, span: float) -> tuple[FloatA
 
     `coefficient` is E|R|^orders / orders!; r is chosen to make the bound small.
     """
-    r = 0.5 * (math.sqrt(span**2 + 4 * orders) - span)
+    r = 2 * orders / (math.sqrt(span**2 + 4 * orders) + span)
     with np.errstate(divide="ignore"):
         outside = np.log(coefficient) + math.lgamma(orders + 1) - orders * math.log(r)
     return np.exp(np.minimum(outside + r * span + 0.5 * r * r, 700.0)), np.exp(outside)

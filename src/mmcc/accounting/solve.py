@@ -30,7 +30,7 @@ SHARES = (0.5, 0.1, 0.02)
 SIGMA_TOLERANCE = 1e-4
 MAX_TURNS = 16
 MIN_DELTA = 1e-200
-MAX_SIGMA, MAX_EPSILON = 1e12, 1e6
+MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 MAX_RATIO = 1e4
 """Above this ratio of column norm to sigma no amplification is looked for."""
 
@@ -170,7 +170,7 @@ def epsilon(
     progress: Progress | None = None,
 ) -> Guarantee:
     """The certified epsilon of a matrix mechanism at a delta."""
-    sigma = real("sigma", sigma, 0, MAX_SIGMA)
+    sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
     plans = _feasible(_plans(strategy, sampling, method, order), strategy, sigma)
     with _effort(executor, progress) as effort:
@@ -191,7 +191,7 @@ def delta(
     progress: Progress | None = None,
 ) -> Guarantee:
     """The certified delta of a matrix mechanism at an epsilon."""
-    sigma = real("sigma", sigma, 0, MAX_SIGMA)
+    sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON, closed="l")
     plans = _feasible(_plans(strategy, sampling, method, order), strategy, sigma)
     if method == "tight":
@@ -228,7 +228,13 @@ def sigma(
     with _effort(executor, progress) as effort:
         sensitivity = strategy.sensitivity(min(sampling.separation, strategy.steps))
         ceiling = Problem(strategy, sampling, _gaussian_sigma(sensitivity, epsilon, delta), effort)
-        problem, answer = ceiling, ceiling.epsilon(Plan("unamplified"), delta)
+        answer = ceiling.epsilon(Plan("unamplified"), delta)
+        for step in (10.0**k for k in range(-12, 0)):  # the last digits of both searches
+            if answer.value <= epsilon:
+                break
+            ceiling = replace(ceiling, sigma=ceiling.sigma * (1 + step))
+            answer = ceiling.epsilon(Plan("unamplified"), delta)
+        problem = ceiling
         if len(plans) > 1 or plans[0].bound == "mmcc":
             guess = 1.5 * sampling.probability * ceiling.sigma + 0.3 * strategy.sensitivity(
                 strategy.steps

@@ -55,8 +55,9 @@ class Dense(Strategy):
             row, after = used[late[0]], used[late[0] + 1]
             raise StrategyError(
                 f"rows are not in a causal order: row {row} needs step {last[row]}, but row "
-                f"{after}, which comes later, only step {last[after]}. Sort the rows by their last non-zero column, or "
-                "pass adaptive=False (the guarantee then holds for non-adaptive inputs only)."
+                f"{after}, which comes later, only step {last[after]}. Sort the rows by their last "
+                "non-zero column, or pass adaptive=False (the guarantee then holds for "
+                "non-adaptive inputs only)."
             )
 
     def _last_columns(self) -> IntArray:

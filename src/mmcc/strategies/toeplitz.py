@@ -151,12 +151,12 @@ class Toeplitz(Strategy):
 
         # A block at distance d from the diagonal occurs blocks - d times; the last one may be cut.
         used = tiles.any(axis=1)
-        cut = np.count_nonzero(used & ~tiles[:, :last].any(axis=1))
+        missing = int(np.count_nonzero(used & ~tiles[:, :last].any(axis=1)))
         distances = np.flatnonzero(used)
         counted = Tally(
-            nonzero=int(np.sum(blocks - distances[distances < blocks])) - int(cut),
+            nonzero=int(np.sum(blocks - distances[distances < blocks])) - missing,
             rows=blocks,
-            work=int(np.sum(kept - distances[distances < kept])) - int(cut),
+            work=int(np.sum(kept - distances[distances < kept])) - missing,
             distinct=kept,
         )
         return geometry_of(pieces, blocks, 4 * self.bands, counted)
