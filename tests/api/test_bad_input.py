@@ -411,8 +411,8 @@ def test_mixture_spacing(value):
 @pytest.mark.parametrize("spacing", [1e-300, 1e-9, 100.0, 900.0])
 def test_a_spacing_that_cannot_work_is_refused_when_used(spacing):
     """Or answered, if the grid can be afforded."""
-    distribution = pld.mixture_of_gaussians([0, 1], [0.5, 0.5], 1.0, spacing=spacing)
     try:
+        distribution = pld.mixture_of_gaussians([0, 1], [0.5, 0.5], 1.0, spacing=spacing)
         found = distribution.epsilon(1e-5)
     except MmccError:
         return

@@ -128,10 +128,13 @@ def _answer(
         samples.append((losses, masses))
         effort.report("laws of the rows", len(expansions))
     counts = different.counts
-    spacing, tilt = _choose_grid(samples, np.array(counts, np.float64), target, effort.tolerance)
+    spacing, tilt, estimate = _choose_grid(
+        samples, np.array(counts, np.float64), target, effort.tolerance
+    )
+    points = MAX_ROW_POINTS // 32 if effort.scouting else MAX_ROW_POINTS
     spacing = effort.spacing or max(
         spacing,
-        max(float(np.ptp(losses)) for losses, _ in samples) / MAX_ROW_POINTS,
+        max(float(np.ptp(losses)) for losses, _ in samples) / points,
         100 * max(expansion.error + 1e-12 for expansion in expansions),
     )
     for widening in range(MAX_WIDENINGS):
@@ -147,7 +150,7 @@ def _answer(
             if effort.spacing or widening == MAX_WIDENINGS - 1:
                 raise
             spacing *= 8  # the grid was too fine for the rounding errors of the cells
-    return _read_off(parts, tilt, target)
+    return _read_off(parts, tilt, estimate, target)
 
 
 def _on_grid(
@@ -207,12 +210,19 @@ def _prepare(
     return (expansion, losses, p) if side == "remove" else (expansion, -losses, q)
 
 
-def _read_off(parts: list[tuple[GridLoss, int]], tilt: float, target: Target) -> float:
+def _read_off(
+    parts: list[tuple[GridLoss, int]], tilt: float, estimate: float, target: Target
+) -> float:
+    # Every tilt gives a certified answer; others are tried where the first did not do its work.
+    tilts = (tilt, 1.0, 1e-3)
     if target.epsilon is not None:
-        return min(compose(parts, tilt, target.epsilon).delta(target.epsilon), 1.0)
+        epsilon = target.epsilon
+        for choice in tilts:
+            bounded = compose(parts, choice, epsilon).delta(epsilon)
+            if bounded < 1.0:
+                break
+        return bounded
     assert target.delta is not None
-    # Every tilt gives a certified answer; a huge one means that epsilon is at its lowest possible.
-    tilts = [tilt] if tilt < 1e3 else [tilt, 1.0, 1e-3]
     found, infinite = math.inf, 1.0
     for choice in tilts:
         composed = compose(parts, choice, math.inf)
@@ -220,6 +230,8 @@ def _read_off(parts: list[tuple[GridLoss, int]], tilt: float, target: Target) ->
         if composed.lowest <= 0.0 and composed.delta(0.0) <= target.delta:
             return 0.0
         found = min(found, composed.epsilon(target.delta))
+        if found <= 1.5 * estimate:
+            break
     if not math.isfinite(found):
         raise PrecisionError(
             f"delta = {target.delta:g} is below the mass that truncation and round-off leave at "
@@ -233,8 +245,8 @@ def _choose_grid(
     counts: FloatArray,
     target: Target,
     tolerance: float,
-) -> tuple[float, float]:
-    """Spacing and tilt from rough losses of the rows.
+) -> tuple[float, float, float]:
+    """Spacing, tilt and epsilon from rough losses of the rows.
 
     Spreading each loss over its cell adds a variance of about spacing^2/6 a row, or spacing E|L|
     if the row's losses L are far smaller than the cell; v in all, which raises epsilon by
@@ -268,7 +280,7 @@ def _choose_grid(
     spacing = low
     curvature = abs(cumulant(1.01 * tilt) - 2 * cumulant(tilt) + cumulant(0.99 * tilt))
     width = 16 * math.sqrt(curvature) / (0.01 * tilt)
-    return max(spacing, width / MAX_WINDOW_POINTS), tilt
+    return max(spacing, width / MAX_WINDOW_POINTS), tilt, epsilon
 
 
 def _best_tilt(objective: Callable[[float], float]) -> float:

@@ -303,16 +303,21 @@ def _search_sigma(
     low, high = 0.0, math.inf
     goal = math.log(epsilon) - 0.5 * SIGMA_TOLERANCE
     chosen = plans[0]
+    closing = False
     for turn in range(MAX_TURNS):
         now = problem.sigma
-        # `tight` looks for its best plan at the first guess and once more near the end.
-        explore = method == "tight" and turn in (0, 2)
+        # `tight` looks for its best plan at the first guess, near the end, and at the answer, so
+        # that asking for epsilon at this sigma gives the same number.
+        explore = method == "tight" and (closing or turn in (0, 2))
         answer = _best_epsilon(problem, plans if explore else [chosen], delta, optimise=explore)
         chosen = answer.plan
+        near = abs(answer.value / epsilon - 1) <= SIGMA_TOLERANCE
+        if near and method == "tight" and not explore:
+            closing = True
+            answer = _best_epsilon(problem, plans, delta, optimise=True)
         if answer.value <= epsilon:
             high = now
-            if safe is None or now < safe[0].sigma:
-                safe = (problem, answer)
+            safe = (problem, answer)
             if answer.value >= epsilon * (1 - SIGMA_TOLERANCE) or high - low <= 1e-6 * high:
                 break
         else:

@@ -169,9 +169,8 @@ def load(path: str | Path, adaptive: bool = True) -> Dense:
     except OSError as problem:
         raise StrategyError(f"cannot read {str(path)!r}: {problem.strerror or problem}.") from None
     except MALFORMED:
-        raise StrategyError(
-            f"{path.name!r} is not a valid {path.suffix.lower()} file of numbers."
-        ) from None
+        kind = "a table" if reader is _read_csv else f"a valid {path.suffix.lower()} file"
+        raise StrategyError(f"{path.name!r} is not {kind} of numbers.") from None
     return dense(array, adaptive)
 
 
@@ -216,7 +215,9 @@ def _read_csv(file: BinaryIO, name: str) -> FloatArray:
             )
         rows.append([float(cell) for cell in line.replace(";", ",").split(",")])
     if len({len(row) for row in rows}) > 1:
-        raise StrategyError(f"{name!r} does not have the same number of columns in each row.")
+        raise StrategyError(
+            f"{name!r} is not a table of numbers with the same number of columns in each row."
+        )
     return np.array(rows, dtype=np.float64)
 
 

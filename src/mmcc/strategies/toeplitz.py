@@ -134,7 +134,7 @@ class Toeplitz(Strategy):
             # All sums grow with the index but that of the cut block, which comes where it fits.
             cut = float(sums[min(kept, width) - 1, :last].sum())
             weights = [float(sums[min(i + 1, width) - 1].sum()) for i in places[1:]]
-            places.insert(1 + sum(weight > cut for weight in weights), places.pop(0))
+            places.insert(sum(weight > cut for weight in weights), places.pop(0))
 
         def pieces() -> Iterator[Piece]:
             for i in places:
