@@ -101,11 +101,32 @@ def bound_at_least(
     floor: float,
 ) -> float:
     """The same for the add adjacency, exact only where it exceeds `floor`, remove's answer."""
+    enough = floor if target.epsilon is None else target.epsilon
+    largest = largest_add_loss(laws(), enough)
+    if largest <= enough:  # no loss is larger than that: epsilon at most this, delta zero
+        return largest if target.epsilon is None else 0.0
     if target.delta is not None:
         target = replace(target, floor=floor)
     rough = replace(effort, tolerance=ROUGH * effort.tolerance)
     answer = bound(laws, rows, "add", target, rough)
     return answer if answer <= floor else bound(laws, rows, "add", target, effort)
+
+
+def largest_add_loss(laws: Iterable[tuple[Law, int]], enough: float) -> float:
+    """Upper bound on the loss under add, -log P(X = 0) summed; infinity once beyond `enough`."""
+    total = 0.0
+    for law, count in laws:
+        if isinstance(law, ProductLaw):
+            present = law.values > 0
+            with np.errstate(divide="ignore"):
+                absent = law.repeats * float(np.sum(np.log1p(-law.probs[present])))
+        else:
+            share = math.fsum(law.probs[law.values == 0])
+            absent = math.log(share) if share > 0 else -math.inf
+        total -= count * absent * (1 + 1e-9)
+        if not total <= enough:
+            return math.inf
+    return total + 1e-15
 
 
 def _answer(
