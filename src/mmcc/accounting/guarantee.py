@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 ADJACENCY = "zero-out: the larger of remove and add"
@@ -21,6 +20,33 @@ def rounded_up(value: float) -> str:
         return text
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - DIGITS + 1)
     return f"{float(text) + unit:.{DIGITS}g}"
+
+
+class Details(Mapping[str, Any]):
+    """Read-only; entries in `later` are computed when they are first looked at."""
+
+    def __init__(
+        self, known: Mapping[str, Any], later: Mapping[str, Callable[[], Any]] | None = None
+    ) -> None:
+        self._known = dict(known)
+        self._later = dict(later or {})
+
+    def __getitem__(self, key: str) -> Any:
+        if key in self._later:
+            self._known[key] = self._later.pop(key)()
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._known, *self._later))
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._later)
+
+    def __repr__(self) -> str:
+        return repr(self._known)
+
+    def __reduce__(self) -> tuple[type[Details], tuple[dict[str, Any]]]:
+        return Details, (dict(self),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +72,8 @@ class Guarantee:
     adjacency: str = ADJACENCY
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+        if not isinstance(self.details, Details):
+            object.__setattr__(self, "details", Details(self.details))
 
     def __str__(self) -> str:
         inputs = "adaptive inputs" if self.adaptive else "non-adaptive inputs only"

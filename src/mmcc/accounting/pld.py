@@ -149,9 +149,9 @@ def _answer(
         samples.append((losses, masses))
         effort.report("laws of the rows", len(expansions))
     counts = different.counts
-    spacing, tilt, estimate = _choose_grid(
-        samples, np.array(counts, np.float64), target, effort.tolerance
-    )
+    # Many different rows cost time in proportion to the grid: let them have a coarser one.
+    tolerance = effort.tolerance * min(max(len(expansions) / 256, 1.0), 3.0)
+    spacing, tilt, estimate = _choose_grid(samples, np.array(counts, np.float64), target, tolerance)
     points = MAX_ROW_POINTS // 32 if effort.scouting else MAX_ROW_POINTS
     spacing = effort.spacing or max(
         spacing,

@@ -405,7 +405,7 @@ def exact_chernoff_top(values: FloatArray, probs: FloatArray, tail: float) -> fl
 
 
 def sample_losses(
-    expansion: Expansion, points: int = 65
+    expansion: Expansion, points: int = 41
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Losses at evenly spaced y with rough masses of P and Q: for choosing a grid, not a bound."""
     y = np.linspace(-expansion.reach, expansion.top, points)

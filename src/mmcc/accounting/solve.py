@@ -7,16 +7,14 @@ Rounding: epsilon and delta are upper bounds; sigma is the safe end of the searc
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from mmcc.accounting.algorithm import Outcome, analyse, has_events, uncorrelated
 from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilon
-from mmcc.accounting.guarantee import Guarantee
+from mmcc.accounting.guarantee import Details, Guarantee
 from mmcc.accounting.parallel import Progress
 from mmcc.accounting.pld import Effort, Target
 from mmcc.errors import MethodError, ParameterError, PrecisionError, StrategyError, real, suggestion
@@ -112,12 +110,12 @@ class Problem:
         """The same problem, solved roughly: for comparing plans."""
         return replace(self, effort=replace(self.effort, scouting=True))
 
-    def diagnostics(self, answer: Answer, delta: float) -> dict[str, Any]:
+    def diagnostics(self, answer: Answer, delta: float) -> Details:
         """The paper's measures of tightness, and both adjacencies."""
         outcome = answer.outcome
         if outcome is None:
-            return {"sensitivity": self.strategy.sensitivity(self.scheme.separation)}
-        details: dict[str, Any] = {
+            return Details({"sensitivity": self._ratio() * self.sigma})
+        known: dict[str, Any] = {
             "order": answer.plan.order,
             "delta_1": answer.delta_1,
             "events": outcome.events,
@@ -126,17 +124,19 @@ class Problem:
             "add": outcome.add,
             "max_p_tilde_over_p": outcome.blow_up,
         }
-        if answer.delta_1:
-            details["epsilon_if_p_tilde_were_p (neither bound)"] = uncorrelated(
-                self.strategy,
-                self.scheme,
-                self.sigma,
-                Target(delta=delta),
-                order=answer.plan.order,
-                group=outcome.group,
-                effort=self.effort,
-            )
-        return details
+        if not answer.delta_1:
+            return Details(known)
+        later = partial(
+            uncorrelated,
+            self.strategy,
+            self.scheme,
+            self.sigma,
+            Target(delta=delta),
+            order=answer.plan.order,
+            group=outcome.group,
+            effort=replace(self.effort, executor=None, progress=None),
+        )
+        return Details(known, {"epsilon_if_p_tilde_were_p (neither bound)": later})
 
     def _ratio(self) -> float:
         separation = min(self.scheme.separation, self.strategy.steps)
@@ -173,10 +173,10 @@ def epsilon(
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
     plans = _feasible(_plans(strategy, sampling, method, order), strategy, sigma)
-    with _effort(executor, progress) as effort:
-        problem = Problem(strategy, sampling, sigma, effort)
-        answer = _best_epsilon(problem, plans, delta, optimise=method == "tight")
-        return _guarantee(problem, method, answer, answer.value, delta)
+    effort = _effort(executor, progress)
+    problem = Problem(strategy, sampling, sigma, effort)
+    answer = _best_epsilon(problem, plans, delta, optimise=method == "tight")
+    return _guarantee(problem, method, answer, answer.value, delta)
 
 
 def delta(
@@ -196,14 +196,14 @@ def delta(
     plans = _feasible(_plans(strategy, sampling, method, order), strategy, sigma)
     if method == "tight":
         plans = [replace(plan, share=share) for plan in plans for share in (EVEN, SHARES[-1])]
-    with _effort(executor, progress) as effort:
-        problem = Problem(strategy, sampling, sigma, effort)
-        scout = problem.scouting()
-        best = plans[0]
-        if len(plans) > 1:
-            best = min(dict.fromkeys(plans), key=lambda plan: scout.delta(plan, epsilon).value)
-        answer = problem.delta(best, epsilon)
-        return _guarantee(problem, method, answer, epsilon, answer.value)
+    effort = _effort(executor, progress)
+    problem = Problem(strategy, sampling, sigma, effort)
+    scout = problem.scouting()
+    best = plans[0]
+    if len(plans) > 1:
+        best = min(dict.fromkeys(plans), key=lambda plan: scout.delta(plan, epsilon).value)
+    answer = problem.delta(best, epsilon)
+    return _guarantee(problem, method, answer, epsilon, answer.value)
 
 
 def sigma(
@@ -225,23 +225,23 @@ def sigma(
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
     delta = real("delta", delta, MIN_DELTA, 1)
     plans = _plans(strategy, sampling, method, order)
-    with _effort(executor, progress) as effort:
-        sensitivity = strategy.sensitivity(min(sampling.separation, strategy.steps))
-        ceiling = Problem(strategy, sampling, _gaussian_sigma(sensitivity, epsilon, delta), effort)
+    effort = _effort(executor, progress)
+    sensitivity = strategy.sensitivity(min(sampling.separation, strategy.steps))
+    ceiling = Problem(strategy, sampling, _gaussian_sigma(sensitivity, epsilon, delta), effort)
+    answer = ceiling.epsilon(Plan("unamplified"), delta)
+    for step in (10.0**k for k in range(-12, 0)):  # the last digits of both searches
+        if answer.value <= epsilon:
+            break
+        ceiling = replace(ceiling, sigma=ceiling.sigma * (1 + step))
         answer = ceiling.epsilon(Plan("unamplified"), delta)
-        for step in (10.0**k for k in range(-12, 0)):  # the last digits of both searches
-            if answer.value <= epsilon:
-                break
-            ceiling = replace(ceiling, sigma=ceiling.sigma * (1 + step))
-            answer = ceiling.epsilon(Plan("unamplified"), delta)
-        problem = ceiling
-        if len(plans) > 1 or plans[0].bound == "mmcc":
-            guess = 1.5 * sampling.probability * ceiling.sigma + 0.3 * strategy.sensitivity(
-                strategy.steps
-            )
-            start = replace(ceiling, sigma=min(guess, ceiling.sigma))
-            problem, answer = _search_sigma(start, plans, epsilon, delta, method)
-        return _guarantee(problem, method, answer, answer.value, delta)
+    problem = ceiling
+    if len(plans) > 1 or plans[0].bound == "mmcc":
+        guess = 1.5 * sampling.probability * ceiling.sigma + 0.3 * strategy.sensitivity(
+            strategy.steps
+        )
+        start = replace(ceiling, sigma=min(guess, ceiling.sigma))
+        problem, answer = _search_sigma(start, plans, epsilon, delta, method)
+    return _guarantee(problem, method, answer, answer.value, delta)
 
 
 def _best_epsilon(problem: Problem, plans: list[Plan], delta: float, *, optimise: bool) -> Answer:
@@ -401,18 +401,13 @@ def _feasible(plans: list[Plan], strategy: Strategy, sigma: float) -> list[Plan]
     return left
 
 
-@contextmanager
-def _effort(executor: Executor | None, progress: Progress | None) -> Iterator[Effort]:
-    """Use the executor given, or a thread for each core: the loops release the interpreter."""
+def _effort(executor: Executor | None, progress: Progress | None) -> Effort:
+    """How to compute: on the executor given, or here (threads gained nothing: rows are short)."""
     if executor is not None and not hasattr(executor, "submit"):
         raise ParameterError(f"executor must have the interface of Executor, got {executor!r}.")
     if progress is not None and not callable(progress):
         raise ParameterError(f"progress must be a function of (what, done), got {progress!r}.")
-    if executor is not None:
-        yield Effort(executor=executor, progress=progress)
-        return
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        yield Effort(executor=threads, progress=progress)
+    return Effort(executor=executor, progress=progress)
 
 
 def _guarantee(
