@@ -142,7 +142,7 @@ def _group(
             yield ProductLaw(values, probs, block.repeats), block.count
 
     if effort.scouting:
-        effort = replace(effort, tolerance=20 * effort.tolerance)
+        effort = replace(effort, tolerance=8 * effort.tolerance)
         rough = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
         return Outcome(rough, rough, 0.0, group, geometry.events, largest / probability)
     remove = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)

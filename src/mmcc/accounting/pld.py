@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from mmcc.accounting.compose import compose
+from mmcc.accounting.compose import Composed, compose
 from mmcc.accounting.grid import GridLoss
 from mmcc.accounting.parallel import Progress, spread
 from mmcc.accounting.participation import Adjacency
@@ -235,30 +235,32 @@ def _read_off(
     parts: list[tuple[GridLoss, int]], tilt: float, estimate: float, target: Target
 ) -> float:
     # Every tilt gives a certified answer; others are tried where the first did not do its work.
-    tilts = (tilt, 1.0, 1e-3)
-    if target.epsilon is not None:
-        epsilon = target.epsilon
-        for choice in tilts:
-            bounded = compose(parts, choice, epsilon).delta(epsilon)
-            if bounded < 1.0:
-                break
-        return bounded
-    assert target.delta is not None
-    found, infinite = math.inf, 1.0
-    for choice in tilts:
-        composed = compose(parts, choice, math.inf)
-        infinite = min(infinite, composed.infinite)
-        if composed.lowest <= 0.0 and composed.delta(0.0) <= target.delta:
-            return 0.0
-        found = min(found, composed.epsilon(target.delta))
-        if found <= 1.5 * estimate:
+    composed = compose(parts, tilt, target.epsilon if target.epsilon is not None else math.inf)
+    found = _read(composed, target)
+    scale = 1.5 * estimate if target.epsilon is None else 0.999
+    for other in (1.0, 1e-3):
+        if found <= scale:
             break
+        try:
+            composed = compose(parts, other, composed.lowest)
+        except PrecisionError:
+            break
+        found = min(found, _read(composed, target))
     if not math.isfinite(found):
         raise PrecisionError(
             f"delta = {target.delta:g} is below the mass that truncation and round-off leave at "
-            f"infinity ({infinite:.2g}). Use a larger delta."
+            f"infinity ({composed.infinite:.2g}). Use a larger delta."
         )
-    return max(found, 0.0)
+    return found
+
+
+def _read(composed: Composed, target: Target) -> float:
+    if target.epsilon is not None:
+        return composed.delta(target.epsilon)
+    assert target.delta is not None
+    if composed.lowest <= 0.0 and composed.delta(0.0) <= target.delta:
+        return 0.0
+    return max(composed.epsilon(target.delta), 0.0)
 
 
 def _choose_grid(

@@ -85,6 +85,8 @@ class Expansion:
     """Bound on the relative error of dP/dQ on [-reach, top], but for the log's own rounding."""
     condition: float = 1.0
     """Sum of the absolute values of all terms over a lower bound of dP/dQ."""
+    ripple: float = 0.0
+    """The same without the terms of order zero."""
 
     @property
     def span(self) -> float:
@@ -213,6 +215,7 @@ def expand_series(
         dropped=float(outside),
         error=float(error) + (8 * shift * (span + shift) + 32) * EPS,
         condition=terms / floor,
+        ripple=(terms - 1.0) / floor,
     )
 
 
@@ -292,7 +295,8 @@ def expand_lattice(
                 tail,
                 dropped=dropped + lost,
                 error=error + (8 * largest * (span + largest) + 2 * len(table) + 32) * EPS,
-                condition=supported_ratio(absolute[good], floor[good], kept, span),
+                condition=(condition := supported_ratio(absolute[good], floor[good], kept, span)),
+                ripple=condition,
             )
         spacing /= 2
     return None
@@ -446,22 +450,29 @@ def discretise(expansion: Expansion, spacing: float, adjacency: Adjacency) -> Gr
     # Add: N(0) has at most `tail` above `top`, with losses below the grid point -`last`.
     masses[1] += expansion.tail
     infinite = expansion.tail + (expansion.dropped if remove else 0.0)
-    error = expansion.error + residual + cell_error(expansion, narrowest)
+    split, mass = cell_errors(expansion, narrowest)
     start = first - 1 if remove else -(last + 1)
-    return GridLoss(spacing, start, masses, infinite).pushed_up(error)
+    loss = GridLoss(spacing, start, masses * (1 + 2 * mass), infinite)
+    return loss.pushed_up(expansion.error + residual + split)
 
 
-def cell_error(expansion: Expansion, narrowest: float) -> float:
-    """Bound on the relative error of a cell's mass: rounding, and the sixth-order term.
+def cell_errors(expansion: Expansion, narrowest: float) -> tuple[float, float]:
+    """Bounds on the relative errors of a cell's masses: their difference, and what they share.
 
-    Where tails are subtracted, in cells of width w or more, the larger normal tail is at most
-    1 + 2.1/w times the cell's normal mass, and the density at its near end t at most t + 1 times
-    that tail.
+    Rounding, and the sixth-order term of narrow cells.  Where tails are subtracted, in cells of
+    width w or more, the larger normal tail is at most 1 + 2.1/w times the cell's normal mass, and
+    the density at its near end t at most t + 1 times that tail.  With one class around zero the
+    normal mass is the same number in P and in Q: its error scales both and splits nothing.
     """
     orders = expansion.coefficients.shape[1]
-    rounding = EPS * (32 + 4 * expansion.span**2 + 16 * orders) * expansion.condition
-    sixth = kernels.NARROW**6 / 322560 * expansion.condition
-    cancelled = 1.0
-    if narrowest < math.inf:
-        cancelled = (1 + 2.1 / narrowest) * (expansion.span + 1 if orders > 1 else 1.0)
-    return float(rounding * cancelled + sixth)
+    operations = EPS * (32 + 4 * expansion.span**2 + 16 * orders)
+    split = operations * expansion.condition
+    split += kernels.NARROW**6 / 322560 * expansion.condition
+    if not narrowest < math.inf:
+        return split, 0.0
+    cancelled = 1 + 2.1 / narrowest
+    split += operations * expansion.ripple * (expansion.span + 1) * cancelled
+    normal = operations * expansion.condition * cancelled
+    if expansion.centres.size == 1 and expansion.centres[0] == 0.0:
+        return split, normal
+    return split + normal, 0.0
