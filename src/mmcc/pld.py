@@ -13,8 +13,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mmcc.accounting.laws import MixtureLaw
 from mmcc.accounting.pld import PrivacyLossDistribution, composed
-from mmcc.accounting.rows import MixtureLaw
 from mmcc.arrays import FloatArray, real_array
 from mmcc.errors import ParameterError, StrategyError, real
 

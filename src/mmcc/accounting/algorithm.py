@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mmcc.accounting.laws import Law, ProductLaw
 from mmcc.accounting.participation import Adjacency, bound_probabilities
 from mmcc.accounting.pld import Effort, Target, bound, bound_at_least
-from mmcc.accounting.rows import Law, ProductLaw
 from mmcc.errors import MethodError
 from mmcc.sampling import CyclicPoisson, Poisson, Scheme
 from mmcc.strategies.base import Order, Strategy

@@ -21,9 +21,10 @@ import numpy as np
 
 from mmcc.accounting.compose import Composed, compose
 from mmcc.accounting.grid import GridLoss
+from mmcc.accounting.laws import Expansion, Law, ProductLaw, expand
 from mmcc.accounting.parallel import Progress, spread
 from mmcc.accounting.participation import Adjacency
-from mmcc.accounting.rows import Expansion, Law, ProductLaw, discretise, expand, sample_losses
+from mmcc.accounting.rows import discretise, sample_losses
 from mmcc.arrays import FloatArray
 from mmcc.errors import MethodError, ParameterError, PrecisionError, real, whole
 
