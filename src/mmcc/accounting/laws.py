@@ -3,11 +3,11 @@ r"""Laws of a row's sensitivity X, and their expansions: dP/dQ with a proven err
 In: the law of X in units of sigma.  Out: an `Expansion`, from which `rows` makes a loss.
 Rounding: none; the error of dP/dQ is bounded, and mass that is left out is counted.
 
-P is the mixture N(X, 1), Q is N(0, 1).  A law becomes an `Expansion` by one of two routes.  *Moment
-series*: one class, all moments of X up to an order.  *Direct summation*: one class for each value of
-X, or for each cell of a lattice, then with the moments of the residual R inside the cell.  Both are
-the same formula (`kernels`), and one criterion decides: the proven bound on the relative error of
-dP/dQ for all y that matter.
+P is the mixture N(X, 1), Q is N(0, 1).  A law becomes an `Expansion` by one of two routes.
+*Moment series*: one class, all moments of X up to an order.  *Direct summation*: one class for each
+value of X, or for each cell of a lattice, then with the moments of the residual R inside the cell.
+Both are the same formula (`kernels`), and one criterion decides: the proven bound on the relative
+error of dP/dQ for all y that matter.
 With |t| <= T, t = y - centre, and M + 1 orders from 0 to M,
 
     beyond M:   exp(r T + r^2/2) E|R|^(M+1) / r^(M+1)  for any r > 0,
