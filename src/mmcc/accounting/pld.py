@@ -45,6 +45,7 @@ LARGEST_SPACING = 2.0
 MAX_WIDENINGS = 8
 MAX_ROW_POINTS = 2**19
 MAX_WINDOW_POINTS = 2**23
+MAX_TRANSFORMED = 2**27
 MAX_COUNT = 10**12
 
 
@@ -304,7 +305,8 @@ def _choose_grid(
     spacing = low
     curvature = abs(cumulant(1.01 * tilt) - 2 * cumulant(tilt) + cumulant(0.99 * tilt))
     width = 16 * math.sqrt(curvature) / (0.01 * tilt)
-    return max(spacing, width / MAX_WINDOW_POINTS), tilt, epsilon
+    points = max(min(MAX_WINDOW_POINTS, MAX_TRANSFORMED // len(samples)), 2**16)
+    return max(spacing, width / points), tilt, epsilon
 
 
 def _best_tilt(objective: Callable[[float], float]) -> float:
