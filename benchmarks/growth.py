@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 CASES = {
-    "counting (dense array)": (
+    "counting (array)": (
         "dense(continual_counting({n}).to_dense())",
         (256, 1024, 2048, 4096),
     ),
@@ -22,7 +22,7 @@ CASES = {
     "binary tree": ("binary_tree({n})", (2**8, 2**12, 2**16, 2**20)),
     "identity": ("identity({n})", (10**3, 10**4, 10**5, 10**6)),
 }
-LARGE = {"counting (dense array)": ("dense(continual_counting({n}).to_dense())", (10**4,))}
+LARGE = {"counting (array)": ("dense(continual_counting({n}).to_dense())", (10**4,))}
 
 PROGRAM = """
 import json, resource, time

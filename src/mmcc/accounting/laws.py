@@ -193,11 +193,15 @@ def expand_series(
     orders = series_orders(mean, largest, span, precision * floor, tail)
     if orders is None:
         return None
-    coefficients = kernels.series_product(values, probs, orders + 1)
     operations = values.size + 20 * orders
-    if repeats > 1:
-        coefficients = series_power(coefficients, repeats)
+    if repeats > 1:  # one kind of column: 1 + q (e^(a u) - 1), to the power of their number
+        steps = np.concatenate([probs, values / np.arange(1, orders + 1)])
+        series = np.cumprod(steps)
+        series[0] = 1.0
+        coefficients = series_power(series, repeats)
         operations += orders**2
+    else:
+        coefficients = kernels.series_product(values, probs, orders + 1)
     beyond, outside = remainder(coefficients[orders], orders, span)
     terms = absolute_series(coefficients[:orders], span)
     error = (beyond + EPS * operations * terms) / floor
