@@ -9,6 +9,7 @@ from typing import Literal
 from mmcc.arrays import FloatArray
 from mmcc.errors import StrategyError
 from mmcc.strategies.geometry import Geometry
+from mmcc.strategies.gram import Gram
 
 Order = Literal["release", "reversed", "heavy"]
 ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
@@ -52,6 +53,10 @@ class Strategy(ABC):
     @abstractmethod
     def sensitivity(self, separation: int) -> float:
         """Upper bound on |C 1_group| for the worst group: every allowed step is taken part in."""
+
+    @abstractmethod
+    def gram(self, separation: int, group: int, sigma: float) -> Gram:
+        """Inner products of the columns of one group of C / sigma."""
 
     def same_order(self, order: Order, separation: int) -> Order:
         """The name under which an order is known, where two names mean the same analysis."""

@@ -17,6 +17,7 @@ from mmcc.arrays import FloatArray, IntArray, own_arrays, read_only, real_array
 from mmcc.errors import StrategyError
 from mmcc.strategies.base import MAX_DENSE_BYTES, Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of, tally
+from mmcc.strategies.gram import DenseGram, Gram, check_columns
 from mmcc.strategies.toeplitz import check_entries
 
 
@@ -140,6 +141,11 @@ class Dense(Strategy):
                 )
 
         return geometry_of(pieces, matrix.shape[1], self.rows + 2 * self.steps, tally(pieces()))
+
+    def gram(self, separation: int, group: int, sigma: float) -> Gram:
+        columns = self.matrix[:, group::separation]
+        check_columns(columns.shape[1], self)
+        return DenseGram(columns.T @ columns, sigma**-2.0, self.rows)
 
 
 def dense(array: ArrayLike, adaptive: bool = True) -> Dense:

@@ -16,6 +16,7 @@ from mmcc.errors import StrategyError, whole
 from mmcc.sampling import MAX_STEPS
 from mmcc.strategies.base import Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
+from mmcc.strategies.gram import DenseGram, Gram, check_columns
 
 SMALLEST, LARGEST = 1e-100, 1e100
 MAX_COEFFICIENTS = 10**7
@@ -160,6 +161,23 @@ class Toeplitz(Strategy):
             distinct=kept,
         )
         return geometry_of(pieces, blocks, 4 * self.bands, counted)
+
+    def gram(self, separation: int, group: int, sigma: float) -> Gram:
+        """G_j,j+k = sum of c_i c_(i+k) over the rows that are left: running sums, O(n^2)."""
+        places = np.arange(group, self.length, separation)
+        columns = places.size
+        check_columns(columns, self)
+        c = self.coefficients
+        matrix = np.zeros((columns, columns))
+        flat = matrix.reshape(-1)
+        for k in range(min(columns, (self.bands - 1) // separation + 1)):
+            distance = k * separation
+            sums = np.cumsum(c[: c.size - distance] * c[distance:])
+            left = self.length - 1 - distance - places[: columns - k]
+            diagonal = sums[np.minimum(left, sums.size - 1)]
+            flat[k :: columns + 1][: columns - k] = diagonal
+            flat[k * columns :: columns + 1] = diagonal
+        return DenseGram(matrix, sigma**-2.0, self.bands)
 
 
 def toeplitz(coefficients: Sequence[float] | FloatArray, steps: int) -> Toeplitz:

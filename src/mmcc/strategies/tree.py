@@ -16,6 +16,7 @@ from mmcc.arrays import FloatArray
 from mmcc.errors import StrategyError, whole
 from mmcc.strategies.base import Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Block, Geometry, Piece, geometry_of, tally
+from mmcc.strategies.gram import DenseGram, ForestGram, Gram, check_columns
 
 MAX_LEAVES = 2**40
 MAX_LEVELS = 41
@@ -164,6 +165,24 @@ class Tree(Strategy):
                 yield Piece(slice(start, stop), squares, sums, factor)
 
         return geometry_of(pieces, columns.size, 64 * self.levels, tally(pieces()))
+
+    def gram(self, separation: int, group: int, sigma: float) -> Gram:
+        if separation == 1:
+            return ForestGram(self._complete_trees(), sigma**-2.0)
+        columns = np.arange(group, self.leaves, separation)
+        check_columns(columns.size, self)
+        matrix = np.zeros((columns.size, columns.size))
+        for level in range(self.levels):
+            nodes = columns >> level
+            complete = nodes < self.leaves >> level
+            matrix += np.equal.outer(nodes, nodes) & complete
+        return DenseGram(matrix, sigma**-2.0, 0)
+
+    def _complete_trees(self) -> list[tuple[int, int]]:
+        """(top level, how many) of the largest complete trees, the first steps first."""
+        top = self.levels - 1
+        cut = [(root, 1) for root in range(top - 1, -1, -1) if self.leaves >> root & 1]
+        return [(top, self.leaves >> top), *cut]
 
 
 def _grouped(spans: list[tuple[int, int, int]]) -> list[tuple[int, list[tuple[int, int]]]]:

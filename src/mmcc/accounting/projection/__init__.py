@@ -1,0 +1,1 @@
+"""The projection bracket: exact along one direction, moments for the rest (docs/theory.md)."""

@@ -1,0 +1,149 @@
+"""What is left beside the direction: the first two chaos norms of X_t, and lengths.
+
+In: the Gram matrix, overlaps a, weights at each t.  Out, in units of Z^2 at each t:
+
+    linear     T_1 = |A' v|^2                                  v_j = sum_(S with j) omega_S
+    quadratic  T_2 = tr(V G' V G') / 2                         V_jl = sum_(S with j, l) omega_S
+
+T_r = (1/r!) sum_(S, S') omega_S omega_S' <A'_S, A'_S'>^r is the squared norm of the r-th Hermite
+chaos.  Proofs: docs/theory.md.  Rounding: upwards, see SLACK.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial import chebyshev
+
+from mmcc.accounting.projection.line import Line, Weights
+from mmcc.arrays import FloatArray
+from mmcc.strategies.gram import Gram
+
+BASIS = 28
+"""Chebyshev points in the overlap a; the residual is measured and paid for."""
+SLACK = 1e-9
+"""Relative room for rounding in sums of up to 12,000 terms, at most 1e-11 each."""
+TINY = 1e-25
+TOP = 96
+"""Rows of G' are sorted up to this many entries; further ones count as the last."""
+
+
+@dataclass(eq=False)
+class Rest:
+    """The rest of a mechanism beside one direction, at every t of `weights`."""
+
+    gram: Gram
+    line: Line
+    weights: Weights
+    direction: FloatArray
+
+    @cached_property
+    def linear(self) -> FloatArray:
+        """T_1 = |A'(v - c w)|^2 for any c, since A'w = 0: little is left to cancel."""
+        counts, w = self.gram.counts, self.direction
+        v = self.weights.single
+        c = (v @ (counts * w)) / float((counts * w) @ w)
+        left = v - np.multiply.outer(c, w)
+        norms = np.einsum("ti,it->t", left * counts, self.gram.rest_product(self.line.a, left.T))
+        size = np.einsum("ti,it->t", np.abs(left) * counts, self.gram.product(np.abs(left).T))
+        room = (16 * self.gram.error + 1e-14) * size
+        return np.asarray(np.maximum(norms, 0.0) * (1 + SLACK) + room + TINY)
+
+    @cached_property
+    def basis(self) -> FloatArray:
+        """Lagrange polynomials at Chebyshev points of a, one a column; or the unit vectors."""
+        a = self.line.a
+        if a.size <= BASIS:
+            return np.eye(a.size)
+        centre, half = 0.5 * (a.min() + a.max()), 0.5 * (a.max() - a.min())
+        half = max(half, 1e-9 * centre)
+        points = np.cos(math.pi * (np.arange(BASIS) + 0.5) / BASIS)
+        to_values = chebyshev.chebvander(points, BASIS - 1)
+        return np.asarray(
+            np.linalg.solve(to_values.T, chebyshev.chebvander((a - centre) / half, BASIS - 1).T).T
+        )
+
+    @cached_property
+    def points(self) -> FloatArray:
+        """The overlaps at which the basis interpolates."""
+        a = self.line.a
+        if a.size <= BASIS:
+            return a
+        centre, half = 0.5 * (a.min() + a.max()), 0.5 * (a.max() - a.min())
+        half = max(half, 1e-9 * centre)
+        return np.asarray(centre + half * np.cos(math.pi * (np.arange(BASIS) + 0.5) / BASIS))
+
+    @cached_property
+    def core(self) -> FloatArray:
+        """M with V = diag(spare) + Y M Y^T: one matrix a node."""
+        weights = self.weights
+        sub = Line(self.points, np.ones(self.points.size), self.line.p)
+        u = sub.tilted(weights.theta)
+        cores = np.empty((len(weights.t), self.points.size, self.points.size))
+        for i in range(len(weights.t)):
+            ratios = sub.ratios(u[i], weights.gammas)
+            cores[i] = ((ratios.T * weights.nodes[i]) @ ratios).real
+        return cores
+
+    @cached_property
+    def image(self) -> FloatArray:
+        """G' Y."""
+        return self.gram.rest_product(self.line.a, self.basis)
+
+    @cached_property
+    def quadratic(self) -> FloatArray:
+        """T_2, with the interpolation's residual."""
+        counts, spare, image, core = self.gram.counts, self.weights.spare, self.image, self.core
+        squares = self.gram.power_sums(self.line.a, spare.T, [2])[0]
+        heavy = spare * counts
+        inner = (self.basis * counts[:, None]).T @ image
+        left = core @ inner
+        total = np.einsum("ti,it->t", heavy, squares)
+        total += 2 * np.einsum("ti,iq,tqr,ir->t", heavy, image, core, image, optimize=True)
+        total += np.einsum("tqr,trq->t", left, left)
+        return np.asarray(
+            (np.sqrt(0.5 * np.maximum(total, 0.0)) * (1 + SLACK) + self.residual) ** 2 + TINY
+        )
+
+    @cached_property
+    def residual(self) -> FloatArray:
+        """Norm of the part of A' V A'^T that the basis misses, or that rounding adds.
+
+        |V - V~|_jl <= room u_j u_l makes it at most room (sum_j u_j |A'_j|)^2 / sqrt 2.
+        """
+        weights, counts = self.weights, self.gram.counts
+        lengths = (weights.tilted * np.sqrt(self.diagonal)) @ counts
+        room = np.full(len(weights.t), 1e-12)
+        if self.line.a.size > BASIS:
+            sub = Line(self.points, np.ones(self.points.size), self.line.p)
+            u = sub.tilted(weights.theta)
+            for i in range(len(weights.t)):
+                exact = self.line.ratios(weights.tilted[i], weights.gammas)
+                missed = np.abs(sub.ratios(u[i], weights.gammas) @ self.basis.T - exact)
+                worst = np.max(missed / weights.tilted[i], axis=1)
+                size = np.max(np.abs(exact) / weights.tilted[i], axis=1)
+                room[i] += float(np.abs(weights.nodes[i]) @ (worst * (2 * size + worst)))
+        return np.asarray(room * lengths**2)
+
+    @cached_property
+    def diagonal(self) -> FloatArray:
+        """A bound on |A'_j|^2, the same for all j."""
+        return np.full(self.line.a.size, self.tops[0] * (1 + SLACK) + TINY)
+
+    @cached_property
+    def tops(self) -> FloatArray:
+        """Bounds on the sum of the k largest positive entries of any row of G', k = 1, 2, ..."""
+        return self.gram.top_sums(self.line.a, TOP) * (1 + SLACK) + TINY
+
+    def top_sum(self, sizes: FloatArray) -> FloatArray:
+        """A bound on the sum of the k largest positive entries of any row of G'."""
+        tops = np.concatenate([[0.0], self.tops])
+        inside = np.minimum(sizes, tops.size - 1).astype(np.int64)
+        return np.asarray(tops[inside] + (sizes - inside) * (tops[-1] - tops[-2]))
+
+    def square_length(self, sizes: FloatArray) -> FloatArray:
+        """A bound on |A'_S|^2 for |S| = k: k times the k largest entries of a row."""
+        return np.asarray(sizes * self.top_sum(sizes))

@@ -1,0 +1,265 @@
+"""Upper bound on delta, remove: delta(eps) = E_t U(t), U(t) = E_z (X_t - e^eps)_+.
+
+In: Gram matrix, sampling probability, a direction.  Out: an upper bound on delta at any epsilon.
+
+U is bounded at nodes t_i by the smallest of several proven bounds (docs/theory.md).  It is convex
+and increasing in t, so chords between the nodes lie above it and are integrated against the
+normal density exactly; below the first node U <= U(t_0), above the last Chernoff's bound is used.
+All quantities at a node are in units of Z, so that nothing overflows.  Rounding: upwards.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial.legendre import leggauss
+from scipy import special
+
+from mmcc.accounting.projection.high_orders import HighOrders, S
+from mmcc.accounting.projection.line import Line
+from mmcc.accounting.projection.lower import overlaps
+from mmcc.accounting.projection.quadratic import Quadratic, quadratic
+from mmcc.accounting.projection.rest import SLACK, TINY, Rest
+from mmcc.arrays import FloatArray, IntArray
+from mmcc.strategies.gram import Gram
+
+SPACING = 0.06
+BELOW, ABOVE = 3.4, 4.2
+"""How far the nodes reach below and above the threshold, in standard deviations of t."""
+SHARES = (0.0, 0.02, 0.1, 0.3)
+"""Parts of e^eps set aside for the sets with very many participations."""
+SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 50, 65, 85, 110, 150, 200, 300, 500)
+DEVIATIONS = (1.0, 2.0, 4.0, 8.0, 16.0)
+PARTS = (0.02, 0.1, 0.3)
+"""Thresholds for the high orders: in their standard deviations, and in parts of the gap."""
+
+
+@dataclass(eq=False)
+class Projected:
+    """The bound for one direction; `centre` is where e^eps is crossed along it."""
+
+    gram: Gram
+    p: float
+    direction: FloatArray
+    centre: float
+
+    @cached_property
+    def rest(self) -> Rest:
+        """Weights and moments at the nodes."""
+        line = Line(overlaps(self.gram, self.direction), self.gram.counts, self.p)
+        t = self.centre + np.arange(-BELOW, ABOVE + SPACING, SPACING)
+        return Rest(self.gram, line, line.weights(t), self.direction)
+
+    @cached_property
+    def high(self) -> HighOrders:
+        """Bounds on the chaos orders from two on."""
+        return HighOrders(self.rest)
+
+    @cached_property
+    def mass(self) -> FloatArray:
+        """E_z X_t, rounded up."""
+        return np.asarray(self.rest.weights.mass * (1 + SLACK))
+
+    @cached_property
+    def limits(self) -> list[int]:
+        """The largest set sizes to try."""
+        sizes = self.high.sizes
+        return [*(k for k in SIZES if k < sizes), sizes]
+
+    @cached_property
+    def totals(self) -> tuple[FloatArray, FloatArray]:
+        """Chaos sums from two and from three on: shape (limits, S, nodes)."""
+        from_two, from_three = zip(*(self.high.totals(k) for k in self.limits), strict=True)
+        return np.array(from_two), np.array(from_three)
+
+    def plan(self, epsilon: float) -> Plan:
+        """The best way to bound U at each node, for epsilons near this one."""
+        threshold = self._thresholds(epsilon)
+        gap = threshold - self.mass
+        law = quadratic(self.rest, gap)
+        plan = Plan(self, law)
+        plan.choose(epsilon)
+        return plan
+
+    def _thresholds(self, epsilon: float) -> FloatArray:
+        """e^eps / Z, rounded down; beyond the range of floats it is as good as infinite."""
+        exponent = epsilon - self.rest.weights.log_scale
+        return np.asarray(np.exp(np.minimum(exponent, 300.0)) * (1 - 1e-12))
+
+    def excess_of_large(self, limit: int, threshold: FloatArray) -> FloatArray:
+        """E(X_large - E_2)_+ less chaos 0, 1, 2, X_large the sets of more than `limit` steps.
+
+        Half of E_2 is for X_large itself (the collinear bound: all its shifts along one line, as
+        long as they can be), half for minus its linear and quadratic chaos, which is at most
+        N(0, r^2) + q, r = sum W_k b_k, q = sum W_k b_k^2 / 2.
+        """
+        k = np.arange(limit + 1, self.high.sizes + 1, dtype=float)
+        weights = self.high.masses[:, limit + 1 : -1]
+        lengths = np.sqrt(self.rest.square_length(k))
+        cost = self.high.beyond.copy()
+        if not k.size:
+            return cost
+        half = 0.5 * threshold
+        cost += collinear(weights, lengths, half)
+        spread = weights @ lengths + TINY
+        margin = (half - 0.5 * weights @ lengths**2) / spread
+        # E(r xi - half + q)_+ <= r phi(margin) for margin >= 1, else r + (q - half)_+.
+        tail = np.exp(-0.5 * np.minimum(np.abs(margin), 38.0) ** 2)
+        cost += spread * np.where(margin >= 1, tail, 1 + np.maximum(-margin, 0.0))
+        return np.asarray(cost)
+
+
+@dataclass(eq=False)
+class Plan:
+    """For each node which limit, share and deviation to use; any choice is valid."""
+
+    projected: Projected
+    law: Quadratic
+
+    def choose(self, epsilon: float) -> None:
+        """Try everything at one epsilon and keep, for each node, the best of either kind."""
+        projected = self.projected
+        nodes = len(projected.mass)
+        threshold = projected._thresholds(epsilon)
+        self.moments = np.zeros((2, nodes), np.int64)
+        self.fourier = np.zeros((3, nodes), np.int64)
+        best_moments, best_fourier = np.full((2, nodes), np.inf)
+        for i, limit in enumerate(projected.limits):
+            for j, share in enumerate(SHARES):
+                left = threshold * (1 - share)
+                cost = self._cost(limit, share, threshold)
+                found = self._by_moments(np.full(nodes, i), left) + cost
+                self.moments[:, found < best_moments] = np.array([[i], [j]])
+                best_moments = np.minimum(best_moments, found)
+                for k in range(len(DEVIATIONS) + len(PARTS)):
+                    found = self._by_fourier(np.full(nodes, i), np.full(nodes, k), left) + cost
+                    self.fourier[:, found < best_fourier] = np.array([[i], [j], [k]])
+                    best_fourier = np.minimum(best_fourier, found)
+        self._use_fourier = best_fourier < best_moments
+
+    def bound_delta(self, epsilon: float) -> float:
+        """Upper bound on delta at epsilon."""
+        rest = self.projected.rest
+        weights = rest.weights
+        u = self.bound_excess(epsilon)
+        density = np.exp(np.minimum(weights.exponent, 0.0)) / math.sqrt(2 * math.pi)
+        inside = float(np.sum(density * chord_weights(weights.t, SPACING) * u))
+        with np.errstate(over="ignore"):
+            start = weights.log_scale[0] + special.log_ndtr(weights.t[0])
+            below = float(np.exp(np.minimum(start, 700.0)) * u[0])
+        above = math.exp(min(float(weights.exponent[-1]), 0.0)) if weights.theta[-1] > 0 else 1.0
+        return (inside + below + above) * (1 + SLACK)
+
+    def bound_excess(self, epsilon: float) -> FloatArray:
+        """Upper bounds on U / Z at the nodes."""
+        projected = self.projected
+        threshold = projected._thresholds(epsilon)
+        best = projected.mass.copy()
+        shares = np.array(SHARES)
+        for chosen, fourier in ((self.moments, False), (self.fourier, True)):
+            if fourier and not self._use_fourier.any():
+                continue
+            left = threshold * (1 - shares[chosen[1]])
+            cost = np.zeros(len(best))
+            for i, j in {(int(i), int(j)) for i, j in chosen[:2].T}:
+                here = (chosen[0] == i) & (chosen[1] == j)
+                cost[here] = self._cost(projected.limits[i], SHARES[j], threshold)[here]
+            if fourier:
+                found = self._by_fourier(chosen[0], chosen[2], left)
+            else:
+                found = self._by_moments(chosen[0], left)
+            best = np.minimum(best, found + cost)
+        masses = projected.high.masses
+        lengths = np.sqrt(projected.rest.square_length(np.arange(masses.shape[1] - 1.0)))
+        alone = collinear(masses[:, :-1], lengths, threshold) + projected.high.beyond
+        return np.asarray(np.minimum(best, alone) + 1e-300)
+
+    def _cost(self, limit: int, share: float, threshold: FloatArray) -> FloatArray:
+        """What sets of more than `limit` steps cost: nothing set aside, or a share of e^eps."""
+        if share == 0.0:
+            return self.projected.high.excluded(limit)
+        return self.projected.excess_of_large(limit, share * threshold)
+
+    def _by_moments(self, limits: IntArray, threshold: FloatArray) -> FloatArray:
+        """Variance near the threshold, Nelson's inequality below it."""
+        projected = self.projected
+        nodes = np.arange(len(threshold))
+        norms = projected.totals[0][limits, :, nodes].T + np.multiply.outer(
+            S, projected.rest.linear
+        )
+        return excess_by_moments(norms, threshold - projected.mass)
+
+    def _by_fourier(self, limits: IntArray, kinds: IntArray, threshold: FloatArray) -> FloatArray:
+        """Chaos one and two by their law, up to a threshold left to all the others."""
+        projected, law = self.projected, self.law
+        nodes = np.arange(len(threshold))
+        norms = projected.totals[1][limits, :, nodes].T
+        norms = norms + np.multiply.outer(S, law.left_linear)
+        norms = norms + np.multiply.outer(S**2, law.left_quadratic)
+        gap = threshold - projected.mass
+        deviation = np.sqrt(np.minimum(norms[0], 1e200))
+        options = [*(d * deviation for d in DEVIATIONS), *(part * np.abs(gap) for part in PARTS)]
+        tau = np.array(options)[kinds, nodes] + TINY
+        return np.asarray(law.bound_excess(gap - tau) + excess_by_moments(norms, tau))
+
+
+def excess_by_moments(norms: FloatArray, gap: FloatArray) -> FloatArray:
+    """E(Y - gap)_+ for centred Y with |Y|_(s+1)^2 <= norms[s]; the first is the variance.
+
+    (sqrt(Var + gap^2) - gap) / 2, and for gap > 0 and l = s + 1 by Nelson's inequality
+    |Y|_l^l (l - 1)^(l-1) / (l^l gap^(l-1)).
+    """
+    variance = np.minimum(norms[0], 1e250)
+    root = np.sqrt(variance + gap**2)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        best = np.where(gap > 0, variance / (2 * (root + gap)), 0.5 * (root - gap))
+        order = S[:, None] + 1
+        logs = 0.5 * order * np.log(norms) + S[:, None] * np.log(S[:, None] / gap)
+        logs -= order * np.log(order)
+        tails = np.exp(np.where(gap > 0, logs, np.inf))
+    tails = np.where(np.isnan(tails), np.inf, tails)
+    return np.asarray(np.minimum(best, np.min(tails, axis=0)) * (1 + SLACK))
+
+
+def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -> FloatArray:
+    """E(sum_k W_k e^(b_k xi - b_k^2/2) - E)_+ at every node: all shifts along one line.
+
+    With f(g) = sum_k W_k e^(b_k g - b_k^2/2) and f(g_1) <= E <= f(g_2) it is at most
+    sum_k W_k Phi(b_k - g_1) - E Phi(-g_2).
+    """
+    low, high = np.full(len(threshold), -40.0), np.full(len(threshold), 60.0)
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights) - 0.5 * lengths**2
+        level = np.log(threshold)
+
+    def height(g: FloatArray) -> FloatArray:
+        return np.asarray(special.logsumexp(logs + np.multiply.outer(g, lengths), axis=1))
+
+    for _ in range(44):
+        middle = 0.5 * (low + high)
+        under = height(middle) <= level - 1e-12
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    first = np.where(height(low) <= level - 1e-13, low, -np.inf)
+    second = np.where(height(high) >= level + 1e-13, high, np.inf)
+    gain = np.sum(weights * special.ndtr(lengths - first[:, None]), axis=1)
+    loss = threshold * special.ndtr(-second)
+    return np.asarray(np.maximum(gain * (1 + 1e-13) - loss * (1 - 1e-13), 0.0) + TINY * gain)
+
+
+def chord_weights(t: FloatArray, spacing: float) -> FloatArray:
+    """int of the hat function at each node against phi, in units of phi(t_i) sqrt(2 pi).
+
+    Gauss-Legendre on each half: the integrand e^(-+t s - s^2/2) (1 - s/h) is entire and h is
+    small, so 20 points are exact to rounding.
+    """
+    x, w = leggauss(20)
+    s = 0.5 * spacing * (x + 1)
+    hat = 0.5 * spacing * w * (1 - s / spacing)
+    right = np.exp(-np.multiply.outer(t, s) - 0.5 * s**2) @ hat
+    left = np.exp(np.multiply.outer(t, s) - 0.5 * s**2) @ hat
+    right[-1] = 0.0
+    left[0] = 0.0
+    return np.asarray((left + right) * (1 + 1e-12))

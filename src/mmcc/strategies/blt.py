@@ -1,0 +1,4 @@
+"""stub"""
+from mmcc.strategies.toeplitz import Toeplitz
+class Blt(Toeplitz):
+    pass
