@@ -39,11 +39,13 @@ def test_package():
 
 def test_strategies():
     assert set(strategies.__all__) == {
+        "Blt",
         "Dense",
         "Strategy",
         "Toeplitz",
         "Tree",
         "binary_tree",
+        "blt",
         "continual_counting",
         "dense",
         "identity",
