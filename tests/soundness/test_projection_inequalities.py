@@ -677,6 +677,25 @@ def test_second_order_of_more_sets_is_no_upper_bound():
     assert quadratic_call(0.4, 0.5, -1.5) < quadratic_call(0.05, 0.5, -1.5)
 
 
+def test_errors_of_the_coefficients_enter_by_their_norm():
+    """Lemma 7.5, last claim, and the derivative of a put in section 9.3."""
+    rng = np.random.default_rng(7)
+    for _ in range(200):
+        b, c, x = rng.uniform(0, 1), rng.uniform(0, 1), rng.uniform(-2, 3)
+        lam, mu = rng.uniform(0.01, 0.8, 2)
+        change = abs(quadratic_call(lam, b, x) - quadratic_call(mu, c, x))
+        assert change < math.sqrt((b - c) ** 2 + (lam - mu) ** 2 / 2)
+        spot, strike, (s, r) = rng.uniform(0.2, 2), rng.uniform(0.2, 2), rng.uniform(0.01, 2, 2)
+        change = abs(scaled_put(spot, strike, s) - scaled_put(spot, strike, r))
+        assert change < 0.8 * strike * abs(s - r)
+
+
+def scaled_put(spot, strike, s):
+    """E (strike - spot e^(s N))_+."""
+    d = math.log(strike / spot) / s
+    return strike * ndtr(d) - spot * math.exp(s * s / 2) * ndtr(d - s)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_splitting_off_the_first_two_orders(seed):
     m = mechanism(seed, largest=6, scales=(0.2, 0.4, 0.6))
