@@ -123,7 +123,6 @@ def best_buffer(steps: int) -> tuple[float, float]:
 
     In logarithms: 1 - decay = e^-x, scale = decay / (1 + e^-y).
     """
-
     from scipy import optimize  # takes a while to import, and few need it
 
     def pair(x: float, y: float) -> tuple[float, float]:
@@ -137,7 +136,7 @@ def best_buffer(steps: int) -> tuple[float, float]:
         return math.log(prefix_error(steps, *pair(x, y)))
 
     xs = np.linspace(0.05, math.log(steps) + 1, 40)
-    start = min(((error(np.array([x, y])), x, y) for x in xs for y in np.linspace(-8, 4, 40)))
+    start = min((error(np.array([x, y])), x, y) for x in xs for y in np.linspace(-8, 4, 40))
     found = optimize.minimize(
         error, start[1:], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-14}
     )

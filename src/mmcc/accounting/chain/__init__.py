@@ -15,8 +15,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from mmcc.accounting.chain.domination import UP, Profile, profile_of
 from mmcc.accounting.chain.inversion import Inversion, line_for
 from mmcc.accounting.chain.lattice import FINE, Lattice, lattice_for
@@ -149,6 +147,7 @@ class Curve:
         return {
             "rho": chain.decay,
             "s": chain.share,
+            "block": chain.block,
             "cap": tangent.cap,
             "q": (float(tangent.q.min()), float(tangent.q.max())),
             "order": self.inversion.line.order,
@@ -177,7 +176,7 @@ def _curve(profile: Profile, probability: float, adjacency: str, delta: float) -
     if line.count > MAX_NODES:
         line = line_for(order, period, blur * (line.count / MAX_NODES) ** 2, DROP)
     powers = line.nodes() if adjacency == "remove" else 1 - line.nodes()
-    found = moments(lattice, factors, setting.chain.steps, powers)
+    found = moments(lattice, factors, setting.chain, powers)
     return None if found is None else Curve(setting, lattice, Inversion(line, found))
 
 

@@ -5,10 +5,10 @@ Rounding: up.  Each source of error either has a sign or is added.
 
     E (X - E)_+ = (1/2 pi) \int M(z) E^{1-z} / (z (z-1)) d om,     z = al + i om.
 
-*Smoothing.*  X is multiplied with an independent lognormal of mean one: larger in convex order, and M
-gets the factor e^{tau^2 (z^2 - z)/2}, which makes the integral end.
+*Smoothing.*  X is multiplied with an independent lognormal of mean one: larger in convex order,
+and M gets the factor e^{tau^2 (z^2 - z)/2}, which makes the integral end.
 *Step.*  As a function of eps, f = e^{(al-1) eps} delta has the Fourier transform M(z)/(z(z-1)).  By
-Poisson's summation the trapezoidal sum with step w is sum_m f(eps + 2 pi m/w): f and positive terms.
+Poisson's summation the trapezoidal sum with step w is sum_m f(eps + 2 pi m/w): f and more, >= 0.
 *End.*  Beyond om_K the terms add up to at most (1/pi) times the integral of their moduli, which is
 M(al) e^{tau^2 (al^2 - al - om_K^2)/2} / (pi tau^2 om_K^3).
 """
@@ -36,7 +36,7 @@ class Line:
 
     def nodes(self) -> ComplexArray:
         """z_k = al + i k step, k = 0, 1, ...: the others are conjugate."""
-        return self.order + 1j * self.step * np.arange(self.count)
+        return np.asarray(self.order + 1j * self.step * np.arange(self.count), dtype=complex)
 
 
 def line_for(order: float, period: float, blur: float, drop: float) -> Line:

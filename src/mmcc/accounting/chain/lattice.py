@@ -3,16 +3,16 @@
 In: a `Chain` and how fine to be.  Out: a `Lattice`.
 Rounding: every mass is rounded up; a larger positive measure gives a larger delta.
 
-*States.*  For fixed outputs u the joint density is, as a function of one v_j, a product of
-Gaussian factors; on the line Im v_j = a its modulus grows by exp(a^2 B/2) at most,
-B = (1+rho^2)/(1-rho^2) + s/(1-s).  So the trapezoidal sum with step h over all multiples of h has
-a *relative* error of at most kappa = 2 exp(a^2 B/2) / (exp(2 pi a/h) - 1), coordinate by coordinate,
-whatever non-negative function of u, or exponential of v, it is multiplied with:
+*States.*  For fixed outputs u the joint density is, as a function of one v_J, a product of Gaussian
+factors; on the line Im v_J = a its modulus grows by e^{a^2 B/2}, B = `Chain.growth`.  So the
+trapezoidal sum with step h over all multiples of h has a *relative* error of at most
+kappa = 2 e^{a^2 B/2} / (e^{2 pi a/h} - 1), coordinate by coordinate, whatever non-negative function
+of u, or exponential of a v, it is multiplied with; with m blocks,
 
-    (1 - kappa)^n  E  <=  E_grid  <=  (1 + kappa)^n  E.
+    (1 - kappa)^m  E  <=  E_grid  <=  (1 + kappa)^m  E.
 
-*Outputs.*  Given v_j, the factor of step j is a convex function (for `remove`; the functional of
-`add` is one too) of x_j = e^{u_j}, so the mass of each cell of x goes to its two ends, mean kept.
+*Outputs.*  Given v, delta is a convex function of each x_j = e^{u_j} (see `factors`), so the mass
+of each cell of x goes to its two ends, mean kept.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from mmcc.accounting.chain.domination import (
-    ROUND,
-    UP,
+from mmcc.accounting.chain.domination import ROUND, UP, Chain
+from mmcc.accounting.chain.exits import (
     Ceiling,
-    Chain,
-    ceiling_for,
+    ceiling,
     log_output_moment,
     log_state_moment,
+    passing,
 )
 from mmcc.arrays import FloatArray
 
@@ -45,6 +44,8 @@ FAR = 38.0
 """Deviations after which a normal mass is below the smallest float."""
 TINY = float(np.finfo(float).tiny)
 MAX_STATES = 320
+DIGITS = 12
+"""Binary digits of the step in v after the point: multiples of it are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Fineness:
     """How fine the lattice is: any choice is valid."""
 
     trapezoid: float = 1e-7
-    """Aimed at for n kappa, the relative error of the sums over v."""
+    """Aimed at for m kappa, the relative error of the sums over v."""
     cell: float = 0.08
     """Width of the cells of u, in standard deviations of u."""
 
@@ -73,7 +74,7 @@ class Lattice:
     masses: FloatArray
     """masses[a, i]: mass of output node i given state a."""
     inflation: float
-    """log of (1 - kappa)^-n: what the sums over v may have lost."""
+    """Logarithm of (1 - kappa)^-m: what the sums over v may have lost."""
     exits: float
     """Bound on the mass, under the law that counts, of ever leaving the lattice."""
 
@@ -107,12 +108,12 @@ def state_step(chain: Chain, wanted: float) -> tuple[float, float]:
 
     At a = 2 pi / (h B), with X = 2 pi^2 / (h^2 B): kappa = 2 / (e^X - e^-X).
     """
-    decay, share = chain.decay, chain.share
-    growth = ((1 + decay * decay) / ((1 - decay) * (1 + decay)) + share / (1 - share)) * UP
-    exponent = math.log(2 * chain.steps / wanted)
-    h = math.pi * math.sqrt(2 / (growth * exponent))
-    h = math.ldexp(math.floor(math.ldexp(h, 12)), -12) if h > 2.0**-8 else h
-    return h, 1 / math.sinh(2 * math.pi**2 / (h * h * growth) * (1 - 8 * ROUND)) * UP
+    h = math.pi * math.sqrt(2 / (chain.growth * math.log(2 * chain.blocks / wanted)))
+    h = math.ldexp(math.floor(math.ldexp(h, DIGITS)), -DIGITS)
+    if h == 0:
+        return 0.0, math.inf
+    exponent = 2 * math.pi**2 / (h * h * chain.growth)
+    return h, UP / math.sinh(exponent * (1 - 8 * ROUND))
 
 
 def lattice_for(
@@ -120,43 +121,44 @@ def lattice_for(
 ) -> Lattice | None:
     """The lattice whose exits cost about `budget`; None if it needs too many states.
 
-    Leaving is charged under the law whose excess is measured: for `remove` the mixture P (by
-    (X - E)_+ <= X), for `add` N(0) (by (1 - E X)_+ <= 1), where v only has to stay in range.
+    Leaving is charged under the law whose excess is measured: for `remove` the mixture P, by
+    (X - E)_+ <= X; for `add` N(0), by (1 - E X)_+ <= 1, and only v has to stay in range.
     """
+    deviation = math.sqrt(chain.diagonal)
     if chain.share > 0:
         h, kappa = state_step(chain, fineness.trapezoid)
-        span = math.sqrt(2 * math.log(chain.steps / (0.01 * budget)))
+        span = math.sqrt(-2 * math.log(0.01 * budget / chain.blocks))
         top = Ceiling(span, span)
         if adjacency == "remove":
-            top = ceiling_for(log_state_moment, chain, budget, span)
-        first, last = math.ceil(-span / h), math.floor(top.level / h)
-        if last - first + 1 > MAX_STATES:
+            top = ceiling(log_state_moment, chain, budget / chain.blocks)
+        if not (top.level + span) <= (MAX_STATES - 1) * h:
             return None
-        states = h * np.arange(first, last + 1)
+        first, last = math.ceil(-span / h), math.floor(top.level / h)
+        states: FloatArray = h * np.arange(float(first), float(last + 1))
         below, above = h * (first - 1), h * (last + 1)
-        exits = math.exp(-0.5 * below * below)
+        # X only pushes v up, so below N(0) is the worst for both adjacencies.
+        exits = chain.blocks * math.exp(-0.5 * below * below)
         if adjacency == "remove":
-            exits += math.exp(log_state_moment(chain, top.rate) - top.rate * above)
+            exits += chain.blocks * passing(log_state_moment, chain, above, top.rate)
         else:
-            exits += math.exp(-0.5 * above * above)
+            exits += chain.blocks * math.exp(-0.5 * above * above)
         entrance, kernel = _moves(chain, states, h)
     else:
         kappa, exits = 0.0, 0.0
         states, entrance, kernel = np.zeros(1), np.ones(1), np.ones((1, 1))
-    spread = math.sqrt(chain.diagonal)
-    roof = Ceiling(6 * spread, 1.0)
+    roof = Ceiling(6 * deviation, 1.0)
     if adjacency == "remove":
-        roof = ceiling_for(log_output_moment, chain, 0.01 * budget, 5 / spread)
-        exits += math.exp(log_output_moment(chain, roof.rate) - roof.rate * roof.level)
-    logs, masses = _outputs(chain, states, roof.level, fineness.cell * spread, adjacency)
-    # Exits happen on the grid: (1 + kappa)^n times what they cost on the line.
-    grown = chain.steps * exits * math.exp(chain.steps * kappa) * UP
-    lost = -chain.steps * math.log1p(-kappa) * UP
+        roof = ceiling(log_output_moment, chain, 0.01 * budget / chain.steps)
+        exits += chain.steps * passing(log_output_moment, chain, roof.level, roof.rate)
+    logs, masses = _outputs(chain, states, roof.level, fineness.cell * deviation, adjacency)
+    # Exits happen on the grid: (1 + kappa)^m times what they cost on the line.
+    grown = exits * math.exp(chain.blocks * kappa) * UP
+    lost = -chain.blocks * math.log1p(-kappa) * UP
     return Lattice(states, entrance, kernel, logs, masses, lost, grown)
 
 
 def _moves(chain: Chain, states: FloatArray, h: float) -> tuple[FloatArray, FloatArray]:
-    """h phi(v) and h N(v'; rho v, 1 - rho^2), rounded up."""
+    """Masses h phi(v) and h N(v'; rho v, 1 - rho^2), rounded up."""
     grow = h / math.sqrt(2 * math.pi) * (1 + MASS_ERROR)
     variance = (1 - chain.decay) * (1 + chain.decay)
     entrance = np.exp(-0.5 * states * states) * grow
@@ -172,8 +174,8 @@ def _outputs(
     """Nodes of u and their masses given each state.
 
     Below the first finite node the cell is x in [0, e^u].  Above the last, `remove` has left the
-    lattice and `add` moves down to the node.  The share of a cell's upper end is rounded to the side
-    on which delta grows: up for `remove`, down for `add`.
+    lattice and `add` moves down to the node.  The share of a cell's upper end is rounded to the
+    side on which delta grows: up for `remove`, down for `add`.
     """
     bottom = -6 * math.sqrt(chain.diagonal)
     count = math.ceil((top - bottom) / cell)

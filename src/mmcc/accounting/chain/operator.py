@@ -15,20 +15,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmcc.accounting.chain.domination import ROUND
+from mmcc.accounting.chain.domination import ROUND, Chain
 from mmcc.accounting.chain.lattice import Lattice
-from mmcc.arrays import ComplexArray, FloatArray
+from mmcc.arrays import BoolArray, ComplexArray, FloatArray
 
 LEAST = 1e-250
 """Entries of the scaled positive powers stay above this, so that nothing underflows unseen."""
 BATCH_ENTRIES = 2**21
 LOG2 = math.log(2.0)
 LARGEST_ERROR = 0.1
+"""Rounding may be at most this, relative to the real moment; else nothing is certified."""
+SILENT = 34.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factors:
-    """log X on the lattice: `entry[a]` once, `step[a, i]` a step, `move[a, b]` a transition."""
+    """Parts of log X: `entry[a]` once, `step[a, i]` a step, `move[a, b]` from block to block."""
 
     entry: FloatArray
     step: FloatArray
@@ -48,11 +50,14 @@ class Moments:
     error: float
 
 
-def moments(lattice: Lattice, factors: Factors, steps: int, powers: ComplexArray) -> Moments | None:
+def moments(
+    lattice: Lattice, factors: Factors, chain: Chain, powers: ComplexArray
+) -> Moments | None:
     """E[X^z] for z in `powers`, all with the real part of the first, which is real.
 
-    M(z) = entrance^T e^{z entry} (D_z K_z)^{n-1} D_z 1, D_z the mean of e^{z step} over outputs,
-    K_z = kernel e^{z move}, by repeated squaring.  None if the numbers leave the range of floats.
+    M(z) = entrance^T e^{z entry} (D_z K_z)^{m-1} D_z 1 with m blocks of L steps, D_z the L-th
+    power of the mean of e^{z step} over outputs, K_z = kernel e^{z move}, by repeated squaring.
+    None if the numbers leave the range of floats or rounding takes over.
     """
     size = max(1, BATCH_ENTRIES // (lattice.states.size * factors.step.shape[1]))
     size = min(size, max(1, BATCH_ENTRIES // lattice.states.size**2))
@@ -63,7 +68,7 @@ def moments(lattice: Lattice, factors: Factors, steps: int, powers: ComplexArray
         # The real power goes first in every batch: it sets the common scale.
         batch = powers[start : start + size]
         batch = batch if start == 0 else np.concatenate([real, batch])
-        found = _batch(lattice, factors, steps, batch)
+        found = _batch(lattice, factors, chain, batch)
         if found is None:
             return None
         parts.append(found.values if start == 0 else found.values[1:])
@@ -71,28 +76,32 @@ def moments(lattice: Lattice, factors: Factors, steps: int, powers: ComplexArray
     return Moments(np.concatenate(parts), scale, error)
 
 
-def _batch(lattice: Lattice, factors: Factors, steps: int, powers: ComplexArray) -> Moments | None:
+def _batch(
+    lattice: Lattice, factors: Factors, chain: Chain, powers: ComplexArray
+) -> Moments | None:
     real = float(powers[0].real)
     z: FloatArray | ComplexArray = powers.real if not powers.imag.any() else powers
     shift = float(np.max(real * factors.step))
     move_shift = float(np.max(real * factors.move))
     entry_shift = float(np.max(real * factors.entry))
     mean = np.einsum("zai,ai->za", np.exp(z[:, None, None] * factors.step - shift), lattice.masses)
+    mean = mean**chain.block
     transfer = np.exp(z[:, None, None] * factors.move - move_shift)
     transfer *= lattice.kernel
     transfer *= mean[:, :, None]
     start = lattice.entrance * np.exp(z[:, None] * factors.entry - entry_shift)
-    log_scale = entry_shift + shift * steps + move_shift * (steps - 1)
-    magnitude = abs(entry_shift) + (abs(shift) + abs(move_shift)) * steps
+    log_scale = entry_shift + shift * chain.steps + move_shift * (chain.blocks - 1)
+    magnitude = abs(entry_shift) + abs(shift) * chain.steps + abs(move_shift) * chain.blocks
     vector, scale = mean, 0.0
     least = _least(mean)
-    left = steps - 1
+    alive = np.arange(z.size)
+    left = chain.blocks - 1
     while left:
         if left & 1:
             vector = np.matmul(transfer, vector[:, :, None])[:, :, 0]
             exponent = _exponent(vector)
-            vector, log_scale = np.ldexp(1.0, -exponent) * vector, log_scale + exponent * LOG2
-            log_scale += scale
+            vector = np.ldexp(1.0, -exponent) * vector
+            log_scale += scale + exponent * LOG2
             magnitude += abs(scale) + abs(exponent)
             least = min(least, _least(vector))
         left >>= 1
@@ -102,15 +111,32 @@ def _batch(lattice: Lattice, factors: Factors, steps: int, powers: ComplexArray)
             transfer *= np.ldexp(1.0, -exponent)
             scale = 2 * scale + exponent * LOG2
             least = min(least, _least(transfer))
-    values = np.einsum("za,za->z", start, vector)
+            keep = _audible(transfer, left)
+            alive, transfer, vector = alive[keep], transfer[keep], vector[keep]
+    values = np.zeros(z.size, dtype=complex)
+    values[alive] = np.einsum("za,za->z", start[alive], vector)
     reach = float(np.abs(powers).max()) * factors.largest()
     entry = 8 * ROUND * (reach + lattice.logs.size + 16)
     product = 8 * ROUND * (lattice.states.size + 8)
-    total = math.expm1(min((steps + 2) * (entry + product), 700.0))
+    total = math.expm1(min((chain.steps + 2) * (entry + product), 700.0)) + 2 * math.exp(-SILENT)
     fine = least > LEAST and total < LARGEST_ERROR and values[0].real > 0
     if not (fine and np.isfinite(values).all()):
         return None
-    return Moments(values.astype(complex), log_scale + 128 * ROUND * magnitude, total)
+    return Moments(values, log_scale + 128 * ROUND * magnitude, total)
+
+
+def _audible(transfer: FloatArray | ComplexArray, left: int) -> BoolArray:
+    """Which powers z can still matter when T^(2^k) is to be applied `left` times more.
+
+    If |T_z^(2^k)| <= ratio T_al^(2^k) entrywise then |M(z)| <= ratio^left M(al).  Those below
+    e^-SILENT are set to 0, which `Moments.error` pays for.
+    """
+    if not np.iscomplexobj(transfer):
+        return np.ones(len(transfer), dtype=bool)
+    ratio = (np.abs(transfer) / transfer[0].real).max(axis=(1, 2))
+    keep = np.asarray(ratio >= math.exp(-SILENT / left))
+    keep[0] = True
+    return keep
 
 
 def _exponent(array: FloatArray | ComplexArray) -> int:

@@ -16,14 +16,13 @@ from scipy import optimize
 
 from mmcc.accounting.chain.domination import Chain, Profile, chain_at, lightest_decay
 from mmcc.accounting.chain.factors import (
-    Factors,
     Tangent,
     add_factors,
     remove_factors,
     tilted,
 )
 from mmcc.accounting.chain.lattice import COARSE, Lattice, lattice_for
-from mmcc.accounting.chain.operator import moments
+from mmcc.accounting.chain.operator import Factors, moments
 
 EXIT_SHARE = 0.02
 CAPS = (0.02, 0.05, 0.15, 1.0)
@@ -49,9 +48,9 @@ class Setting:
         return remove_factors(self.chain, lattice, self.tangent.on(lattice.states))
 
     def log_moment(self, lattice: Lattice, factors: Factors, order: float) -> float:
-        """log E[X^order] (remove) or log E[X^(1 - order)] (add); infinite if out of range."""
+        """Return log E[X^order] (remove) or log E[X^(1 - order)] (add); or infinity."""
         power = order if self.adjacency == "remove" else 1 - order
-        found = moments(lattice, factors, self.chain.steps, np.array([complex(power)]))
+        found = moments(lattice, factors, self.chain, np.array([complex(power)]))
         if found is None:
             return math.inf
         return math.log(float(found.values[0].real)) + found.log_scale
@@ -83,7 +82,7 @@ def best_setting(
         return None
     for cap in (best.tangent.cap * 1.6, best.tangent.cap / 1.6):
         best = _better(best, _settled(chain, adjacency, min(cap, 1.0), EXIT_SHARE, delta, best))
-    for other in _other_decays(profile, best.chain):
+    for other in _other_decays(profile, probability, decay):
         best = _better(best, _settled(other, adjacency, best.tangent.cap, EXIT_SHARE, delta, best))
     for share in (0.1, 0.004):
         best = _better(best, _settled(best.chain, adjacency, best.tangent.cap, share, delta, best))
@@ -93,13 +92,13 @@ def best_setting(
 def _better(old: Setting | None, new: Setting | None) -> Setting:
     """The setting with the smaller epsilon; at least one is there."""
     found = [setting for setting in (old, new) if setting is not None]
-    return min(found, key=lambda setting: setting.epsilon)  # type: ignore[no-any-return]
+    return min(found, key=lambda setting: setting.epsilon)
 
 
-def _other_decays(profile: Profile, chain: Chain) -> Iterator[Chain]:
+def _other_decays(profile: Profile, probability: float, decay: float) -> Iterator[Chain]:
     """Chains with faster and slower decay than the lightest."""
     for factor in (0.8, 1.25):
-        other = chain_at(profile, chain.probability, 1 - (1 - chain.decay) * factor)
+        other = chain_at(profile, probability, 1 - (1 - decay) * factor)
         if other is not None:
             yield other
 
@@ -118,7 +117,7 @@ def _settled(
         return None
     rest = delta - lattice.exits
     if start is None:
-        level = 2 * chain.probability * (1 + chain.decay) / (1 - chain.decay)
+        level = 2 * chain.block * chain.probability * (1 + chain.decay) / (1 - chain.decay)
         tangent = Tangent(lattice.states, np.full(lattice.states.size, level), cap)
         order = 0.0
     else:
@@ -167,15 +166,16 @@ def _ordered(setting: Setting, lattice: Lattice, delta: float) -> Setting:
 def improved(chain: Chain, lattice: Lattice, tangent: Tangent, order: float) -> Tangent:
     """A better q(v): the conditional mean of R r' given v under the law tilted to this order.
 
-    (1+rho^2) q(v) - rho E[q(next) + q(last) | v] = (1-rho^2) E[r' | v]: where the quadratic form is
-    stationary among functions of v, for the chain that the leading eigenvectors define.
+    (1+rho^2) q(v) - rho E[q(next) + q(last) | v] = (1-rho^2) E[R_J | v], R_J the sum of r' over the
+    block: where the quadratic form is stationary among functions of v, for the chain that the
+    leading eigenvectors define.
     """
     factors = remove_factors(chain, lattice, tangent)
     lowered = tangent.lowered(tilted(chain, lattice.logs)[1])
     weights = lattice.masses * np.exp(order * (factors.step - factors.step.max()))
     mean = weights.sum(axis=1)
-    taken = (weights * lowered).sum(axis=1) / mean
-    transfer = mean[:, None] * lattice.kernel
+    taken = chain.block * (weights * lowered).sum(axis=1) / mean
+    transfer = (mean / mean.max())[:, None] ** chain.block * lattice.kernel
     transfer *= np.exp(order * (factors.move - factors.move.max()))
     power = transfer / transfer.max()
     for _ in range(12):
