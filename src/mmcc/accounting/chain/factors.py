@@ -64,15 +64,18 @@ def strength(chain: Chain, cap: float) -> float:
 
 def tilted(chain: Chain, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return log F(u) and r(u); u = -infinity gives log(1-p) and 0."""
-    exponent = logs - 0.5 * chain.diagonal
-    log_f = np.log1p(chain.probability * np.expm1(exponent))
-    return log_f, chain.probability * np.exp(exponent - log_f)
+    p = chain.probability
+    chosen = math.log(p) + (logs - 0.5 * chain.diagonal)
+    log_f = np.logaddexp(math.log1p(-p), chosen)
+    return log_f, np.exp(chosen - log_f)
 
 
-def _rounding(chain: Chain, logs: FloatArray) -> FloatArray:
-    """Rounding of a factor's logarithm: a few units in the size of what it is made of."""
-    size = np.where(np.isfinite(logs), np.abs(logs), 0.0) + chain.diagonal
-    return 16 * ROUND * (size + abs(math.log1p(-chain.probability)) + 1e-3)
+def _rounding(chain: Chain, logs: FloatArray, r: FloatArray) -> FloatArray:
+    """Rounding of log F and the like: each part's own, weighed with its derivative."""
+    p = chain.probability
+    idle = -math.log1p(-p)
+    size = np.where(np.isfinite(logs), np.abs(logs), 0.0) + chain.diagonal - math.log(p) + idle
+    return 16 * ROUND * (r * size + idle + p)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,7 +101,7 @@ def remove_factors(chain: Chain, lattice: Lattice, tangent: Tangent) -> Factors:
     q, lowered = tangent.q, tangent.lowered(r)
     k = 0.5 * strength(chain, tangent.cap) * chain.common
     step = log_f - k * lowered * (2 * q[:, None] - lowered) * (1 - 16 * ROUND)
-    step += _rounding(chain, lattice.logs)
+    step += _rounding(chain, lattice.logs, r)
     if chain.share == 0:
         return Factors(np.zeros(1), step, np.zeros((1, 1)))
     variance = (1 - chain.decay) * (1 + chain.decay)
@@ -116,12 +119,12 @@ def add_factors(chain: Chain, lattice: Lattice) -> Factors:
         middle = 0.5 * (low + high)
         short = field - middle - chain.row_sum * special.expit(middle) > 0
         low, high = np.where(short, middle, low), np.where(short, high, middle)
-    r = special.expit(low)
-    entropy = special.entr(r) + special.entr(special.expit(-low))
+    r, idle = special.expit(low), special.expit(-low)
+    entropy = r * np.log1p(np.exp(-low)) + idle * np.log1p(np.exp(low))
     best = math.log1p(-p) + r * field + entropy - 0.5 * chain.row_sum * r * r
-    size = np.abs(field) * r + chain.row_sum * r * r + 1e-3
-    step = np.concatenate([[math.log1p(-p)], best - 16 * ROUND * size])
-    step -= _rounding(chain, lattice.logs)
+    size = r * (np.abs(low) + chain.row_sum)
+    best -= 16 * ROUND * size + 2 * _rounding(chain, logs, r)
+    step = np.concatenate([[math.log1p(-p) * (1 + 4 * ROUND)], best])
     states = lattice.states.size
     still = np.zeros((states, states))
     return Factors(np.zeros(states), np.tile(step, (states, 1)), still)

@@ -84,22 +84,32 @@ def mills(x: FloatArray) -> FloatArray:
     return math.sqrt(math.pi / 2) * np.asarray(special.erfcx(x / math.sqrt(2)))
 
 
+def piece(m: FloatArray, width: float) -> FloatArray:
+    """The integral of e^{-m y - y^2/2} over 0 <= y <= width, without cancelling large numbers.
+
+    R(m) - e^{-m w - w^2/2} R(m + w) with Mills' ratio R where the integrand falls, and the
+    reflection y -> w - y where it rises.
+    """
+    rises = m + 0.5 * width < 0
+    near = np.where(rises, -(m + width), m)
+    integral = mills(near) - np.exp(-width * (near + 0.5 * width)) * mills(near + width)
+    lift = np.where(rises, -width * (m + 0.5 * width), 0.0)
+    return integral * np.asarray(np.exp(lift))
+
+
 def cell_law(low: FloatArray, width: float, tilt: float) -> tuple[FloatArray, FloatArray]:
     """Mass of N(0,1) in [low, low + width], and the share of the upper end if e^{tilt t} is kept.
 
-    With R Mills' ratio, b = a + width: mass = phi(a) (R(a) - e^{(a^2-b^2)/2} R(b)), and
-    E[e^{tilt (t - a)}; cell] = phi(a) (R(a-tilt) - e^{((a-tilt)^2 - (b-tilt)^2)/2} R(b-tilt)): the
-    exponentials cancel in the quotient.  Cells left of 0 are reflected.
+    mass = phi(a) piece(a) and E[e^{tilt (t - a)}; cell] = phi(a) piece(a - tilt) with a = low; the
+    densities cancel in the quotient.  Cells left of 0 are reflected.
     """
     right = low + 0.5 * width >= 0
     near = np.where(right, low, -(low + width))
     slope = np.where(right, tilt, -tilt)
-    bare = mills(near) - np.exp(-width * (near + 0.5 * width)) * mills(near + width)
-    moved = near - slope
-    tilted = mills(moved) - np.exp(-width * (moved + 0.5 * width)) * mills(moved + width)
+    bare = piece(near, width)
     mass = np.exp(-0.5 * near * near) / math.sqrt(2 * math.pi) * bare
     # E[e^{slope (t - near)} | cell]: from 1 at the near end to e^{slope width} at the far one.
-    share = (tilted / bare - 1) / np.expm1(slope * width)
+    share = (piece(near - slope, width) / bare - 1) / np.expm1(slope * width)
     return mass, np.where(right, share, 1 - share)
 
 

@@ -81,11 +81,14 @@ def _batch(
 ) -> Moments | None:
     real = float(powers[0].real)
     z: FloatArray | ComplexArray = powers.real if not powers.imag.any() else powers
-    shift = float(np.max(real * factors.step))
+    weights = np.log(lattice.masses)
+    shift = float(np.max(real * factors.step + weights))
     move_shift = float(np.max(real * factors.move))
     entry_shift = float(np.max(real * factors.entry))
-    mean = np.einsum("zai,ai->za", np.exp(z[:, None, None] * factors.step - shift), lattice.masses)
-    mean = mean**chain.block
+    mean = np.exp(z[:, None, None] * factors.step + (weights - shift)).sum(axis=2)
+    exponent = _exponent(mean)
+    mean = (np.ldexp(1.0, -exponent) * mean) ** chain.block
+    shift += exponent * LOG2
     transfer = np.exp(z[:, None, None] * factors.move - move_shift)
     transfer *= lattice.kernel
     transfer *= mean[:, :, None]
@@ -93,7 +96,7 @@ def _batch(
     log_scale = entry_shift + shift * chain.steps + move_shift * (chain.blocks - 1)
     magnitude = abs(entry_shift) + abs(shift) * chain.steps + abs(move_shift) * chain.blocks
     vector, scale = mean, 0.0
-    least = _least(mean)
+    least = min(_least(mean), _least(transfer))
     alive = np.arange(z.size)
     left = chain.blocks - 1
     while left:
@@ -116,7 +119,8 @@ def _batch(
     values = np.zeros(z.size, dtype=complex)
     values[alive] = np.einsum("za,za->z", start[alive], vector)
     reach = float(np.abs(powers).max()) * factors.largest()
-    entry = 8 * ROUND * (reach + lattice.logs.size + 16)
+    # An exponent is at most reach, 745 for a mass that is not 0, and the shift, in size.
+    entry = 8 * ROUND * (2 * reach + 1500 + lattice.logs.size)
     product = 8 * ROUND * (lattice.states.size + 8)
     total = math.expm1(min((chain.steps + 2) * (entry + product), 700.0)) + 2 * math.exp(-SILENT)
     fine = least > LEAST and total < LARGEST_ERROR and values[0].real > 0

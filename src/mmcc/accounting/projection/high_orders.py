@@ -1,6 +1,6 @@
 """Bounds on the chaos orders from two on: sum_(r >= 2) s^r T_r for sets of at most kmax steps.
 
-In: a `Rest`.  Out: `HighOrders.totals(kmax)`, one row for each s of `S`, in units of Z^2;
+In: a `Rest`.  Out: `HighOrders.totals`, for each kmax and each s of `S`, in units of Z^2;
 `excluded(kmax)`, what the sets left out may add to E(X - E)_+.
 
 The weights omega_S are replaced by Z B(S), B independent participation with probabilities u, and
@@ -10,6 +10,7 @@ B by Poisson counts, in sums of convex functions only (docs/theory.md).  Roundin
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,8 +26,11 @@ SERIES = 24
 STRETCH = (1.5, 2.0, 3.0, 4.0, 6.0)
 S = np.array([1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40.0])
 """Nelson's inequality is used at l = s + 1; s = 1 is the variance."""
-SMOOTH_S = (1.0, 2.0, 3.0, 4.0, 6.0, 10.0)
+SMOOTH_S = (1.0, 2.0, 3.0, 5.0, 8.0, 14.0)
 """Where the bound for many participations is computed."""
+SMOOTH_ORDERS = 16
+MANY = 4.0
+"""That bound pays only where sets are larger than this."""
 EXACT_TRACE = 600
 """Up to this many columns tr (U G')^4 is computed, at every `TRACE_STRIDE`-th node."""
 TRACE_STRIDE = 8
@@ -47,18 +51,12 @@ class HighOrders:
     @cached_property
     def moments(self) -> FloatArray:
         """E Y_j^r / r! for Y_j = sum_l G'_jl N_l, N Poisson(u): from the cumulants P_r."""
-        moments = np.empty((SERIES + 1, *self.sums.shape[1:]))
-        moments[0] = 1.0
-        scaled = [self.sums[r - 1] / math.factorial(r - 1) for r in range(1, SERIES + 1)]
-        for r in range(1, SERIES + 1):
-            moments[r] = sum(scaled[i - 1] * moments[r - i] for i in range(1, r + 1))
-            moments[r] /= r
-        return moments
+        return _moments([self.sums[r] / math.factorial(r) for r in range(SERIES)])
 
     @cached_property
     def sizes(self) -> int:
         """How large participation sets are followed: beyond, next to nothing is left."""
-        mean = float(np.max(self.rest.weights.tilted @ self.rest.gram.counts))
+        mean = float(np.max(self.mean_size))
         wanted = math.ceil(mean + 9 * math.sqrt(mean) + 24)
         return min(wanted, self.rest.gram.columns)
 
@@ -78,14 +76,11 @@ class HighOrders:
         return laws
 
     def _beyond(self, u: FloatArray) -> float:
-        """Chernoff: the chance of more than `sizes` participations, their growth included.
-
-        Bounds sum_(|S| > sizes) B(S) (1 + |S|)^2 by e^(|S|) >= (1 + |S|)^2 / 3.
-        """
-        x = np.linspace(0.1, 6.0, 60)[:, None] + 1.0
-        logs = np.log1p(u * np.expm1(x)) @ self.rest.gram.counts
-        logs -= (x[:, 0] - 1.0) * (self.sizes + 1)
-        return float(3 * np.exp(np.minimum(np.min(logs), 700.0)))
+        """sum_(|S| > sizes) B(S) (1 + |S|)^2 by Chernoff, with (1 + k)^2 <= 60 e^(k/10)."""
+        x = np.linspace(0.05, 6.0, 120)
+        logs = np.log1p(np.multiply.outer(np.expm1(x + 0.1), u)) @ self.rest.gram.counts
+        logs -= x * (self.sizes + 1)
+        return float(60 * np.exp(min(float(np.min(logs)), 700.0)))
 
     @cached_property
     def pairs(self) -> FloatArray:
@@ -135,39 +130,49 @@ class HighOrders:
             traces += e.multiplicity * (u[:, e.index] * e.value) ** 4
         return np.minimum(traces, square**2)
 
-    def totals(self, kmax: int) -> tuple[FloatArray, FloatArray]:
-        """sum_r s^r T_r over sets of at most kmax steps, r >= 2 and r >= 3: shape (S, nodes).
+    def totals(self, limits: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+        """sum_r s^r T_r over sets of at most kmax steps, r >= 2 and r >= 3.
 
-        T_2 is that of all sets, which is larger.
+        Shape (limits, S, nodes); kmax runs through the limits.  T_2 is that of all sets, which is
+        larger.
         """
+        places = np.array(limits) - 1
+        k = np.arange(1, self.sizes + 1, dtype=float)
         t2 = self.rest.quadratic
-        k = np.arange(1, kmax + 1, dtype=float)
-        pairs = self.pairs[:kmax]
-        t4 = np.minimum(self.fourth, np.einsum("k,kt->t", k**3, pairs[:, :, 0]))
-        from_two, from_three = np.empty((2, S.size, len(t2)))
-        smooth = self._smooth(kmax)
+        t4 = np.minimum(
+            self.fourth, np.cumsum(k[:, None] ** 3 * self.pairs[:, :, 0], axis=0)[places]
+        )
+        from_two, from_three = np.empty((2, len(limits), S.size, len(t2)))
+        smooth = [self._smooth(limit) for limit in limits]
+        seen = np.array([self._lower_second(limit) for limit in limits])
         with np.errstate(over="ignore", invalid="ignore"):
             for i, s in enumerate(S):
-                sixth = self._from_sixth(s, k, pairs)
+                sixth = np.cumsum(self._from_sixth(s, k), axis=0)[places]
                 e2, e4 = s**2 * t2, s**4 * t4
                 # Odd orders lie under the geometric mean of their even neighbours.
                 odd = np.sqrt(4 / 3 * e2 * e4) + np.sqrt(6 / 5 * (e4 + sixth) * sixth)
                 higher = np.nan_to_num((e4 + sixth + odd) * (1 + SLACK), nan=np.inf)
-                many = smooth.get(float(s), np.inf)
-                from_two[i] = np.minimum(e2 * (1 + SLACK) + higher, many)
-                from_three[i] = np.minimum(higher, many)
+                many = np.array(
+                    [bounds.get(float(s), np.full(len(t2), np.inf)) for bounds in smooth]
+                )
+                from_two[:, i] = np.minimum(e2 * (1 + SLACK) + higher, many)
+                beside = np.maximum(many - s**2 * seen, 0.0) + SLACK * e2
+                from_three[:, i] = np.minimum(higher, beside)
         return from_two, from_three
 
-    def _from_sixth(self, s: float, k: FloatArray, pairs: FloatArray) -> FloatArray:
-        """sum_(r = 6, 8, ...) s^r T_r by convexity over the k members of a set."""
+    def _from_sixth(self, s: float, k: FloatArray) -> FloatArray:
+        """Parts of sum_(r = 6, 8, ...) s^r T_r from sets of each size k: shape (sizes, nodes).
+
+        By convexity over the k members of a set.
+        """
         x = s * k
         orders = np.arange(6, SERIES + 1, 2)
-        total = np.einsum("kr,ktr->t", x[:, None] ** orders / k[:, None], pairs[:, :, 1:])
+        parts = np.einsum("kr,ktr->kt", x[:, None] ** orders / k[:, None], self.pairs[:, :, 1:])
         # sum_(r > R) x^r M_r / r! <= (x / x')^(R + 2) times the whole series at x' > x, and the
         # weights of all members of sets of size k add up to k P(|S| = k).
         logs = [self._log_series(f * x) - (SERIES + 2) * math.log(f) for f in STRETCH]
         left = np.exp(np.minimum(np.min(logs, axis=0), 700.0))
-        return np.asarray(total + np.einsum("tk,kt->t", self.masses[:, 1 : k.size + 1], left))
+        return np.asarray(parts + self.masses[:, 1:-1].T * left)
 
     def _log_series(self, x: FloatArray) -> FloatArray:
         """max_j log E e^(x |Y_j|), crudely: shape (x, nodes); infinite if the series is short."""
@@ -182,35 +187,49 @@ class HighOrders:
         return np.asarray(exponent + np.multiply.outer(terms[:, -1] * beyond, largest[-1] + TINY))
 
     def _smooth(self, kmax: int) -> dict[float, FloatArray]:
-        """The bound for many participations: mean and covariance of G' 1_S instead of its worst.
+        """The bound for many participations: the law of G' 1_S, not its worst case.
 
-        sum_(r >= 2) s^r T_r <= E_S [ e^(s <1_S, h>) (1 + f Q(S)) - 1 - s <1_S, h> ], h = G'u, with
-        Q(S) = k_0 s^2/2 sum_l u_l (G' 1_S)_l^2 and f = (e^q - 1) / q, q the largest Q.
+        sum_(r >= 2) s^r T_r <= E_S [ e^(s <1_S, h>) e^Q(S) - 1 - s <1_S, h> ], h = G'u, with
+        Q(S) = k_0 s^2/2 sum_l u_l g_l^2, g = G' 1_S.  With U = sum_l u_l and c = k_0 s^2 U / 2,
+        e^Q is at most the mean of e^(c g_l^2) with weights u_l / U: a series in even moments of
+        g_l, cut at order m with the remainder factor e^(c max g^2).
         """
+        if not self._smooth_parts:
+            return {}
+        highest = float(np.max(self.rest.line.a))
         top = float(self.rest.top_sum(np.array([float(kmax)]))[0])
-        widest = np.max(self.rest.weights.tilted, axis=1) * self._radius**2
-        largest = kmax * np.minimum(widest, kmax * np.max(self.sums[1], axis=0))
+        widest = max(top, kmax * highest**2)  # entries of G' are no less than -a_j a_l
         bounds = {}
+        m = np.arange(1, SMOOTH_ORDERS // 2 + 1)[:, None]
         with np.errstate(over="ignore", invalid="ignore"):
-            for s, (first, log_first, gain) in self._smooth_parts.items():
-                curvature = _curvature(s * top) * s * s / 2
-                q = curvature * largest
-                f = np.where(q > 1e-8, np.expm1(q) / np.maximum(q, 1e-300), 1 + q)
-                bound = first + np.exp(np.minimum(log_first, 700.0)) * f * curvature * gain
+            for s, (first, log_first, moments) in self._smooth_parts.items():
+                c = _curvature(s * top) * s * s / 2 * self.mean_size
+                terms = c**m * moments
+                sums = np.cumsum(terms, axis=0)
+                cut = sums - terms + terms * np.exp(np.minimum(c * widest**2, 700.0))
+                gain = np.min(np.where(np.isnan(cut), np.inf, cut), axis=0)
+                bound = first + np.exp(np.minimum(log_first, 700.0)) * gain
                 bounds[s] = np.where(np.isfinite(bound), bound * (1 + SLACK) + 1e-14, np.inf)
         return bounds
 
     @cached_property
-    def _radius(self) -> float:
-        """A bound on the largest eigenvalue of G': the largest absolute row sum."""
-        ones = np.ones((self.rest.line.a.size, 1))
-        return float(np.max(self.rest.gram.absolute_sums(self.rest.line.a, ones))) * (1 + SLACK)
+    def mean_size(self) -> FloatArray:
+        """sum_j u_j."""
+        return np.asarray(self.rest.weights.tilted @ self.rest.gram.counts)
 
     @cached_property
     def _smooth_parts(self) -> dict[float, tuple[FloatArray, FloatArray, FloatArray]]:
-        """For each s: E[e^(s <1_S, h>) - 1 - s <1_S, h>], log E e^..., E Q(S) / (k_0 s^2/2)."""
+        """For each s: E[e^(s <1_S, h>) - 1 - s <1_S, h>], log E e^(s <1_S, h>), moments.
+
+        The moments are means of E g_l^2m / m! with weights u_l / U under the law of S tilted by
+        e^(s <1_S, h>): participation u^ <= eta u.  Poisson counts have larger even moments; their
+        cumulants are at most eta P_r, between them geometric means.
+        """
+        if float(np.max(self.mean_size)) < MANY:
+            return {}
         gram, a, u = self.rest.gram, self.rest.line.a, self.rest.weights.tilted.T
         heavy = gram.counts[:, None] * u
+        share = heavy / self.mean_size
         h = self.sums[0]
         parts = {}
         for s in SMOOTH_S:
@@ -218,10 +237,33 @@ class HighOrders:
             logs = np.sum(gram.counts[:, None] * np.log1p(u * np.expm1(x)), axis=0)
             first = np.expm1(np.minimum(logs, 700.0)) - np.sum(heavy * s * h, axis=0)
             shifted = u * np.exp(x) / (1 + u * np.expm1(x))
-            mean = gram.rest_product(a, shifted)
-            spread = gram.power_sums(a, shifted * (1 - shifted), [2])[0]
-            parts[s] = (np.maximum(first, 0.0), logs, np.sum(heavy * (mean**2 + spread), axis=0))
+            eta = np.max(shifted / u, axis=0)
+            cumulants = [np.abs(gram.rest_product(a, shifted)) + TINY]
+            for r in range(2, SMOOTH_ORDERS + 1):
+                even = r if r % 2 == 0 else r - 1
+                size = self.sums[even - 1]
+                if r % 2:
+                    size = np.sqrt(size * self.sums[even + 1])
+                cumulants.append(eta * size / math.factorial(r - 1))
+            moments = _moments(cumulants)
+            scale = [math.factorial(r) / math.factorial(r // 2) for r in range(len(moments))]
+            even_moments = np.array(
+                [scale[r] * np.sum(share * moments[r], axis=0) for r in range(2, len(moments), 2)]
+            )
+            parts[s] = (np.maximum(first, 0.0), logs, even_moments)
         return parts
+
+    def _lower_second(self, kmax: int) -> FloatArray:
+        """T_2 of sets of at most kmax steps, rounded down.
+
+        Pairs with a larger set add at most sum_S B(S) |A'_S|^2 times the same over larger sets.
+        """
+        lengths = self.rest.square_length(np.arange(self.sizes + 1.0))
+        parts = self.masses[:, :-1] * lengths
+        beyond = self.masses[:, -1] * self.rest.tops[0]
+        larger = np.sum(parts[:, kmax + 1 :], axis=1) + beyond
+        everything = np.sum(parts, axis=1) + beyond
+        return np.maximum(self.rest.lower_quadratic - larger * everything, 0.0)
 
     def excluded(self, kmax: int) -> FloatArray:
         """sum_(|S| > kmax) omega_S E(e_S less its chaos 0, 1 and 2)_+, or 0 and 1 only."""
@@ -235,6 +277,18 @@ class HighOrders:
     def beyond(self) -> FloatArray:
         """The same for sets of more than `sizes` steps, by |A'_S|^2 <= |S|^2 max_j |A'_j|^2."""
         return np.asarray(self.masses[:, -1] * _mean_excess(self.rest.tops[:1])[0])
+
+
+def _moments(cumulants: list[FloatArray]) -> FloatArray:
+    """E Y^r / r! for r = 0, 1, ... from the cumulants kappa_r / (r - 1)!, r = 1, 2, ..."""
+    moments = np.empty((len(cumulants) + 1, *cumulants[0].shape))
+    moments[0] = 1.0
+    for r in range(1, len(moments)):
+        moments[r] = cumulants[r - 1]
+        for i in range(1, r):
+            moments[r] += cumulants[i - 1] * moments[r - i]
+        moments[r] /= r
+    return moments
 
 
 def _mean_excess(square_length: FloatArray) -> FloatArray:

@@ -156,6 +156,12 @@ class Line:
             gammas=gammas,
         )
 
+    def chernoff(self, t: FloatArray) -> FloatArray:
+        """log of Chernoff's bound on P(T > t), at the best tilt; 0 below the mean."""
+        theta = self.saddle(t)
+        exponent = 0.5 * theta**2 - theta * t + self.cumulant(theta)
+        return np.where(theta > 0, np.minimum(exponent, 0.0), 0.0)
+
     def ratios(self, u: FloatArray, gammas: FloatArray) -> ComplexArray:
         """r_j at theta + i gamma from u_j = r_j at theta: a row for each gamma."""
         phases = self._phases(gammas)

@@ -94,19 +94,29 @@ class Rest:
         return self.gram.rest_product(self.line.a, self.basis)
 
     @cached_property
-    def quadratic(self) -> FloatArray:
-        """T_2, with the interpolation's residual."""
+    def _quadratic_norm(self) -> FloatArray:
+        """sqrt(T_2) as computed, V interpolated."""
         counts, spare, image, core = self.gram.counts, self.weights.spare, self.image, self.core
         squares = self.gram.power_sums(self.line.a, spare.T, [2])[0]
         heavy = spare * counts
         inner = (self.basis * counts[:, None]).T @ image
         left = core @ inner
         total = np.einsum("ti,it->t", heavy, squares)
-        total += 2 * np.einsum("ti,iq,tqr,ir->t", heavy, image, core, image, optimize=True)
+        outer = (image[:, :, None] * image[:, None, :]).reshape(len(counts), -1)
+        total += 2 * np.einsum("tq,tq->t", heavy @ outer, core.reshape(len(core), -1))
         total += np.einsum("tqr,trq->t", left, left)
-        return np.asarray(
-            (np.sqrt(0.5 * np.maximum(total, 0.0)) * (1 + SLACK) + self.residual) ** 2 + TINY
-        )
+        return np.sqrt(0.5 * np.maximum(total, 0.0))
+
+    @cached_property
+    def quadratic(self) -> FloatArray:
+        """T_2, with the interpolation's residual."""
+        return np.asarray((self._quadratic_norm * (1 + SLACK) + self.residual) ** 2 + TINY)
+
+    @cached_property
+    def lower_quadratic(self) -> FloatArray:
+        """T_2, rounded down."""
+        norm = self._quadratic_norm * (1 - SLACK) - self.residual
+        return np.asarray(np.maximum(norm, 0.0) ** 2)
 
     @cached_property
     def residual(self) -> FloatArray:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
@@ -23,18 +24,24 @@ from mmcc.accounting.projection.line import Line
 from mmcc.accounting.projection.lower import overlaps
 from mmcc.accounting.projection.quadratic import Quadratic, quadratic
 from mmcc.accounting.projection.rest import SLACK, TINY, Rest
-from mmcc.arrays import FloatArray, IntArray
+from mmcc.arrays import BoolArray, FloatArray, IntArray
 from mmcc.strategies.gram import Gram
 
 SPACING = 0.06
-BELOW, ABOVE = 3.4, 4.2
-"""How far the nodes reach below and above the threshold, in standard deviations of t."""
+COARSE = 0.12
+"""Spacing of the nodes around the threshold and above, and well below it."""
+NEAR, BELOW, PART = 1.2, 3.4, 0.85
+"""Nodes are fine from `NEAR` below the threshold on; they reach `BELOW` or this part below it."""
+NEGLIGIBLE = math.log(1e-4)
+"""Above the last node Chernoff's bound is this much of delta (logarithm)."""
+MAX_NODES = 700
 SHARES = (0.0, 0.02, 0.1, 0.3)
 """Parts of e^eps set aside for the sets with very many participations."""
-SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 50, 65, 85, 110, 150, 200, 300, 500)
+SIZES = (1, 2, 4, 6, 8, 10, 12, 15, 19, 24, 30, 40, 55, 75, 100, 150, 200, 300, 500, 1000)
 DEVIATIONS = (1.0, 2.0, 4.0, 8.0, 16.0)
-PARTS = (0.02, 0.1, 0.3)
+PARTS = (0.03, 0.1, 0.3, 0.6, 0.8, 0.92)
 """Thresholds for the high orders: in their standard deviations, and in parts of the gap."""
+KINDS = len(DEVIATIONS) + len(PARTS)
 
 
 @dataclass(eq=False)
@@ -45,12 +52,19 @@ class Projected:
     p: float
     direction: FloatArray
     centre: float
+    delta: float
+    """About the delta that is looked at: it sets how far the nodes reach."""
 
     @cached_property
     def rest(self) -> Rest:
         """Weights and moments at the nodes."""
         line = Line(overlaps(self.gram, self.direction), self.gram.counts, self.p)
-        t = self.centre + np.arange(-BELOW, ABOVE + SPACING, SPACING)
+        fine = self.centre - NEAR + SPACING * np.arange(MAX_NODES)
+        far = line.chernoff(fine) > math.log(self.delta) + NEGLIGIBLE
+        fine = fine[: int(np.count_nonzero(far)) + 2]
+        reach = max(BELOW, PART * self.centre) - NEAR
+        low = fine[0] - COARSE * np.arange(min(math.ceil(reach / COARSE), MAX_NODES), 0, -1)
+        t = np.concatenate([low, fine])
         return Rest(self.gram, line, line.weights(t), self.direction)
 
     @cached_property
@@ -72,24 +86,23 @@ class Projected:
     @cached_property
     def totals(self) -> tuple[FloatArray, FloatArray]:
         """Chaos sums from two and from three on: shape (limits, S, nodes)."""
-        from_two, from_three = zip(*(self.high.totals(k) for k in self.limits), strict=True)
-        return np.array(from_two), np.array(from_three)
+        return self.high.totals(self.limits)
 
     def plan(self, epsilon: float) -> Plan:
         """The best way to bound U at each node, for epsilons near this one."""
-        threshold = self._thresholds(epsilon)
+        threshold = self.thresholds(epsilon)
         gap = threshold - self.mass
         law = quadratic(self.rest, gap)
         plan = Plan(self, law)
         plan.choose(epsilon)
         return plan
 
-    def _thresholds(self, epsilon: float) -> FloatArray:
+    def thresholds(self, epsilon: float) -> FloatArray:
         """e^eps / Z, rounded down; beyond the range of floats it is as good as infinite."""
         exponent = epsilon - self.rest.weights.log_scale
         return np.asarray(np.exp(np.minimum(exponent, 300.0)) * (1 - 1e-12))
 
-    def excess_of_large(self, limit: int, threshold: FloatArray) -> FloatArray:
+    def excess_of_large(self, limit: int, threshold: FloatArray, here: BoolArray) -> FloatArray:
         """E(X_large - E_2)_+ less chaos 0, 1, 2, X_large the sets of more than `limit` steps.
 
         Half of E_2 is for X_large itself (the collinear bound: all its shifts along one line, as
@@ -97,12 +110,12 @@ class Projected:
         N(0, r^2) + q, r = sum W_k b_k, q = sum W_k b_k^2 / 2.
         """
         k = np.arange(limit + 1, self.high.sizes + 1, dtype=float)
-        weights = self.high.masses[:, limit + 1 : -1]
+        weights = self.high.masses[here, limit + 1 : -1]
         lengths = np.sqrt(self.rest.square_length(k))
-        cost = self.high.beyond.copy()
+        cost = self.high.beyond[here]
         if not k.size:
             return cost
-        half = 0.5 * threshold
+        half = 0.5 * threshold[here]
         cost += collinear(weights, lengths, half)
         spread = weights @ lengths + TINY
         margin = (half - 0.5 * weights @ lengths**2) / spread
@@ -123,22 +136,30 @@ class Plan:
         """Try everything at one epsilon and keep, for each node, the best of either kind."""
         projected = self.projected
         nodes = len(projected.mass)
-        threshold = projected._thresholds(epsilon)
-        self.moments = np.zeros((2, nodes), np.int64)
+        threshold = projected.thresholds(epsilon)
+        every = np.ones(nodes, np.bool_)
+        limits, shares = len(projected.limits), len(SHARES)
+        costs = np.empty((limits, shares, nodes))
+        found = np.empty((limits, shares, nodes))
+        for i, j in product(range(limits), range(shares)):
+            costs[i, j] = self._cost(i, j, threshold, every)
+            left = threshold * (1 - SHARES[j])
+            found[i, j] = self._by_moments(np.full(nodes, i), left) + costs[i, j]
+        order = np.argmin(found.reshape(-1, nodes), axis=0)
+        self.moments = np.array(np.unravel_index(order, (limits, shares)))
+        # The law of the first two chaoses is best used with about the same limit.
         self.fourier = np.zeros((3, nodes), np.int64)
-        best_moments, best_fourier = np.full((2, nodes), np.inf)
-        for i, limit in enumerate(projected.limits):
-            for j, share in enumerate(SHARES):
-                left = threshold * (1 - share)
-                cost = self._cost(limit, share, threshold)
-                found = self._by_moments(np.full(nodes, i), left) + cost
-                self.moments[:, found < best_moments] = np.array([[i], [j]])
-                best_moments = np.minimum(best_moments, found)
-                for k in range(len(DEVIATIONS) + len(PARTS)):
-                    found = self._by_fourier(np.full(nodes, i), np.full(nodes, k), left) + cost
-                    self.fourier[:, found < best_fourier] = np.array([[i], [j], [k]])
-                    best_fourier = np.minimum(best_fourier, found)
-        self._use_fourier = best_fourier < best_moments
+        best = np.full(nodes, np.inf)
+        for shift, j, kind in product((-1, 0, 1, 2), range(shares), range(KINDS)):
+            i = np.clip(self.moments[0] + shift, 0, limits - 1)
+            left = threshold * (1 - SHARES[j])
+            tried = self._by_fourier(i, np.full(nodes, kind), left)
+            tried = tried + costs[i, j, np.arange(nodes)]
+            better = tried < best
+            self.fourier[:, better] = np.array([i, np.full(nodes, j), np.full(nodes, kind)])[
+                :, better
+            ]
+            best = np.minimum(best, tried)
 
     def bound_delta(self, epsilon: float) -> float:
         """Upper bound on delta at epsilon."""
@@ -146,7 +167,7 @@ class Plan:
         weights = rest.weights
         u = self.bound_excess(epsilon)
         density = np.exp(np.minimum(weights.exponent, 0.0)) / math.sqrt(2 * math.pi)
-        inside = float(np.sum(density * chord_weights(weights.t, SPACING) * u))
+        inside = float(np.sum(density * chord_weights(weights.t) * u))
         with np.errstate(over="ignore"):
             start = weights.log_scale[0] + special.log_ndtr(weights.t[0])
             below = float(np.exp(np.minimum(start, 700.0)) * u[0])
@@ -156,17 +177,15 @@ class Plan:
     def bound_excess(self, epsilon: float) -> FloatArray:
         """Upper bounds on U / Z at the nodes."""
         projected = self.projected
-        threshold = projected._thresholds(epsilon)
+        threshold = projected.thresholds(epsilon)
         best = projected.mass.copy()
         shares = np.array(SHARES)
         for chosen, fourier in ((self.moments, False), (self.fourier, True)):
-            if fourier and not self._use_fourier.any():
-                continue
             left = threshold * (1 - shares[chosen[1]])
             cost = np.zeros(len(best))
             for i, j in {(int(i), int(j)) for i, j in chosen[:2].T}:
                 here = (chosen[0] == i) & (chosen[1] == j)
-                cost[here] = self._cost(projected.limits[i], SHARES[j], threshold)[here]
+                cost[here] = self._cost(i, j, threshold, here)
             if fourier:
                 found = self._by_fourier(chosen[0], chosen[2], left)
             else:
@@ -177,11 +196,12 @@ class Plan:
         alone = collinear(masses[:, :-1], lengths, threshold) + projected.high.beyond
         return np.asarray(np.minimum(best, alone) + 1e-300)
 
-    def _cost(self, limit: int, share: float, threshold: FloatArray) -> FloatArray:
-        """What sets of more than `limit` steps cost: nothing set aside, or a share of e^eps."""
-        if share == 0.0:
-            return self.projected.high.excluded(limit)
-        return self.projected.excess_of_large(limit, share * threshold)
+    def _cost(self, i: int, j: int, threshold: FloatArray, here: BoolArray) -> FloatArray:
+        """What sets beyond limit i cost: nothing set aside, or share j of e^eps."""
+        limit = self.projected.limits[i]
+        if SHARES[j] == 0.0:
+            return self.projected.high.excluded(limit)[here]
+        return self.projected.excess_of_large(limit, SHARES[j] * threshold, here)
 
     def _by_moments(self, limits: IntArray, threshold: FloatArray) -> FloatArray:
         """Variance near the threshold, Nelson's inequality below it."""
@@ -249,17 +269,21 @@ def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -
     return np.asarray(np.maximum(gain * (1 + 1e-13) - loss * (1 - 1e-13), 0.0) + TINY * gain)
 
 
-def chord_weights(t: FloatArray, spacing: float) -> FloatArray:
-    """int of the hat function at each node against phi, in units of phi(t_i) sqrt(2 pi).
+def chord_weights(t: FloatArray) -> FloatArray:
+    """Integrals of the hat functions of the nodes against phi, relative to exp(-t_i^2 / 2).
 
-    Gauss-Legendre on each half: the integrand e^(-+t s - s^2/2) (1 - s/h) is entire and h is
+    Gauss-Legendre on each side: the integrand e^(-+t s - s^2/2) (1 - s/h) is entire and h is
     small, so 20 points are exact to rounding.
     """
     x, w = leggauss(20)
-    s = 0.5 * spacing * (x + 1)
-    hat = 0.5 * spacing * w * (1 - s / spacing)
-    right = np.exp(-np.multiply.outer(t, s) - 0.5 * s**2) @ hat
-    left = np.exp(np.multiply.outer(t, s) - 0.5 * s**2) @ hat
-    right[-1] = 0.0
-    left[0] = 0.0
-    return np.asarray((left + right) * (1 + 1e-12))
+    x, w = 0.5 * (x + 1), 0.5 * w * (1 - 0.5 * (x + 1))
+    gaps = np.diff(t)
+    weights = np.zeros(len(t))
+    for here, gap, sign in ((t[:-1], gaps, -1.0), (t[1:], gaps, 1.0)):
+        s = np.multiply.outer(gap, x)
+        part = gap * (np.exp(sign * here[:, None] * s - 0.5 * s**2) @ w)
+        if sign < 0:
+            weights[:-1] += part
+        else:
+            weights[1:] += part
+    return weights * (1 + 1e-12)
