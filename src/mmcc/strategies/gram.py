@@ -64,6 +64,10 @@ class Gram(ABC):
         """sum_l |G'_jl| weights_l."""
 
     @abstractmethod
+    def diagonal(self) -> FloatArray:
+        """|A_j|^2."""
+
+    @abstractmethod
     def top_sums(self, a: FloatArray, largest: int) -> FloatArray:
         """For k = 1 .. largest (or all columns): the k largest positive G'_jl of the worst row."""
 
@@ -100,6 +104,9 @@ class DenseGram(Gram):
         for rows, rest in self._rest(a):
             sums[rows] = np.abs(rest, out=rest) @ weights
         return sums
+
+    def diagonal(self) -> FloatArray:
+        return np.asarray(np.diagonal(self.matrix) * self.scale)
 
     def top_sums(self, a: FloatArray, largest: int) -> FloatArray:
         kept = len(a) - min(largest, len(a))
@@ -154,6 +161,9 @@ class ForestGram(Gram):
 
     def absolute_sums(self, a: FloatArray, weights: FloatArray) -> FloatArray:
         return np.asarray(self._matrix(a, np.abs) @ weights)
+
+    def diagonal(self) -> FloatArray:
+        return np.array([values[0] for values, _ in self._entries])
 
     def top_sums(self, a: FloatArray, largest: int) -> FloatArray:
         worst = np.zeros(min(largest, self.columns))

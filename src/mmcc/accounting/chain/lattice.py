@@ -94,7 +94,7 @@ def piece(m: FloatArray, width: float) -> FloatArray:
     near = np.where(rises, -(m + width), m)
     integral = mills(near) - np.exp(-width * (near + 0.5 * width)) * mills(near + width)
     lift = np.where(rises, -width * (m + 0.5 * width), 0.0)
-    return integral * np.asarray(np.exp(lift))
+    return np.asarray(integral * np.exp(lift))
 
 
 def cell_law(low: FloatArray, width: float, tilt: float) -> tuple[FloatArray, FloatArray]:

@@ -79,9 +79,11 @@ def moments(
 def _batch(
     lattice: Lattice, factors: Factors, chain: Chain, powers: ComplexArray
 ) -> Moments | None:
+    """The same for as many powers as fit in memory; every array is scaled to size one."""
     real = float(powers[0].real)
     z: FloatArray | ComplexArray = powers.real if not powers.imag.any() else powers
-    weights = np.log(lattice.masses)
+    with np.errstate(divide="ignore"):
+        weights = np.log(lattice.masses)
     shift = float(np.max(real * factors.step + weights))
     move_shift = float(np.max(real * factors.move))
     entry_shift = float(np.max(real * factors.entry))

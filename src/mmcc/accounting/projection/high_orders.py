@@ -31,6 +31,9 @@ SMOOTH_S = (1.0, 2.0, 3.0, 5.0, 8.0, 14.0)
 SMOOTH_ORDERS = 16
 MANY = 4.0
 """That bound pays only where sets are larger than this."""
+BINS = 200
+FOLLOWED = 160
+"""Sets are followed member by member up to this size; larger ones by the bound for many only."""
 EXACT_TRACE = 600
 """Up to this many columns tr (U G')^4 is computed, at every `TRACE_STRIDE`-th node."""
 TRACE_STRIDE = 8
@@ -60,6 +63,11 @@ class HighOrders:
         wanted = math.ceil(mean + 9 * math.sqrt(mean) + 24)
         return min(wanted, self.rest.gram.columns)
 
+    @property
+    def followed(self) -> int:
+        """Up to which size sets are followed member by member."""
+        return min(self.sizes, FOLLOWED)
+
     @cached_property
     def masses(self) -> FloatArray:
         """P(|S| = k) under the tilted law, k = 0 .. sizes; then the chance of more, in one."""
@@ -84,12 +92,12 @@ class HighOrders:
 
     @cached_property
     def pairs(self) -> FloatArray:
-        """sum_j u_j P(|S - j| = k - 1) E Y_j^r / r!: shape (sizes, nodes, orders r = 4, 6, ...)."""
+        """sum_j u_j P(|S - j| = k - 1) E Y_j^r / r!: shape (k, nodes, orders r = 4, 6, ...)."""
         even = self.moments[4::2]
         counts = self.rest.gram.counts
-        pairs = np.empty((self.sizes, len(self.rest.weights.t), len(even)))
+        pairs = np.empty((self.followed, len(self.rest.weights.t), len(even)))
         for i, u in enumerate(self.rest.weights.tilted):
-            together = leave_one_out(u, self.masses[i, :-1]) * counts
+            together = leave_one_out(u, self.masses[i, : self.followed + 1]) * counts
             pairs[:, i] = together @ even[:, :, i].T
         return pairs * (1 + SLACK)
 
@@ -136,18 +144,20 @@ class HighOrders:
         Shape (limits, S, nodes); kmax runs through the limits.  T_2 is that of all sets, which is
         larger.
         """
-        places = np.array(limits) - 1
-        k = np.arange(1, self.sizes + 1, dtype=float)
         t2 = self.rest.quadratic
-        t4 = np.minimum(
-            self.fourth, np.cumsum(k[:, None] ** 3 * self.pairs[:, :, 0], axis=0)[places]
-        )
+        places = np.array(limits) - 1
+        places = places[places < self.followed]
+        k = np.arange(1, self.followed + 1, dtype=float)
+        near = np.full((2, len(limits), len(t2)), np.inf)
+        near[0, : places.size] = np.cumsum(k[:, None] ** 3 * self.pairs[:, :, 0], axis=0)[places]
+        t4 = np.minimum(self.fourth, near[0])
         from_two, from_three = np.empty((2, len(limits), S.size, len(t2)))
         smooth = [self._smooth(limit) for limit in limits]
         seen = np.array([self._lower_second(limit) for limit in limits])
         with np.errstate(over="ignore", invalid="ignore"):
             for i, s in enumerate(S):
-                sixth = np.cumsum(self._from_sixth(s, k), axis=0)[places]
+                near[1, : places.size] = np.cumsum(self._from_sixth(s, k), axis=0)[places]
+                sixth = near[1]
                 e2, e4 = s**2 * t2, s**4 * t4
                 # Odd orders lie under the geometric mean of their even neighbours.
                 odd = np.sqrt(4 / 3 * e2 * e4) + np.sqrt(6 / 5 * (e4 + sixth) * sixth)
@@ -172,7 +182,7 @@ class HighOrders:
         # weights of all members of sets of size k add up to k P(|S| = k).
         logs = [self._log_series(f * x) - (SERIES + 2) * math.log(f) for f in STRETCH]
         left = np.exp(np.minimum(np.min(logs, axis=0), 700.0))
-        return np.asarray(parts + self.masses[:, 1:-1].T * left)
+        return np.asarray(parts + self.masses[:, 1 : k.size + 1].T * left)
 
     def _log_series(self, x: FloatArray) -> FloatArray:
         """max_j log E e^(x |Y_j|), crudely: shape (x, nodes); infinite if the series is short."""
@@ -264,6 +274,17 @@ class HighOrders:
         larger = np.sum(parts[:, kmax + 1 :], axis=1) + beyond
         everything = np.sum(parts, axis=1) + beyond
         return np.maximum(self.rest.lower_quadratic - larger * everything, 0.0)
+
+    def lengths(self, first: int) -> tuple[FloatArray, FloatArray]:
+        """Weights of the sets of `first` to `sizes` steps, and bounds on |A'_S|^2.
+
+        Many sizes are put together, each with the length of the largest.
+        """
+        width = max((self.sizes - first) // BINS, 1)
+        starts = np.arange(first, self.sizes + 1, width)
+        weights = np.add.reduceat(self.masses[:, first:-1], starts - first, axis=1)
+        ends = np.minimum(starts + width - 1, self.sizes).astype(float)
+        return weights, self.rest.square_length(ends)
 
     def excluded(self, kmax: int) -> FloatArray:
         """sum_(|S| > kmax) omega_S E(e_S less its chaos 0, 1 and 2)_+, or 0 and 1 only."""

@@ -157,7 +157,7 @@ class Line:
         )
 
     def chernoff(self, t: FloatArray) -> FloatArray:
-        """log of Chernoff's bound on P(T > t), at the best tilt; 0 below the mean."""
+        """Log of Chernoff's bound on P(T > t), at the best tilt; 0 below the mean."""
         theta = self.saddle(t)
         exponent = 0.5 * theta**2 - theta * t + self.cumulant(theta)
         return np.where(theta > 0, np.minimum(exponent, 0.0), 0.0)

@@ -53,6 +53,16 @@ class Rest:
         return np.asarray(np.maximum(norms, 0.0) * (1 + SLACK) + room + TINY)
 
     @cached_property
+    def trace(self) -> FloatArray:
+        """tr(V G') = sum_S omega_S |A'_S|^2, rounded up, in units of Z."""
+        counts, spare = self.gram.counts, self.weights.spare
+        own = np.maximum(self.gram.diagonal() - self.line.a**2, 0.0)
+        inner = (self.basis * counts[:, None]).T @ self.image
+        total = (spare * counts) @ own + np.einsum("tqr,rq->t", self.core, inner)
+        size = (spare * counts) @ self.gram.diagonal()
+        return np.asarray(np.maximum(total, 0.0) * (1 + SLACK) + self.residual + 1e-12 * size)
+
+    @cached_property
     def basis(self) -> FloatArray:
         """Lagrange polynomials at Chebyshev points of a, one a column; or the unit vectors."""
         a = self.line.a

@@ -109,12 +109,11 @@ class Projected:
         long as they can be), half for minus its linear and quadratic chaos, which is at most
         N(0, r^2) + q, r = sum W_k b_k, q = sum W_k b_k^2 / 2.
         """
-        k = np.arange(limit + 1, self.high.sizes + 1, dtype=float)
-        weights = self.high.masses[here, limit + 1 : -1]
-        lengths = np.sqrt(self.rest.square_length(k))
         cost = self.high.beyond[here]
-        if not k.size:
+        if limit == self.high.sizes:
             return cost
+        weights, squares = self.high.lengths(limit + 1)
+        weights, lengths = weights[here], np.sqrt(squares)
         half = 0.5 * threshold[here]
         cost += collinear(weights, lengths, half)
         spread = weights @ lengths + TINY
@@ -191,9 +190,8 @@ class Plan:
             else:
                 found = self._by_moments(chosen[0], left)
             best = np.minimum(best, found + cost)
-        masses = projected.high.masses
-        lengths = np.sqrt(projected.rest.square_length(np.arange(masses.shape[1] - 1.0)))
-        alone = collinear(masses[:, :-1], lengths, threshold) + projected.high.beyond
+        weights, squares = projected.high.lengths(0)
+        alone = collinear(weights, np.sqrt(squares), threshold) + projected.high.beyond
         return np.asarray(np.minimum(best, alone) + 1e-300)
 
     def _cost(self, i: int, j: int, threshold: FloatArray, here: BoolArray) -> FloatArray:

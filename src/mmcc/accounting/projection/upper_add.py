@@ -1,0 +1,103 @@
+"""Upper bound on delta, add: delta(eps) = e^eps E_t E_z (e^-eps - X_t)_+.
+
+In: Gram matrix, sampling probability, a direction.  Out: an upper bound on delta at any epsilon.
+
+By the inequality of arithmetic and geometric means, with the weights of any node t_i,
+
+    X_t >= m e^((t - t_i) m'/m - kappa + <z, b>),   b = A'v / m,   kappa = tr(V G') / (2m),
+
+so what is left is the price of a put in one Gaussian.  The empty set may be kept apart:
+X_t >= x_0 + the same with m - x_0 for m, x_0 = (1 - p)^n.  The price falls with t, so left end
+points of cells bound the integral.  Rounding: upwards.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import special
+
+from mmcc.accounting.projection.line import Line
+from mmcc.accounting.projection.lower import overlaps
+from mmcc.accounting.projection.rest import SLACK, TINY, Rest
+from mmcc.arrays import FloatArray
+from mmcc.strategies.gram import Gram
+
+SPACING = 0.1
+CELLS = 48
+"""Cells in each interval between nodes."""
+BELOW, ABOVE = 3.5, 3.0
+"""How far the nodes reach on both sides of the threshold."""
+
+
+@dataclass(eq=False)
+class ProjectedAdd:
+    """The bound for one direction; `centre` is where e^-eps is crossed along it."""
+
+    gram: Gram
+    p: float
+    direction: FloatArray
+    centre: float
+
+    @cached_property
+    def rest(self) -> Rest:
+        """Weights and moments at the nodes."""
+        line = Line(overlaps(self.gram, self.direction), self.gram.counts, self.p)
+        t = self.centre + np.arange(-BELOW, ABOVE, SPACING)
+        return Rest(self.gram, line, line.weights(t), self.direction)
+
+    @cached_property
+    def log_empty(self) -> float:
+        """Log x_0, rounded down."""
+        if self.p == 1.0:
+            return -math.inf
+        return self.gram.columns * math.log1p(-self.p) * (1 + 1e-14)
+
+    def bound_delta(self, epsilon: float) -> float:
+        """Upper bound on delta at epsilon."""
+        if self.log_empty >= -epsilon:
+            return 0.0  # X never falls below e^-eps
+        weights = self.rest.weights
+        t = weights.t
+        last = t[-1] + SPACING
+        plain = self._prices(epsilon, 0.0)
+        apart = self._prices(epsilon, math.exp(max(self.log_empty, -700.0)))
+        prices = np.minimum(np.minimum(plain, apart), 1 - math.exp(epsilon + self.log_empty))
+        edges = t[:, None] + SPACING * np.arange(CELLS + 1) / CELLS
+        masses = np.diff(special.ndtr(edges), axis=1) + 1e-17 * special.ndtr(edges[:, 1:])
+        inside = float(np.sum(masses * prices))
+        below = float(special.ndtr(t[0]))
+        above = float(special.ndtr(-last)) * float(prices[-1, -1])
+        return (inside + below + above) * (1 + SLACK)
+
+    def _prices(self, epsilon: float, empty: float) -> FloatArray:
+        """e^eps E_z (e^-eps - X_t)_+ at the left ends of all cells, one node a row."""
+        rest, weights = self.rest, self.rest.weights
+        unit = np.exp(np.minimum(weights.log_scale, 700.0))
+        mass = weights.mass * (1 - SLACK) - empty / unit
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            slope = (weights.single @ (rest.line.a * rest.gram.counts)) / mass * (1 - SLACK)
+            volatility = np.sqrt(rest.linear) / mass
+            loss = rest.trace / (2 * mass)
+            strike = -math.expm1(epsilon + math.log(empty)) if empty else 1.0
+            steps = SPACING * np.arange(CELLS) / CELLS
+            level = epsilon + np.log(mass) + weights.log_scale - loss
+            level = level[:, None] + np.multiply.outer(slope, steps)
+            prices = put(level, volatility[:, None] + TINY, strike)
+        # The price moves by at most 0.8 strike with each unit of volatility.
+        uncertain = 0.8 * strike * (volatility * SLACK + 2e-7 * np.sqrt(rest.linear))
+        prices = prices + uncertain[:, None]
+        return np.asarray(np.where(np.isfinite(prices), np.minimum(prices, strike), strike))
+
+
+def put(level: FloatArray, volatility: FloatArray, strike: float) -> FloatArray:
+    """E(strike - e^(level + volatility xi))_+."""
+    d = (math.log(strike) - level) / volatility
+    first = strike * special.ndtr(d)
+    with np.errstate(over="ignore", invalid="ignore"):
+        second = np.exp(level + 0.5 * volatility**2 + special.log_ndtr(d - volatility))
+    second = np.where(np.isfinite(second), second, 0.0)
+    return np.asarray(np.maximum(first * (1 + 1e-12) - second * (1 - 1e-12), 0.0))
