@@ -175,7 +175,7 @@ class ForestGram(Gram):
         return worst
 
     def _matrix(self, a: FloatArray, function: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Entry (i, k): sum of the function of G'_jl over the columns l of class k, j in class i."""
+        """Entry (i, k): the function of G'_jl for j in class i, summed over the columns of k."""
         matrix = np.multiply.outer(a, a)
         matrix = function(-matrix) * self.counts
         for i, (values, counts) in enumerate(self._entries):
@@ -191,9 +191,9 @@ def _power(base: FloatArray, order: int) -> FloatArray:
 def _tree_entries(top: int, scale: float) -> tuple[FloatArray, FloatArray]:
     """The different entries of a leaf's row, largest first, and how often each occurs."""
     heights = np.arange(top + 1)
-    values = scale * (top + 1.0 - heights)
-    counts = np.concatenate([[1.0], 2.0 ** (heights[1:] - 1)])
-    return values, counts
+    values = np.array(scale * (top + 1.0 - heights), dtype=np.float64)
+    counts = np.concatenate([[1.0], 2.0 ** (heights[1:] - 1.0)])
+    return values, np.asarray(counts, dtype=np.float64)
 
 
 def check_columns(columns: int, strategy: object) -> None:

@@ -13,13 +13,14 @@ docs/theory-chain.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from mmcc.accounting.chain.domination import UP, Profile, profile_of
 from mmcc.accounting.chain.inversion import Inversion, line_for
 from mmcc.accounting.chain.lattice import FINE, Lattice, lattice_for
 from mmcc.accounting.chain.operator import moments
-from mmcc.accounting.chain.search import HOPELESS, Setting, best_setting
+from mmcc.accounting.chain.search import HOPELESS, Setting, good_settings
 from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting.parallel import Progress
 from mmcc.accounting.sides import Sides
@@ -67,14 +68,15 @@ def bound_epsilon(
         exact = bound_gaussian_epsilon(_ratio(strategy, scheme, sigma), delta)
         return Sides(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
     profile = profile_of(strategy, scheme, sigma)
-    found: dict[str, float] = {}
-    notes: dict[str, Any] = {}
-    for count, adjacency in enumerate(("remove", "add")):
+    found = {"remove": math.inf, "add": math.inf}
+    notes: dict[str, Any] = {"remove": {}, "add": {}}
+    for count, adjacency in enumerate(found):
         if progress is not None:
             progress(f"chain, {adjacency}", count)
-        curve = _curve(profile, scheme.probability, adjacency, delta)
-        found[adjacency] = math.inf if curve is None else curve.epsilon(delta)
-        notes[adjacency] = {} if curve is None else curve.notes()
+        for curve in _curves(profile, scheme.probability, adjacency, delta):
+            value = curve.epsilon(delta)
+            if value < found[adjacency]:
+                found[adjacency], notes[adjacency] = value, curve.notes()
     return Sides(found["remove"], found["add"], notes=notes)
 
 
@@ -101,13 +103,13 @@ def bound_delta(
         for turn in range(TURNS):
             if progress is not None:
                 progress(f"chain, {adjacency}", count + turn / TURNS)
-            curve = _curve(profile, scheme.probability, adjacency, guess)
-            if curve is None:
-                break
-            value = curve.delta(epsilon)
-            if value < found[adjacency]:
-                found[adjacency], notes[adjacency] = value, curve.notes()
-            wanted = min(max(curve.inversion.excess(epsilon), SMALLEST_GUESS), LARGEST_GUESS)
+            wanted = 1.0
+            for curve in _curves(profile, scheme.probability, adjacency, guess):
+                value = curve.delta(epsilon)
+                wanted = min(wanted, curve.inversion.excess(epsilon))
+                if value < found[adjacency]:
+                    found[adjacency], notes[adjacency] = value, curve.notes()
+            wanted = min(max(wanted, SMALLEST_GUESS), LARGEST_GUESS)
             if abs(math.log(wanted / guess)) < 0.2:
                 break
             guess = wanted
@@ -157,17 +159,20 @@ class Curve:
         }
 
 
-def _curve(profile: Profile, probability: float, adjacency: str, delta: float) -> Curve | None:
-    """The curve of the best setting for this delta; None if there is none."""
+def _curves(profile: Profile, probability: float, adjacency: str, delta: float) -> Iterator[Curve]:
+    """Curves that are good near this delta; none if nothing can be certified."""
     if not profile.diagonal <= MAX_DIAGONAL:
-        return None
-    setting = best_setting(profile, probability, adjacency, delta)
-    if setting is None or not setting.epsilon < HOPELESS:
-        return None
-    lattice = lattice_for(setting.chain, adjacency, setting.exit_share * delta, FINE)
-    if lattice is None:
-        return None
-    factors = setting.factors(lattice)
+        return
+    for setting in good_settings(profile, probability, adjacency, delta):
+        if setting.epsilon < HOPELESS:
+            lattice = lattice_for(setting.chain, adjacency, setting.exit_share * delta, FINE)
+            curve = None if lattice is None else _curve(setting, lattice, delta)
+            if curve is not None:
+                yield curve
+
+
+def _curve(setting: Setting, lattice: Lattice, delta: float) -> Curve | None:
+    """The curve of one setting; None if its moments leave the range of floats."""
     order, deviation = _saddle(setting, lattice, delta)
     blur = BLUR * max(setting.epsilon, deviation)
     # Aliases from the left weigh e^{-(order-1) period} at most, which must be small next to delta.
@@ -175,8 +180,8 @@ def _curve(profile: Profile, probability: float, adjacency: str, delta: float) -
     line = line_for(order, period, blur, DROP)
     if line.count > MAX_NODES:
         line = line_for(order, period, blur * (line.count / MAX_NODES) ** 2, DROP)
-    powers = line.nodes() if adjacency == "remove" else 1 - line.nodes()
-    found = moments(lattice, factors, setting.chain, powers)
+    powers = line.nodes() if setting.adjacency == "remove" else 1 - line.nodes()
+    found = moments(lattice, setting.factors(lattice), setting.chain, powers)
     return None if found is None else Curve(setting, lattice, Inversion(line, found))
 
 

@@ -42,10 +42,12 @@ FLOOR = 1e-120
 """No transition has less mass than this: rounded up, so that powers do not underflow."""
 FAR = 38.0
 """Deviations after which a normal mass is below the smallest float."""
+SPAN = 6.0
+"""Deviations of u up to which cells are narrow where it is not an exit."""
 TINY = float(np.finfo(float).tiny)
-MAX_STATES = 320
+MAX_STATES, MAX_OUTPUTS = 320, 2000
 DIGITS = 12
-"""Binary digits of the step in v after the point: multiples of it are exact."""
+"""Binary digits after the point of the grid in v: its points are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,8 @@ def lattice_for(
     """The lattice whose exits cost about `budget`; None if it needs too many states.
 
     Leaving is charged under the law whose excess is measured: for `remove` the mixture P, by
-    (X - E)_+ <= X; for `add` N(0), by (1 - E X)_+ <= 1, and only v has to stay in range.
+    (X - E)_+ <= X; for `add` N(0), by (1 - E X)_+ <= 1.  Outputs leave upwards under `remove` and
+    downwards under `add`, where likelihood ratios are large.
     """
     deviation = math.sqrt(chain.diagonal)
     if chain.share > 0:
@@ -141,11 +144,13 @@ def lattice_for(
         top = Ceiling(span, span)
         if adjacency == "remove":
             top = ceiling(log_state_moment, chain, budget / chain.blocks)
-        if not (top.level + span) <= (MAX_STATES - 1) * h:
+        if not (top.level + span) <= (MAX_STATES - 2) * h:
             return None
-        first, last = math.ceil(-span / h), math.floor(top.level / h)
-        states: FloatArray = h * np.arange(float(first), float(last + 1))
-        below, above = h * (first - 1), h * (last + 1)
+        # The grid may start anywhere: the first point left out is where the cost is the budget.
+        above = math.ldexp(math.ceil(math.ldexp(top.level, DIGITS)), -DIGITS)
+        count = math.ceil((above + span) / h)
+        states: FloatArray = above - h * np.arange(float(count), 0.0, -1.0)
+        below = above - h * (count + 1)
         # X only pushes v up, so below N(0) is the worst for both adjacencies.
         exits = chain.blocks * math.exp(-0.5 * below * below)
         if adjacency == "remove":
@@ -156,11 +161,18 @@ def lattice_for(
     else:
         kappa, exits = 0.0, 0.0
         states, entrance, kernel = np.zeros(1), np.ones(1), np.ones((1, 1))
-    roof = Ceiling(6 * deviation, 1.0)
+    bottom, top_output = -SPAN * deviation, SPAN * deviation
     if adjacency == "remove":
         roof = ceiling(log_output_moment, chain, 0.01 * budget / chain.steps)
         exits += chain.steps * passing(log_output_moment, chain, roof.level, roof.rate)
-    logs, masses = _outputs(chain, states, roof.level, fineness.cell * deviation, adjacency)
+        top_output = roof.level
+    else:
+        bottom = -deviation * math.sqrt(-2 * math.log(0.01 * budget / chain.steps))
+        exits += chain.steps * math.exp(-0.5 * bottom * bottom / chain.diagonal)
+    cell = fineness.cell * deviation
+    if not top_output - bottom <= MAX_OUTPUTS * cell:
+        return None
+    logs, masses = _outputs(chain, states, bottom, top_output, cell, adjacency)
     # Exits happen on the grid: (1 + kappa)^m times what they cost on the line.
     grown = exits * math.exp(chain.blocks * kappa) * UP
     lost = -chain.blocks * math.log1p(-kappa) * UP
@@ -179,18 +191,17 @@ def _moves(chain: Chain, states: FloatArray, h: float) -> tuple[FloatArray, Floa
 
 
 def _outputs(
-    chain: Chain, states: FloatArray, top: float, cell: float, adjacency: str
+    chain: Chain, states: FloatArray, bottom: float, top: float, cell: float, adjacency: str
 ) -> tuple[FloatArray, FloatArray]:
     """Nodes of u and their masses given each state.
 
-    Below the first finite node the cell is x in [0, e^u].  Above the last, `remove` has left the
-    lattice and `add` moves down to the node.  The share of a cell's upper end is rounded to the
-    side on which delta grows: up for `remove`, down for `add`.
+    Below the first finite node the cell of `remove` is x in [0, e^u]; `add` has left the lattice.
+    Above the last, `remove` has left and `add` moves down to the node.  The share of a cell's upper
+    end is rounded to the side on which delta grows: up for `remove`, down for `add`.
     """
-    bottom = -6 * math.sqrt(chain.diagonal)
     count = math.ceil((top - bottom) / cell)
-    logs = top - cell * np.arange(count, -1, -1.0)
-    cell = float(np.min(np.diff(logs)))  # cells differ in their last digits; see slack
+    cell = (top - bottom) / count
+    logs = np.maximum(bottom, top - cell * np.arange(count, -1, -1.0))
     deviation = math.sqrt(chain.white)
     centres = math.sqrt(chain.common) * states[:, None]
     places = (logs[None, :] - centres) / deviation
@@ -205,16 +216,15 @@ def _outputs(
     masses = np.zeros((states.size, logs.size + 1))
     masses[:, 2:] += mass * share
     masses[:, 1:-1] += mass * (1 - share)
+    if adjacency == "add":
+        masses[:, -1] += special.ndtr(-places[:, -1]) * (1 + MASS_ERROR) + TINY
+        return np.concatenate([[-np.inf], logs]), masses
     # The lowest cell, [0, e^bottom]: E[x; cell] / e^bottom goes up, the rest to x = 0.
     edge = places[:, 0]
     under = np.asarray(special.ndtr(edge))
     lift = np.exp(np.minimum(deviation * (0.5 * deviation - edge), 700.0))
     rise = np.minimum(lift * special.ndtr(edge - deviation), under)
-    if adjacency == "remove":
-        rise = np.where(edge < -FAR + 8, under, np.minimum(rise * (1 + 1e-10), under))
-    else:
-        rise = np.where(edge < -FAR + 8, 0.0, rise * (1 - 1e-10))
-        masses[:, -1] += special.ndtr(-places[:, -1]) * (1 + MASS_ERROR)
+    rise = np.where(edge < -FAR + 8, under, np.minimum(rise * (1 + 1e-10), under))
     masses[:, 1] += rise * (1 + MASS_ERROR)
     masses[:, 0] += (under - rise) * (1 + MASS_ERROR) + TINY
     return np.concatenate([[-np.inf], logs]), masses

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy import optimize
@@ -24,7 +25,9 @@ from mmcc.accounting.chain.factors import (
 from mmcc.accounting.chain.lattice import COARSE, Lattice, lattice_for
 from mmcc.accounting.chain.operator import Factors, moments
 
-EXIT_SHARE = 0.02
+EXIT_SHARE = 0.004
+MORE_FOR_EXITS = (0.05, 0.25)
+"""Shares of delta for exits; more of it makes the range of v smaller."""
 CAPS = (0.02, 0.05, 0.15, 1.0)
 ROUNDS = 4
 HOPELESS = 1e9
@@ -62,37 +65,50 @@ def renyi_epsilon(log_moment: float, order: float, delta: float) -> float:
     return min((log_moment + gain - math.log(delta)) / (order - 1), HOPELESS)
 
 
-def best_setting(
+def good_settings(
     profile: Profile, probability: float, adjacency: str, delta: float
-) -> Setting | None:
-    """A good setting: coordinate by coordinate from the chain with the smallest row sum.
+) -> list[Setting]:
+    """Good settings, coordinate by coordinate from the chain with the smallest row sum.
 
-    None if no chain dominates the profile, or none fits on a lattice.
+    With a small share for exits, and with a larger one if that looks better; which is best in the
+    end only the inversion says.  None if no chain dominates the profile or fits on a lattice.
     """
     decay = lightest_decay(profile)
     chain = chain_at(profile, probability, decay)
     if chain is None:
-        return None
+        return []
+
+    def settled(chain: Chain, cap: float, share: float, start: Setting | None) -> Setting | None:
+        return _settled(chain, adjacency, cap, share, delta, start)
+
     if adjacency == "add" or chain.share == 0:
-        return _settled(chain, adjacency, 1.0, EXIT_SHARE, delta, None)
+        only = settled(chain, 1.0, EXIT_SHARE, None)
+        return [] if only is None else [only]
     best: Setting | None = None
     for cap in CAPS:
-        best = _better(best, _settled(chain, adjacency, cap, EXIT_SHARE, delta, best))
+        best = _better(best, settled(chain, cap, EXIT_SHARE, best))
     if best is None:
-        return None
+        return []
     for cap in (best.tangent.cap * 1.6, best.tangent.cap / 1.6):
-        best = _better(best, _settled(chain, adjacency, min(cap, 1.0), EXIT_SHARE, delta, best))
+        best = _better(best, settled(chain, min(cap, 1.0), EXIT_SHARE, best))
     for other in _other_decays(profile, probability, decay):
-        best = _better(best, _settled(other, adjacency, best.tangent.cap, EXIT_SHARE, delta, best))
-    for share in (0.1, 0.004):
-        best = _better(best, _settled(best.chain, adjacency, best.tangent.cap, share, delta, best))
-    return best
+        best = _better(best, settled(other, best.tangent.cap, EXIT_SHARE, best))
+    found = [best]
+    for share in MORE_FOR_EXITS:
+        more = settled(best.chain, best.tangent.cap, share, best)
+        if more is not None and more.epsilon < best.epsilon:
+            found.append(more)
+    return found
 
 
-def _better(old: Setting | None, new: Setting | None) -> Setting:
-    """The setting with the smaller epsilon; at least one is there."""
-    found = [setting for setting in (old, new) if setting is not None]
-    return min(found, key=lambda setting: setting.epsilon)
+T = TypeVar("T", Setting, "Setting | None")
+
+
+def _better(old: T, new: Setting | None) -> T:
+    """The setting with the smaller epsilon."""
+    if new is None or (old is not None and old.epsilon <= new.epsilon):
+        return old
+    return new
 
 
 def _other_decays(profile: Profile, probability: float, decay: float) -> Iterator[Chain]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilon
@@ -39,121 +41,122 @@ class Curve(Protocol):
         ...
 
 
-def bound_epsilon(
-    strategy: Strategy,
-    scheme: Scheme,
-    sigma: float,
-    delta: float,
-    progress: Progress | None = None,
-) -> Sides:
-    """Certified epsilon at delta for the worst group, both adjacencies."""
-    if scheme.probability == 1.0:
-        return _certain(strategy, scheme, sigma, lambda r: bound_gaussian_epsilon(r, delta))
+@dataclass(eq=False)
+class Projection:
+    """The bracket of one mechanism: lower bounds are kept, upper bounds start from them."""
 
-    def side(gram: Gram, adjacency: Adjacency) -> float:
-        return _bound_epsilon(gram, scheme.probability, delta, adjacency)
+    strategy: Strategy
+    scheme: Scheme
+    sigma: float
+    progress: Progress | None = None
+    _known: dict[tuple[str, float, int, Adjacency], Lower] = field(default_factory=dict)
 
-    return _worst(strategy, scheme, sigma, side, progress)
-
-
-def bound_delta(
-    strategy: Strategy,
-    scheme: Scheme,
-    sigma: float,
-    epsilon: float,
-    progress: Progress | None = None,
-) -> Sides:
-    """Certified delta at epsilon for the worst group, both adjacencies."""
-    if scheme.probability == 1.0:
-        return _certain(strategy, scheme, sigma, lambda r: bound_gaussian_delta(r, epsilon))
-
-    def side(gram: Gram, adjacency: Adjacency) -> float:
-        low = lower_delta(gram, scheme.probability, epsilon, adjacency)
-        curve = _curve(gram, scheme.probability, low, adjacency, max(low.value, 1e-30), epsilon)
-        return min(curve.bound_delta(epsilon), 1.0)
-
-    return _worst(strategy, scheme, sigma, side, progress)
-
-
-def lower_bound_epsilon(strategy: Strategy, scheme: Scheme, sigma: float, delta: float) -> Sides:
-    """Certified lower bounds on epsilon at delta: no method can prove less."""
-
-    def side(gram: Gram, adjacency: Adjacency) -> float:
-        return max(lower_epsilon(gram, scheme.probability, delta, adjacency).value, 0.0)
-
-    return _worst(strategy, scheme, sigma, side, None)
-
-
-def _certain(
-    strategy: Strategy, scheme: Scheme, sigma: float, answer: Callable[[float], float]
-) -> Sides:
-    """Every step is taken part in: one Gaussian, along the mean direction exactly."""
-    separation = min(scheme.separation, strategy.steps)
-    value = answer(strategy.sensitivity(separation) / sigma * (1 + 2.0**-50))
-    return Sides(value, value)
-
-
-def _worst(
-    strategy: Strategy,
-    scheme: Scheme,
-    sigma: float,
-    side: Callable[[Gram, Adjacency], float],
-    progress: Progress | None,
-) -> Sides:
-    """The largest answer for each adjacency, and the group with the largest of all."""
-    remove, add, worst, group = 0.0, 0.0, -math.inf, 0
-    for done, (index, gram) in enumerate(grams(strategy, scheme, sigma)):
-        found = [side(gram, adjacency) for adjacency in ADJACENCIES]
-        remove, add = max(remove, found[0]), max(add, found[1])
-        if max(found) > worst:
-            worst, group = max(found), index
-        if progress is not None:
-            progress("projection: groups", done + 1)
-    return Sides(remove, add, group)
-
-
-def grams(strategy: Strategy, scheme: Scheme, sigma: float) -> Iterator[tuple[int, Gram]]:
-    """The Gram matrix of every group that can be the worst; equal ones once."""
-    separation = min(scheme.separation, strategy.steps)
-    groups = strategy.groups(separation)
-    if len(groups) > MAX_GROUPS:
-        raise MethodError(
-            f"{strategy!r} has {len(groups)} groups of steps to analyse one by one, more than "
-            f"{MAX_GROUPS}. Use a smaller separation, or method='unamplified'."
+    def lower_epsilon(self, delta: float) -> Sides:
+        """Certified lower bounds on epsilon at delta: no method can prove less."""
+        return self._worst(
+            lambda group, gram, side: max(self._low("epsilon", delta, group, gram, side).value, 0.0)
         )
-    seen = set()
-    for group in groups:
-        gram = strategy.gram(separation, group, sigma)
-        if len(groups) > 1 and isinstance(gram, DenseGram):
-            key = gram.matrix.tobytes()
-            if key in seen:
-                continue
-            seen.add(key)
-        yield group, gram
+
+    def lower_delta(self, epsilon: float) -> Sides:
+        """Certified lower bounds on delta at epsilon."""
+        return self._worst(
+            lambda group, gram, side: max(self._low("delta", epsilon, group, gram, side).value, 0.0)
+        )
+
+    def bound_epsilon(self, delta: float) -> Sides:
+        """Certified epsilon at delta for the worst group, both adjacencies."""
+        if self.scheme.probability == 1.0:
+            return self._certain(lambda ratio: bound_gaussian_epsilon(ratio, delta))
+
+        def answer(group: int, gram: Gram, side: Adjacency) -> float:
+            low = self._low("epsilon", delta, group, gram, side)
+            return _bound_epsilon(gram, self.scheme.probability, delta, side, low)
+
+        return self._worst(answer)
+
+    def bound_delta(self, epsilon: float) -> Sides:
+        """Certified delta at epsilon for the worst group, both adjacencies."""
+        if self.scheme.probability == 1.0:
+            return self._certain(lambda ratio: bound_gaussian_delta(ratio, epsilon))
+
+        def answer(group: int, gram: Gram, side: Adjacency) -> float:
+            low = self._low("delta", epsilon, group, gram, side)
+            near = max(low.value, 1e-30)
+            curve = _curve(gram, self.scheme.probability, low, side, near, epsilon)
+            return min(curve.bound_delta(epsilon), 1.0)
+
+        return self._worst(answer)
+
+    def _low(self, asked: str, at: float, group: int, gram: Gram, side: Adjacency) -> Lower:
+        key = (asked, at, group, side)
+        if key not in self._known:
+            find = lower_epsilon if asked == "epsilon" else lower_delta
+            self._known[key] = find(gram, self.scheme.probability, at, side)
+        return self._known[key]
+
+    def _certain(self, answer: Callable[[float], float]) -> Sides:
+        """Every step is taken part in: one Gaussian, along the mean direction exactly."""
+        separation = min(self.scheme.separation, self.strategy.steps)
+        ratio = self.strategy.sensitivity(separation) / self.sigma * (1 + 2.0**-50)
+        return Sides(answer(ratio), answer(ratio))
+
+    def _worst(self, answer: Callable[[int, Gram, Adjacency], float]) -> Sides:
+        """The largest answer for each adjacency, and the group with the largest of all."""
+        remove, add, worst, group = 0.0, 0.0, -math.inf, 0
+        for done, (index, gram) in enumerate(self._grams()):
+            found = [answer(index, gram, side) for side in ADJACENCIES]
+            remove, add = max(remove, found[0]), max(add, found[1])
+            if max(found) > worst:
+                worst, group = max(found), index
+            if self.progress is not None:
+                self.progress("projection: groups of steps", done + 1)
+        return Sides(remove, add, group)
+
+    def _grams(self) -> Iterator[tuple[int, Gram]]:
+        """The Gram matrix of every group that can be the worst; equal ones once."""
+        separation = min(self.scheme.separation, self.strategy.steps)
+        groups = self.strategy.groups(separation)
+        if len(groups) > MAX_GROUPS:
+            raise MethodError(
+                f"{self.strategy!r} has {len(groups)} groups of steps to analyse one by one, more "
+                f"than {MAX_GROUPS}. Use a smaller separation, or method='unamplified'."
+            )
+        if len(groups) == 1:
+            yield groups[0], self._only_gram
+            return
+        seen = set()
+        for group in groups:
+            gram = self.strategy.gram(separation, group, self.sigma)
+            key = gram.matrix.tobytes() if isinstance(gram, DenseGram) else group
+            if key not in seen:
+                seen.add(key)
+                yield group, gram
+
+    @cached_property
+    def _only_gram(self) -> Gram:
+        separation = min(self.scheme.separation, self.strategy.steps)
+        return self.strategy.gram(separation, self.strategy.groups(separation)[0], self.sigma)
 
 
-def _bound_epsilon(gram: Gram, p: float, delta: float, adjacency: Adjacency) -> float:
+def _bound_epsilon(
+    gram: Gram, p: float, delta: float, adjacency: Adjacency, low: Lower | None = None
+) -> float:
     """The smallest epsilon found at which delta is certified."""
-    low = lower_epsilon(gram, p, delta, adjacency)
+    low = low or lower_epsilon(gram, p, delta, adjacency)
     if not low.value > 0:
         low = lower_delta(gram, p, 0.0, adjacency)
         if _curve(gram, p, low, adjacency, delta, 0.0).bound_delta(0.0) <= delta:
             return 0.0
-    guess = max(low.value, 1e-9) if low.value < MAX_EPSILON else MAX_EPSILON
-    best = math.inf
-    base: Projected | ProjectedAdd | None = None
+        low = replace(low, value=1e-6)
+    if adjacency == "add":
+        return _solve(ProjectedAdd(gram, p, low.direction, low.threshold), delta, low.value)
+    projected = Projected(gram, p, low.direction, low.threshold, delta)
+    guess = best = min(low.value, MAX_EPSILON)
     for _ in range(3):
-        if adjacency == "remove":
-            base = base or Projected(gram, p, low.direction, low.threshold, delta)
-            assert isinstance(base, Projected)
-            curve: Curve = base.plan(guess)
-        else:
-            curve = ProjectedAdd(gram, p, low.direction, low.threshold)
-        found = _solve(curve, delta, guess)
-        best = min(best, found)
-        if adjacency == "add" or not math.isfinite(found) or found <= guess * (1 + REPLAN):
+        best = _solve(projected.plan(guess), delta, guess)
+        if not math.isfinite(best) or best <= guess * (1 + REPLAN):
             break
-        guess = found
+        guess = best
     return best
 
 

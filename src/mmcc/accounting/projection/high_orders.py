@@ -125,7 +125,7 @@ class HighOrders:
         gram, a, u = self.rest.gram, self.rest.line.a, self.rest.weights.tilted
         if not gram.free and gram.columns > EXACT_TRACE:
             radius = np.max(gram.absolute_sums(a, u.T), axis=0)
-            return np.minimum(square, radius**2) * square
+            return np.asarray(np.minimum(square, radius**2) * square)
         small = gram.rest_product(a, np.eye(a.size))
         # On class vectors G' acts as this matrix; the rest of its spectrum is known.
         traces = np.zeros(len(u))
@@ -273,7 +273,7 @@ class HighOrders:
         beyond = self.masses[:, -1] * self.rest.tops[0]
         larger = np.sum(parts[:, kmax + 1 :], axis=1) + beyond
         everything = np.sum(parts, axis=1) + beyond
-        return np.maximum(self.rest.lower_quadratic - larger * everything, 0.0)
+        return np.asarray(np.maximum(self.rest.lower_quadratic - larger * everything, 0.0))
 
     def lengths(self, first: int) -> tuple[FloatArray, FloatArray]:
         """Weights of the sets of `first` to `sizes` steps, and bounds on |A'_S|^2.

@@ -94,10 +94,10 @@ class Line:
             low, high = np.where(excess < 0, theta, low), np.where(excess < 0, high, theta)
             slope = 1 + (u * (1 - u)) @ (self.a**2 * self.counts)
             step = theta - excess / slope
-            step = np.where((step > low) & (step < high), step, 0.5 * (low + high))
+            step = np.where((step >= low) & (step <= high), step, 0.5 * (low + high))
             moved = float(np.max(np.abs(step - theta)))
             theta = step
-            if moved <= 1e-12 * (1 + float(np.max(np.abs(t)))):
+            if moved <= 1e-9 * (1 + float(np.max(np.abs(t)))):
                 break
         return theta
 
@@ -108,7 +108,7 @@ class Line:
         """
         sign = 1.0 if side == "above" else -1.0
         theta = sign * max(sign * float(self.saddle(np.array([t]))[0]), 0.25)
-        level = self._exponent(theta, t)
+        level = float(self._exponent(theta, t))
         # Copies on the near side: e^(-|theta| P j); on the far side Chernoff at theta +- tau.
         near = (math.log(1 / ALIAS) - level) / abs(theta)
         gains = self._exponent(theta + sign * np.array(TILTS), t) - level
@@ -196,7 +196,7 @@ class Line:
                 f"the participation sums would need {count:.2g} nodes: the noise is too small "
                 "against the columns of the strategy. Use a larger sigma, or method='mmcc'."
             )
-        return step * np.arange(count)
+        return np.asarray(step * np.arange(count, dtype=np.float64))
 
     def _phases(self, gammas: FloatArray) -> ComplexArray:
         x = np.multiply.outer(gammas, self.a)

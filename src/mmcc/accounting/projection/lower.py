@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy import special
@@ -92,7 +93,7 @@ def _best(
     for _ in range(ROUNDS):
         a = overlaps(gram, direction) * (1 - 8 * gram.error - 1e-15 * gram.counts.size)
         line = Line(a, gram.counts, p)
-        threshold = _threshold(lambda t, line=line: value(line, t), sign, delta, centre)
+        threshold = _threshold(partial(value, line), sign, delta, centre)
         found = value(line, threshold)
         if found > best.value:
             best = Lower(found, threshold, direction)
@@ -125,4 +126,4 @@ def _threshold(
     for _ in range(22 if centre is None else 14):
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
         low, high = (low, right) if value(left) > value(right) else (left, high)
-    return 0.5 * (low + high)
+    return float(0.5 * (low + high))

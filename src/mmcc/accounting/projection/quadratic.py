@@ -138,8 +138,7 @@ def _frame(rest: Rest) -> FloatArray:
     Any frame is valid; this one leaves little outside.
     """
     gram, a = rest.gram, rest.line.a
-    middle = np.argmin(np.abs(np.log(np.maximum(rest.weights.mass, TINY))))
-    middle = len(rest.weights.t) // 2 if middle in (0, len(rest.weights.t) - 1) else middle
+    middle = len(rest.weights.t) // 2
     root = np.sqrt(np.maximum(rest.weights.spare[middle], 0.0))
     scale = root / np.sqrt(gram.counts)
     if a.size <= FULL:
@@ -150,7 +149,8 @@ def _frame(rest: Rest) -> FloatArray:
         def apply(x: FloatArray) -> FloatArray:
             x = x.reshape(-1, 1)
             y = scale[:, None] * x
-            return (root[:, None] * gram.rest_product(a, y) * np.sqrt(gram.counts)[:, None])[:, 0]
+            z = root[:, None] * gram.rest_product(a, y) * np.sqrt(gram.counts)[:, None]
+            return np.asarray(z[:, 0])
 
         operator = LinearOperator((a.size, a.size), matvec=apply, dtype=np.float64)
         start = np.ones(a.size) + np.arange(a.size) % 7
@@ -161,6 +161,6 @@ def _frame(rest: Rest) -> FloatArray:
     keep &= lam >= np.sort(lam)[-min(SUBSPACE, lam.size)]
     frame = scale[:, None] * vectors[:, keep]
     if not frame.shape[1]:
-        return frame
+        return np.asarray(frame)
     inner = (frame * gram.counts[:, None]).T @ gram.rest_product(a, frame)
     return np.asarray(linalg.solve_triangular(np.linalg.cholesky(inner), frame.T, lower=True).T)

@@ -115,7 +115,7 @@ class Rest:
         outer = (image[:, :, None] * image[:, None, :]).reshape(len(counts), -1)
         total += 2 * np.einsum("tq,tq->t", heavy @ outer, core.reshape(len(core), -1))
         total += np.einsum("tqr,trq->t", left, left)
-        return np.sqrt(0.5 * np.maximum(total, 0.0))
+        return np.asarray(np.sqrt(0.5 * np.maximum(total, 0.0)))
 
     @cached_property
     def quadratic(self) -> FloatArray:

@@ -59,7 +59,7 @@ class Projected:
     def rest(self) -> Rest:
         """Weights and moments at the nodes."""
         line = Line(overlaps(self.gram, self.direction), self.gram.counts, self.p)
-        fine = self.centre - NEAR + SPACING * np.arange(MAX_NODES)
+        fine = np.asarray(self.centre - NEAR + SPACING * np.arange(MAX_NODES, dtype=np.float64))
         far = line.chernoff(fine) > math.log(self.delta) + NEGLIGIBLE
         fine = fine[: int(np.count_nonzero(far)) + 2]
         reach = max(BELOW, PART * self.centre) - NEAR
@@ -250,11 +250,13 @@ def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -
     """
     low, high = np.full(len(threshold), -40.0), np.full(len(threshold), 60.0)
     with np.errstate(divide="ignore"):
-        logs = np.log(weights) - 0.5 * lengths**2
+        logs = np.log(np.maximum(weights, 1e-300)) - 0.5 * lengths**2
         level = np.log(threshold)
 
     def height(g: FloatArray) -> FloatArray:
-        return np.asarray(special.logsumexp(logs + np.multiply.outer(g, lengths), axis=1))
+        terms = logs + np.multiply.outer(g, lengths)
+        top = np.max(terms, axis=1)
+        return np.asarray(top + np.log(np.sum(np.exp(terms - top[:, None]), axis=1)))
 
     for _ in range(44):
         middle = 0.5 * (low + high)
