@@ -95,7 +95,7 @@ def test_long_buffers_get_blocks_and_still_dominate():
     assert (chain_matrix(found)[:300, :300] >= columns.T @ columns).all()
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(60))
 def test_cross_terms_are_bounded_for_all_chances_up_to_the_cap(seed):
     rng = np.random.default_rng(seed)
     found, cap = random_chain(rng), log_uniform(rng, 0.02, 1)
@@ -117,7 +117,7 @@ def ratio(found: Chain, u: np.ndarray) -> float:
     return float(truth.log_sum(logs + sets @ u - norms / 2))
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(60))
 def test_factors_bound_the_likelihood_ratio_at_every_point(seed):
     rng = np.random.default_rng(seed)
     found = random_chain(rng)
@@ -186,18 +186,18 @@ def check_against_enumeration(seed: int, samples: int) -> None:
             assert mean - 4 * error <= delta
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(30))
 def test_epsilon_is_never_below_enumeration(seed):
     check_against_enumeration(seed, samples=1500)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40, 400))
+@pytest.mark.parametrize("seed", range(30, 400))
 def test_epsilon_is_never_below_enumeration_many(seed):
     check_against_enumeration(seed, samples=20_000)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(8))
 def test_two_columns_against_quadrature(seed):
     """No sampling here, so no tolerance: the truth is a quadrature with its own error."""
     rng = np.random.default_rng([seed, 78])
@@ -262,7 +262,7 @@ def test_more_steps_and_more_noise_move_the_right_way():
         (strategies.toeplitz([1, 0.5], 10**12), 1e-8, 1.0, 1e-5),
         (strategies.toeplitz([1, 0.5], 100), 0.5, 1e-40, 1e-5),
         (strategies.toeplitz([1, 0.5], 100), 0.5, 1e12, 1e-5),
-        (strategies.toeplitz([1, 0.5], 100), 1e-12, 1.0, 1e-5),
+        (strategies.toeplitz([1, 0.5], 10), 1e-12, 1.0, 1e-5),
         (strategies.toeplitz([1, 0.5], 100), 0.999999, 2.0, 1e-5),
         (strategies.toeplitz([1e-90, 1e-95], 100), 0.1, 1.0, 1e-5),
         (strategies.toeplitz([1, 1e-90], 100), 0.1, 1.0, 1e-5),

@@ -200,8 +200,8 @@ def _outputs(
     end is rounded to the side on which delta grows: up for `remove`, down for `add`.
     """
     count = math.ceil((top - bottom) / cell)
+    logs = np.linspace(bottom, top, count + 1)  # both ends exact: beyond them are exits
     cell = (top - bottom) / count
-    logs = np.maximum(bottom, top - cell * np.arange(count, -1, -1.0))
     deviation = math.sqrt(chain.white)
     centres = math.sqrt(chain.common) * states[:, None]
     places = (logs[None, :] - centres) / deviation
