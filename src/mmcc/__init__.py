@@ -10,14 +10,16 @@ from mmcc.errors import MmccError
 
 if TYPE_CHECKING:
     from mmcc import pld
-    from mmcc.accounting.guarantee import Guarantee
-    from mmcc.accounting.solve import delta, epsilon, sigma
+    from mmcc.accounting.guarantee import Bracket, Guarantee
+    from mmcc.accounting.solve import bracket, delta, epsilon, sigma
 
 __version__ = "0.1.0"
 
 __all__ = (
+    "Bracket",
     "Guarantee",
     "MmccError",
+    "bracket",
     "delta",
     "epsilon",
     "pld",
@@ -28,7 +30,9 @@ __all__ = (
 
 # Loaded when first used: scipy and numba take a second to import, describing a mechanism does not.
 _LATER = {
+    "Bracket": "mmcc.accounting.guarantee",
     "Guarantee": "mmcc.accounting.guarantee",
+    "bracket": "mmcc.accounting.solve",
     "delta": "mmcc.accounting.solve",
     "epsilon": "mmcc.accounting.solve",
     "sigma": "mmcc.accounting.solve",

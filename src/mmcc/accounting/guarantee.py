@@ -22,6 +22,11 @@ def rounded_up(value: float) -> str:
     return f"{float(text) + unit:.{DIGITS}g}"
 
 
+def rounded_down(value: float) -> str:
+    """At most `DIGITS` significant digits, never above the value."""
+    return rounded_up(-value).removeprefix("-") if value > 0 else f"{value:.{DIGITS}g}"
+
+
 class Details(Mapping[str, Any]):
     """Read-only; entries in `later` are computed when they are first looked at."""
 
@@ -30,6 +35,10 @@ class Details(Mapping[str, Any]):
     ) -> None:
         self._known = dict(known)
         self._later = dict(later or {})
+
+    def extended(self, more: Mapping[str, Any]) -> Details:
+        """The same with more entries, which replace those of the same name."""
+        return Details({**self._known, **more}, self._later)
 
     def __getitem__(self, key: str) -> Any:
         if key in self._later:
@@ -97,4 +106,46 @@ class Guarantee:
             "adaptive": self.adaptive,
             "certified": True,
             "details": dict(self.details),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """Two certified numbers: lower <= true epsilon <= upper, at `guarantee.delta`.
+
+    The true epsilon is that of the mechanism on its worst inputs; `lower` holds for any method.
+    """
+
+    lower: float
+    guarantee: Guarantee
+    """What certifies the upper end, with everything it assumed."""
+    estimate: None = None
+
+    @property
+    def upper(self) -> float:
+        """Certified: the mechanism is (upper, delta)-differentially private."""
+        return self.guarantee.epsilon
+
+    @property
+    def method(self) -> str:
+        """Which certified bound gave the upper end."""
+        return self.guarantee.bound
+
+    @property
+    def ratio(self) -> float:
+        """Upper over lower: how much of the upper end may be the proof's."""
+        return self.upper / self.lower if self.lower > 0 else math.inf
+
+    def __str__(self) -> str:
+        ends = f"[{rounded_down(self.lower)}, {rounded_up(self.upper)}]"
+        return f"epsilon in {ends}, both certified; upper end: {self.guarantee}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            **self.guarantee.to_dict(),
+            "method": self.method,
+            "lower": self.lower,
+            "upper": self.upper,
+            "estimate": self.estimate,
         }

@@ -1,0 +1,151 @@
+"""The smallest noise level that certifies a target, and what a proof costs there.
+
+In: a mechanism without its sigma, a target (epsilon, delta).  Out: the safe end of a search, with
+the guarantee computed there; and the sigma below which the target is impossible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from mmcc.accounting.gaussian import bound_gaussian_delta
+from mmcc.accounting.methods import Plan, Problem
+from mmcc.accounting.tight import Best, best_epsilon, best_of
+from mmcc.errors import MethodError
+
+TOLERANCE = 1e-4
+"""Epsilon may be this much (relative) below the target."""
+MAX_TURNS = 16
+FLOOR_TURNS = 12
+SLOPE = -1.2
+"""Of log epsilon against log sigma, before anything is known."""
+
+
+def smallest_sigma(
+    problem: Problem, plans: list[Plan], epsilon: float, delta: float, method: str
+) -> tuple[Problem, Best, float]:
+    """The problem at the sigma found, its bounds, and a sigma that is too small for any proof.
+
+    `problem.sigma` is where the search may end at the latest (0: unknown).
+    """
+    floor = impossible_sigma(problem, epsilon, delta)
+    start = floor * 1.002 if floor > 0 else _first_guess(problem)
+    if problem.sigma > 0:
+        start = min(start, problem.sigma)
+    found = _search(problem.at(start), plans, epsilon, delta, method)
+    return *found, floor
+
+
+def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
+    """A sigma at which epsilon is certainly above the target; 0 where nothing is known."""
+    largest = 0.0
+
+    def excess(sigma: float) -> float:
+        nonlocal largest
+        value = problem.at(sigma).lower_epsilon(delta)
+        if value >= epsilon:
+            largest = max(largest, sigma)
+        return math.log(max(value, 1e-12) / epsilon)
+
+    guess = _first_guess(problem)
+    points: list[tuple[float, float]] = []
+    for _ in range(FLOOR_TURNS):
+        found = excess(guess)
+        points.append((math.log(guess), found))
+        if 0 <= found <= TOLERANCE or (found <= -20 and len(points) > 2 and not largest):
+            break
+        guess = next_sigma(points, 0.3 * TOLERANCE)
+    return largest
+
+
+def _first_guess(problem: Problem) -> float:
+    column = problem.strategy.sensitivity(problem.strategy.steps)
+    ceiling = problem.sigma if problem.sigma > 0 else 10 * column
+    return min(1.5 * problem.scheme.probability * ceiling + 0.3 * column, ceiling)
+
+
+def _search(
+    problem: Problem, plans: list[Plan], epsilon: float, delta: float, method: str
+) -> tuple[Problem, Best]:
+    """Close in on epsilon(sigma) = epsilon from both sides; return the safe side."""
+    safe: tuple[Problem, Best] | None = None
+    points: list[tuple[float, float]] = []  # log sigma, log epsilon against the target
+    low, high = 0.0, math.inf
+    goal = -0.5 * TOLERANCE
+    chosen = plans
+    confirmed = False
+    for turn in range(MAX_TURNS):
+        # All plans are tried at the first guess, after the first steps, and at the answer, so that
+        # asking for epsilon at this sigma gives the same number.
+        explore = method == "tight" and (confirmed or turn in (0, 2))
+        best = _ask(problem, plans if explore else chosen, delta, explore=explore)
+        near = abs(best.value / epsilon - 1) <= TOLERANCE
+        if near and method == "tight" and not explore and best.value > 1.01 * best.lower:
+            confirmed = True
+            best = _ask(problem, plans, delta, explore=True)
+        chosen = best.plans
+        now = problem.sigma
+        if best.value <= epsilon:
+            high = now
+            safe = (problem, best)
+            if best.value >= epsilon * (1 - TOLERANCE) or high - low <= 1e-6 * high:
+                break
+        else:
+            low = now
+        points.append((math.log(now), math.log(max(best.value, 1e-12) / epsilon)))
+        guess = next_sigma(points, goal)
+        if not low < guess < high:
+            guess = math.sqrt(low * high) if low > 0 and high < math.inf else 2 * now
+            guess = now / 4 if low == 0 else guess
+        problem = problem.at(guess)
+    if safe is None:
+        raise MethodError(
+            f"no sigma up to {problem.sigma:g} reaches epsilon = {epsilon:g} by method {method!r}. "
+            "Use method='tight', or a larger epsilon or delta."
+        )
+    return safe
+
+
+def _ask(problem: Problem, plans: list[Plan], delta: float, *, explore: bool) -> Best:
+    if explore:
+        return best_epsilon(problem, plans, delta)
+    lower = problem.lower_epsilon(delta) if len(plans) > 1 else 0.0
+    return best_of((problem.epsilon(plan, delta) for plan in plans), lower)
+
+
+def next_sigma(points: list[tuple[float, float]], goal: float) -> float:
+    """Secant through the two points nearest to the goal; a usual slope from one point."""
+    nearest = sorted(points, key=lambda point: abs(point[1] - goal))[:2]
+    x, y = nearest[0]
+    slope = SLOPE
+    if len(nearest) == 2 and nearest[1][0] != x:
+        slope = (nearest[1][1] - y) / (nearest[1][0] - x)
+        slope = min(max(slope, -20.0), -0.3)
+    step = min(max((goal - y) / slope, -3.0), 3.0)
+    return math.exp(x + step)
+
+
+def gaussian_problem(
+    make: Callable[[float], Problem], sensitivity: float, epsilon: float, delta: float
+) -> Problem:
+    """The mechanism with the noise that needs no amplification: enough, rounded up."""
+    problem = make(_gaussian_sigma(sensitivity, epsilon, delta))
+    plan = Plan("unamplified")
+    for step in (10.0**k for k in range(-12, 0)):  # the last digits of both searches
+        if problem.epsilon(plan, delta).value <= epsilon:
+            break
+        problem = problem.at(problem.sigma * (1 + step))
+    return problem
+
+
+def _gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
+    """Noise of the Gaussian mechanism, rounded up."""
+    low, high = 1e-12, 1e12
+    for _ in range(100):
+        middle = math.sqrt(low * high)
+        enough = bound_gaussian_delta(1 / middle, epsilon) <= delta
+        low, high = (low, middle) if enough else (middle, high)
+        if high - low <= 1e-12 * high:
+            break
+    return sensitivity * high * (1 + 2.0**-50)

@@ -1,0 +1,203 @@
+"""Every certified bound by its name, asked in the same way.
+
+In: a mechanism with its noise level, a plan (which bound, how).  Out: an `Answer` with the numbers
+of both adjacencies.  Rounding: upwards; `lower_*` downwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+from mmcc.accounting import chain
+from mmcc.accounting.algorithm import Outcome, analyse, has_events, uncorrelated
+from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilon
+from mmcc.accounting.guarantee import Details
+from mmcc.accounting.pld import Effort, Target
+from mmcc.accounting.projection.bounds import Projection
+from mmcc.accounting.sides import Sides
+from mmcc.errors import MethodError, PrecisionError, StrategyError
+from mmcc.sampling import Scheme
+from mmcc.strategies.base import Order, Strategy
+
+EVEN = 0.5
+"""The paper's split of delta between bad events and composition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One certified bound: which, in which order of analysis, with which share for bad events."""
+
+    bound: str
+    order: Order = "release"
+    share: float = EVEN
+
+    def __str__(self) -> str:
+        return f"mmcc, rows in {self.order} order" if self.bound == "mmcc" else self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The numbers asked for and how they came about."""
+
+    sides: Sides
+    plan: Plan
+    delta_1: float = 0.0
+    outcome: Outcome | None = None
+
+    @property
+    def value(self) -> float:
+        """What is promised: the larger adjacency."""
+        return self.sides.value
+
+
+@dataclass(eq=False)
+class Problem:
+    """A mechanism with its noise level, and how to compute."""
+
+    strategy: Strategy
+    scheme: Scheme
+    sigma: float
+    effort: Effort = field(default_factory=Effort)
+
+    def at(self, sigma: float) -> Problem:
+        """The same mechanism with another noise level."""
+        return Problem(self.strategy, self.scheme, sigma, self.effort)
+
+    def epsilon(self, plan: Plan, delta: float) -> Answer:
+        """Certified epsilon at delta by one plan."""
+        if plan.bound == "unamplified":
+            return _both(bound_gaussian_epsilon(self._ratio(), delta), plan)
+        if plan.bound == "projection":
+            return Answer(self.projection.bound_epsilon(delta), plan)
+        if plan.bound == "chain":
+            return Answer(self._chain(chain.bound_epsilon, delta), plan)
+        delta_1 = plan.share * delta if self.has_events(plan) else 0.0
+        outcome = self._analyse(plan, delta_1, Target(delta=delta - delta_1))
+        return Answer(_sides(outcome), plan, delta_1, outcome)
+
+    def delta(self, plan: Plan, epsilon: float) -> Answer:
+        """Certified delta at epsilon by one plan.
+
+        For MMCC delta = delta_1 + delta_2(epsilon, delta_1) is valid for every delta_1.  The
+        paper's even split is where both are equal, and delta_2 falls with delta_1: a search in
+        log delta_1.
+        """
+        if plan.bound == "unamplified":
+            return _both(bound_gaussian_delta(self._ratio(), epsilon), plan)
+        if plan.bound == "projection":
+            return Answer(self.projection.bound_delta(epsilon), plan)
+        if plan.bound == "chain":
+            return Answer(self._chain(chain.bound_delta, epsilon), plan)
+        delta_1 = self._split(plan, epsilon) if self.has_events(plan) else 0.0
+        outcome = self._analyse(plan, delta_1, Target(epsilon=epsilon))
+        return Answer(_sides(outcome, delta_1), plan, delta_1, outcome)
+
+    def lower_epsilon(self, delta: float) -> float:
+        """No method can prove less than this; 0 where nothing is known."""
+        return self._lower(self.projection.lower_epsilon, delta)
+
+    def lower_delta(self, epsilon: float) -> float:
+        """No method can prove less than this; 0 where nothing is known."""
+        return self._lower(self.projection.lower_delta, epsilon)
+
+    @cached_property
+    def projection(self) -> Projection:
+        """The projection bracket of this mechanism."""
+        return Projection(self.strategy, self.scheme, self.sigma, self.effort.progress)
+
+    def scouting(self) -> Problem:
+        """The same problem, solved roughly: for comparing plans."""
+        effort = replace(self.effort, scouting=True)
+        return Problem(self.strategy, self.scheme, self.sigma, effort)
+
+    def has_events(self, plan: Plan) -> bool:
+        """Whether this plan has to spend part of delta on bad events."""
+        return has_events(self.strategy, self.scheme, plan.order)
+
+    def diagnostics(self, answer: Answer, delta: float) -> Details:
+        """The paper's measures of tightness, and both adjacencies."""
+        outcome = answer.outcome
+        sides = {"remove": answer.sides.remove, "add": answer.sides.add}
+        if outcome is None:
+            if answer.plan.bound == "unamplified":
+                return Details({"sensitivity": self._ratio() * self.sigma})
+            return Details({"worst_group": answer.sides.group, **sides, **answer.sides.notes})
+        known: dict[str, Any] = {
+            "order": answer.plan.order,
+            "delta_1": answer.delta_1,
+            "events": outcome.events,
+            "worst_group": outcome.group,
+            "remove": outcome.remove,
+            "add": outcome.add,
+            "max_p_tilde_over_p": outcome.blow_up,
+        }
+        if not answer.delta_1:
+            return Details(known)
+        later = partial(
+            uncorrelated,
+            self.strategy,
+            self.scheme,
+            self.sigma,
+            Target(delta=delta),
+            order=answer.plan.order,
+            group=outcome.group,
+            effort=replace(self.effort, executor=None, progress=None),
+        )
+        return Details(known, {"epsilon_if_p_tilde_were_p (neither bound)": later})
+
+    def _lower(self, question: Callable[[float], Sides], at: float) -> float:
+        try:
+            return question(at).value
+        except (MethodError, PrecisionError, StrategyError):
+            return 0.0
+
+    def _chain(self, question: Callable[..., Sides], at: float) -> Sides:
+        return question(self.strategy, self.scheme, self.sigma, at, self.effort.progress)
+
+    def _split(self, plan: Plan, epsilon: float) -> float:
+        """Roughly the delta_1 that is the plan's share of delta_1 + delta_2."""
+        scout = self.scouting()
+        odds = plan.share / (1 - plan.share)
+        low, high, guess = -280.0, 0.0, -6.0
+        for _ in range(10):
+            found = scout._analyse(plan, 10.0**guess, Target(epsilon=epsilon)).value
+            excess = math.log10(max(found * odds, 1e-280)) - guess
+            low, high = (guess, high) if excess > 0 else (low, guess)
+            if abs(excess) < 1e-2 or high - low < 1e-2:
+                break
+            # delta_2 falls slowly as delta_1 grows: a damped step, kept inside what is known.
+            guess += 0.8 * excess
+            if not low < guess < high:
+                guess = 0.5 * (max(low, high - 40) + high)
+        return min(float(10.0**guess), 0.5)
+
+    def _ratio(self) -> float:
+        separation = min(self.scheme.separation, self.strategy.steps)
+        return self.strategy.sensitivity(separation) / self.sigma * (1 + 2.0**-50)
+
+    def _analyse(self, plan: Plan, delta_1: float, target: Target) -> Outcome:
+        return analyse(
+            self.strategy,
+            self.scheme,
+            self.sigma,
+            target,
+            order=plan.order,
+            delta_1=delta_1,
+            effort=self.effort,
+        )
+
+
+def _both(value: float, plan: Plan) -> Answer:
+    return Answer(Sides(value, value), plan)
+
+
+def _sides(outcome: Outcome, delta_1: float | None = None) -> Sides:
+    """Both adjacencies of MMCC; a delta has the bad events' share added."""
+    remove, add = outcome.remove, outcome.add
+    if delta_1 is not None:
+        remove, add = (min((delta_1 + part) * (1 + 1e-15), 1.0) for part in (remove, add))
+    return Sides(remove, add, outcome.group)
