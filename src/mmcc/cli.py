@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -25,8 +25,9 @@ from mmcc.strategies.base import ORDERS, Strategy
 if TYPE_CHECKING:
     from mmcc import Guarantee
     from mmcc.accounting.parallel import Progress
+    from mmcc.strategies.base import Order
 
-COMMANDS = ("epsilon", "delta", "sigma")
+COMMANDS = ("epsilon", "delta", "sigma", "bracket")
 BAD_INPUT, STOPPED = 2, 130
 
 StrategyName = Annotated[
@@ -56,6 +57,11 @@ Height = Annotated[str | None, typer.Option(help="tree-restart: levels of each t
 Coefficients = Annotated[
     str | None, typer.Option(help="toeplitz: the first column, such as 1,0.5,0.25.", metavar="LIST")
 ]
+Buffers = Annotated[
+    str | None, typer.Option(help="blt: buffers, optimised for prefix sums.", metavar="N")
+]
+Decay = Annotated[str | None, typer.Option(help="blt: decay of each buffer.", metavar="LIST")]
+Scale = Annotated[str | None, typer.Option(help="blt: scale of each buffer.", metavar="LIST")]
 Sigma = Annotated[
     str, typer.Option(help="Noise standard deviation in units of the clip norm.", metavar="NUMBER")
 ]
@@ -71,6 +77,10 @@ NonAdaptive = Annotated[
 ]
 Compare = Annotated[
     bool, typer.Option("--compare", help="Also print what other certified bounds give.")
+]
+Plot = Annotated[
+    str | None,
+    typer.Option(help="Draw epsilon against sigma by every bound: .png .svg .pdf.", metavar="FILE"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -110,6 +120,9 @@ def epsilon(
     steps: Steps = None,
     height: Height = None,
     coefficients: Coefficients = None,
+    buffers: Buffers = None,
+    decay: Decay = None,
+    scale: Scale = None,
     prob: Probability = None,
     separation: Separation = None,
     method: Method = "tight",
@@ -132,6 +145,9 @@ def delta(
     steps: Steps = None,
     height: Height = None,
     coefficients: Coefficients = None,
+    buffers: Buffers = None,
+    decay: Decay = None,
+    scale: Scale = None,
     prob: Probability = None,
     separation: Separation = None,
     method: Method = "tight",
@@ -153,6 +169,9 @@ def sigma(
     steps: Steps = None,
     height: Height = None,
     coefficients: Coefficients = None,
+    buffers: Buffers = None,
+    decay: Decay = None,
+    scale: Scale = None,
     prob: Probability = None,
     separation: Separation = None,
     method: Method = "tight",
@@ -162,6 +181,62 @@ def sigma(
 ) -> None:
     """Print the smallest noise level found that certifies an epsilon at a delta."""
     answer("sigma", Options(**locals()))
+
+
+@app.command()
+def bracket(
+    *,
+    strategy: StrategyName,
+    sampling: SamplingName,
+    sigma: Sigma,
+    delta: Delta,
+    steps: Steps = None,
+    height: Height = None,
+    coefficients: Coefficients = None,
+    buffers: Buffers = None,
+    decay: Decay = None,
+    scale: Scale = None,
+    prob: Probability = None,
+    separation: Separation = None,
+    method: Method = "tight",
+    order: RowOrder = None,
+    non_adaptive: NonAdaptive = False,
+    plot: Plot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print two certified numbers with the true epsilon between them."""
+    options = Options(**locals())
+    chosen, scheme = options.mechanism()
+    numbers = options.numbers()
+    if plot is not None:
+        from mmcc import plots
+
+        plots.check_file(plot)
+    with output.progress_bar() as progress:
+        start = time.perf_counter()
+        found = mmcc.bracket(
+            chosen,
+            scheme,
+            sigma=numbers["sigma"],
+            delta=numbers["delta"],
+            method=method,
+            order=cast("Order | None", order),
+            progress=progress,
+        )
+        seconds = time.perf_counter() - start
+        if plot is not None:
+            plots.epsilon_against_sigma(
+                chosen,
+                scheme,
+                sigma=numbers["sigma"],
+                delta=numbers["delta"],
+                file=plot,
+                progress=progress,
+            )
+    if as_json:
+        output.print_json(found, seconds, None)
+    else:
+        output.print_bracket(found, seconds)
 
 
 def answer(asked: str, options: Options) -> None:

@@ -16,6 +16,7 @@ from mmcc.accounting import chain
 from mmcc.accounting.algorithm import Outcome, analyse, has_events, uncorrelated
 from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting.guarantee import Details
+from mmcc.accounting.parallel import one_thread
 from mmcc.accounting.pld import Effort, Target
 from mmcc.accounting.projection.bounds import Projection
 from mmcc.accounting.sides import Sides
@@ -125,7 +126,8 @@ class Problem:
         if outcome is None:
             if answer.plan.bound == "unamplified":
                 return Details({"sensitivity": self._ratio() * self.sigma})
-            return Details({"worst_group": answer.sides.group, **sides, **answer.sides.notes})
+            notes = {"setting": dict(answer.sides.notes)} if answer.sides.notes else {}
+            return Details({"worst_group": answer.sides.group, **sides, **notes})
         known: dict[str, Any] = {
             "order": answer.plan.order,
             "delta_1": answer.delta_1,
@@ -156,7 +158,8 @@ class Problem:
             return 0.0
 
     def _chain(self, question: Callable[..., Sides], at: float) -> Sides:
-        return question(self.strategy, self.scheme, self.sigma, at, self.effort.progress)
+        with one_thread():
+            return question(self.strategy, self.scheme, self.sigma, at, self.effort.progress)
 
     def _split(self, plan: Plan, epsilon: float) -> float:
         """Roughly the delta_1 that is the plan's share of delta_1 + delta_2."""

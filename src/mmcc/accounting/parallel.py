@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
+
+from threadpoolctl import threadpool_limits
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,6 +44,13 @@ def spread(
     finally:
         for future in waiting:
             future.cancel()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Matrix products on one thread: small ones wait longer for a second than they run."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def _run(function: Callable[[T], R], chunk: list[T]) -> list[R]:

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mmcc.accounting.guarantee import rounded_up
+from mmcc.accounting.guarantee import rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mmcc import Guarantee
+    from mmcc import Bracket, Guarantee
     from mmcc.accounting.parallel import Progress
 
 LABELS = {
@@ -30,10 +30,18 @@ LABELS = {
     "remove": "{}, remove",
     "add": "{}, add",
     "max_p_tilde_over_p": "max p~/p (diagnostic, neither bound)",
+    "remove_by": "bound for remove",
+    "add_by": "bound for add",
+    "epsilon_lower": "lower bound on the true epsilon (certified)",
+    "delta_lower": "lower bound on the true delta (certified)",
+    "sigma_lower": "sigma below which this is impossible (certified)",
+    "slack": "sigma that the proof costs beyond that",
     "epsilon_if_p_tilde_were_p (neither bound)": "epsilon if p~ = p (neither bound)",
 }
 """How the entries of `Guarantee.details` are called in print; {} is the number asked for."""
 
+
+LOWER_BY = "one direction of the output; holds for any method"
 
 COMPARED = {
     "unamplified": "unamplified: part in every step allowed",
@@ -46,7 +54,7 @@ Comparison = Mapping[str, float | None]
 """What other certified bounds say, by name; None where a bound could not be computed."""
 
 
-def print_json(found: Guarantee, seconds: float, comparison: Comparison | None) -> None:
+def print_json(found: Guarantee | Bracket, seconds: float, comparison: Comparison | None) -> None:
     """One object on stdout."""
     content = found.to_dict() | {"seconds": round(seconds, 3)}
     if comparison is not None:
@@ -67,6 +75,38 @@ def print_tables(
     console.print("", _details_table(asked, found, seconds))
 
 
+def print_bracket(found: Bracket, seconds: float) -> None:
+    """Both ends, and which bound gave the upper one."""
+    from rich.console import Console
+    from rich.table import Table
+
+    guarantee = found.guarantee
+    ends = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("epsilon", "", "certified by"):
+        ends.add_column(name, no_wrap=name != "certified by")
+    ends.add_row("lower", f"[bold]{rounded_down(found.lower)}[/bold]", LOWER_BY)
+    ends.add_row("upper", f"[bold]{rounded_up(found.upper)}[/bold]", found.method)
+    table = _table("", "")
+    table.add_row("upper / lower", rounded_up(found.ratio))
+    table.add_row("delta", f"{guarantee.delta:.12g}")
+    table.add_row("sigma", f"{guarantee.sigma:.12g}")
+    for name, value in _assumptions(guarantee):
+        table.add_row(name, value)
+    table.add_row("seconds", f"{seconds:.2f}")
+    console = Console(highlight=False)
+    console.print(ends)
+    console.print("", table)
+
+
+def _assumptions(found: Guarantee) -> list[tuple[str, str]]:
+    return [
+        ("strategy", _plain(found.strategy)),
+        ("sampling", _plain(found.sampling)),
+        ("adjacency", found.adjacency),
+        ("inputs", "adaptive" if found.adaptive else "non-adaptive only"),
+    ]
+
+
 def _answer_table(asked: str, found: Guarantee) -> Table:
     table = _table("", "")
     for name in (asked, *(n for n in ("epsilon", "delta", "sigma") if n != asked)):
@@ -75,10 +115,8 @@ def _answer_table(asked: str, found: Guarantee) -> Table:
         computed = name == asked or (asked, name) == ("sigma", "epsilon")
         text = rounded_up(value) if computed else f"{value:.12g}"
         table.add_row(name, f"[bold]{text}[/bold]" if name == asked else text)
-    table.add_row("strategy", _plain(found.strategy))
-    table.add_row("sampling", _plain(found.sampling))
-    table.add_row("adjacency", found.adjacency)
-    table.add_row("inputs", "adaptive" if found.adaptive else "non-adaptive only")
+    for name, value in _assumptions(found):
+        table.add_row(name, value)
     table.add_row("certified", "yes: an upper bound, rounding errors included")
     table.add_row("bound", found.bound)
     return table
@@ -98,9 +136,20 @@ def _details_table(asked: str, found: Guarantee, seconds: float) -> Table:
         if name == "worst_group" and found.sampling.startswith("Poisson"):
             continue  # every step is open to every example
         label = LABELS.get(name, name.replace("_", " ")).format(part)
-        table.add_row(label, rounded_up(value) if isinstance(value, float) else str(value))
+        table.add_row(label, _shown(name, value))
     table.add_row("seconds", f"{seconds:.2f}")
     return table
+
+
+def _shown(name: str, value: object) -> str:
+    """Numbers on the safe side of what they claim."""
+    if isinstance(value, dict):
+        return "; ".join(f"{key} {_shown(key, inner)}" for key, inner in value.items())
+    if not isinstance(value, float):
+        return str(value)
+    if name == "slack":
+        return f"{100 * value:.2f} %"
+    return rounded_down(value) if name.endswith("_lower") else rounded_up(value)
 
 
 def _table(first: str, second: str) -> Table:

@@ -16,7 +16,7 @@ from mmcc.errors import MmccError, suggestion
 from mmcc.sampling import Scheme
 from mmcc.strategies.base import ORDERS, Strategy
 
-METHODS = ("tight", "mmcc", "unamplified")
+METHODS = ("tight", "mmcc", "projection", "chain", "unamplified")
 """As in `mmcc.accounting.solve`, which takes a second to import."""
 STRATEGIES: Mapping[str, tuple[str, ...]] = {
     "identity": ("steps",),
@@ -24,7 +24,10 @@ STRATEGIES: Mapping[str, tuple[str, ...]] = {
     "tree-restart": ("steps", "height"),
     "continual-counting": ("steps",),
     "toeplitz": ("coefficients", "steps"),
+    "blt": ("steps",),
 }
+SHAPES = ("steps", "height", "coefficients", "buffers", "decay", "scale")
+"""Options that say what a strategy looks like."""
 SCHEMES: Mapping[str, tuple[str, ...]] = {
     "poisson": ("prob",),
     "cyclic-poisson": ("prob", "separation"),
@@ -46,6 +49,9 @@ class Options:
     steps: str | None = None
     height: str | None = None
     coefficients: str | None = None
+    buffers: str | None = None
+    decay: str | None = None
+    scale: str | None = None
     prob: str | None = None
     separation: str | None = None
     sigma: str | None = None
@@ -55,6 +61,7 @@ class Options:
     order: str | None = None
     non_adaptive: bool = False
     compare: bool = False
+    plot: str | None = None
     as_json: bool = False
 
     def mechanism(self) -> tuple[Strategy, Scheme]:
@@ -90,19 +97,34 @@ class Options:
             if not _names_a_file(name):
                 known = (*STRATEGIES, f"a {', '.join(FILES)} file")
                 raise UsageError(f"unknown strategy {name!r}; {suggestion(name, known)}")
-            self._only((), ("steps", "height", "coefficients"), f"a strategy read from {name!r}")
+            self._only((), SHAPES, f"a strategy read from {name!r}")
             return strategies.load(name, adaptive=not self.non_adaptive)
         if self.non_adaptive:
             raise UsageError(
                 f"--non-adaptive applies to a matrix read from a file, not to {name}, "
                 "whose rows are in a causal order."
             )
-        self._only(STRATEGIES[name], ("steps", "height", "coefficients"), f"--strategy {name}")
+        if name == "blt":
+            return self._blt()
+        self._only(STRATEGIES[name], SHAPES, f"--strategy {name}")
         if name == "toeplitz":
-            return strategies.toeplitz(self._coefficients(), self._whole("steps"))
+            return strategies.toeplitz(self._list("coefficients"), self._whole("steps"))
         sizes = [self._whole(option) for option in STRATEGIES[name]]
         made: Strategy = getattr(strategies, name.replace("-", "_"))(*sizes)
         return made
+
+    def _blt(self) -> Strategy:
+        """Optimised, or given by decay and scale."""
+        given = self.decay is not None or self.scale is not None
+        needed = ("steps", "decay", "scale") if given else ("steps",)
+        optional = () if self.buffers is None else ("buffers",)
+        self._only((*needed, *optional), SHAPES, "--strategy blt")
+        buffers = None if self.buffers is None else self._whole("buffers")
+        if not given:
+            return strategies.blt(self._whole("steps"), buffers)
+        return strategies.blt(
+            self._whole("steps"), buffers, decay=self._list("decay"), scale=self._list("scale")
+        )
 
     def _scheme(self) -> Scheme:
         name = self.sampling
@@ -126,8 +148,8 @@ class Options:
     def _whole(self, name: str) -> int:
         return whole_number(name, getattr(self, name))
 
-    def _coefficients(self) -> list[float]:
-        return [number("coefficients", part) for part in str(self.coefficients).split(",")]
+    def _list(self, name: str) -> list[float]:
+        return [number(name, part) for part in str(getattr(self, name)).split(",")]
 
 
 def number(name: str, text: str) -> float:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
 from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilon
-from mmcc.accounting.parallel import Progress
+from mmcc.accounting.parallel import Progress, one_thread
 from mmcc.accounting.participation import Adjacency
 from mmcc.accounting.projection.lower import Lower, lower_delta, lower_epsilon
 from mmcc.accounting.projection.upper import Projected
@@ -26,6 +27,8 @@ from mmcc.strategies.gram import DenseGram, Gram
 
 MAX_GROUPS = 10_000
 MAX_EPSILON = 1e5
+SMALL = 1000
+"""Up to this many classes of columns one thread is faster than several."""
 TOLERANCE = 2e-5
 """Epsilon is found to this relative accuracy, on the safe side."""
 REPLAN = 0.02
@@ -104,7 +107,8 @@ class Projection:
         """The largest answer for each adjacency, and the group with the largest of all."""
         remove, add, worst, group = 0.0, 0.0, -math.inf, 0
         for done, (index, gram) in enumerate(self._grams()):
-            found = [answer(index, gram, side) for side in ADJACENCIES]
+            with one_thread() if gram.counts.size <= SMALL else nullcontext():
+                found = [answer(index, gram, side) for side in ADJACENCIES]
             remove, add = max(remove, found[0]), max(add, found[1])
             if max(found) > worst:
                 worst, group = max(found), index
@@ -200,7 +204,8 @@ def _solve(curve: Curve, delta: float, guess: float) -> float:
             break
         share = above / (above - below) if turn % 3 else 0.5
         middle = low + min(max(share, 0.02), 0.98) * (high - low) + 0.2 * TOLERANCE * high
-        value = excess(min(middle, high))
+        middle = min(middle, high)
+        value = excess(middle)
         if value <= 0:
             high, below = middle, value
         else:

@@ -70,6 +70,8 @@ class Line:
     def cumulant(self, theta: FloatArray) -> FloatArray:
         """L(theta) for real theta."""
         x = np.multiply.outer(theta, self.a)
+        if self.p == 1.0:
+            return np.asarray(x @ self.counts)
         small = np.log1p(self.p * np.expm1(np.minimum(x, LARGE)))
         if (x > LARGE).any():
             over = np.maximum(x, LARGE)

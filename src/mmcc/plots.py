@@ -1,0 +1,104 @@
+"""Pictures of certified numbers.  Needs matplotlib, which is imported when a picture is drawn."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mmcc
+from mmcc.accounting import chain
+from mmcc.accounting.methods import Problem
+from mmcc.accounting.parallel import Progress
+from mmcc.errors import MmccError, ParameterError
+from mmcc.sampling import Scheme
+from mmcc.strategies.base import Strategy
+
+FORMATS = (".png", ".svg", ".pdf")
+POINTS = 7
+RANGE = 2.0
+"""Sigmas from the given one divided by this to the given one times this."""
+TALLEST = 100.0
+"""Bounds more than this many times the lower one are left out of the picture."""
+STYLES: dict[str, dict[str, Any]] = {
+    "unamplified": {"color": "0.6", "linestyle": ":"},
+    "mmcc": {"color": "tab:orange", "linestyle": "--"},
+    "chain": {"color": "tab:green", "linestyle": "-."},
+    "projection": {"color": "tab:blue", "linestyle": "-"},
+}
+LABELS = {
+    "unamplified": "unamplified",
+    "mmcc": "MMCC, rows in release order (the paper's)",
+    "chain": "chain",
+    "projection": "projection",
+}
+
+
+def check_file(file: str | Path) -> None:
+    """Refuse a picture that could not be drawn, before the long work starts."""
+    path = Path(file)
+    if path.suffix.lower() not in FORMATS:
+        raise ParameterError(f"a plot needs a {', '.join(FORMATS)} file, got {path.name!r}.")
+    if not path.absolute().parent.is_dir():
+        raise ParameterError(f"there is no folder {str(path.parent)!r} to write the plot to.")
+    if find_spec("matplotlib") is None:
+        raise ParameterError("plots need matplotlib: pip install 'mmcc[plot]'.")
+
+
+def epsilon_against_sigma(
+    strategy: Strategy,
+    sampling: Scheme,
+    *,
+    sigma: float,
+    delta: float,
+    file: str | Path,
+    progress: Progress | None = None,
+) -> None:
+    """Draw the certified lower bound and every upper bound around a noise level."""
+    check_file(file)
+    from matplotlib.figure import Figure
+
+    sigmas = sigma * np.geomspace(1 / RANGE, RANGE, POINTS)
+    methods = [m for m in STYLES if m != "chain" or chain.applies(strategy)]
+    lower = np.array([Problem(strategy, sampling, s).lower_epsilon(delta) for s in sigmas])
+    uppers: dict[str, list[float]] = {}
+    for method in methods:
+        uppers[method] = [_epsilon(strategy, sampling, s, delta, method, progress) for s in sigmas]
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    best = np.min([uppers[m] for m in methods], axis=0)
+    known = lower > 0
+    axes.fill_between(sigmas[known], lower[known], best[known], color="tab:blue", alpha=0.2)
+    for method, values in uppers.items():
+        shown = np.where(np.array(values) <= TALLEST * np.maximum(best, 1e-12), values, np.nan)
+        axes.plot(sigmas, shown, label=LABELS[method], marker=".", **STYLES[method])
+    axes.plot(
+        sigmas[known], lower[known], color="black", linewidth=1, label="lower bound, any method"
+    )
+    axes.axvline(sigma, color="0.8", linewidth=1, zorder=0)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("noise multiplier sigma")
+    axes.set_ylabel(f"epsilon at delta = {delta:g}, certified")
+    axes.set_title(f"{strategy!r}, {sampling!r}", fontsize="medium")
+    axes.legend(fontsize="small")
+    figure.savefig(file, dpi=150)
+
+
+def _epsilon(
+    strategy: Strategy,
+    sampling: Scheme,
+    sigma: float,
+    delta: float,
+    method: str,
+    progress: Progress | None,
+) -> float:
+    """One point of a curve; NaN leaves a gap where a bound cannot be computed."""
+    try:
+        return mmcc.epsilon(
+            strategy, sampling, sigma=sigma, delta=delta, method=method, progress=progress
+        ).epsilon
+    except MmccError:
+        return float("nan")
