@@ -1,0 +1,76 @@
+"""Claim: lower <= true <= upper, adjacency by adjacency, on random small mechanisms.
+
+The truth sums over all participation sets (tests/enumeration.py).  It is sampled, to a standard
+error below 0.2 % of delta, and compared at four standard errors: delta at the certified upper
+epsilon may not exceed the target, delta at the lower epsilon may not fall short of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from bracket_cases import BracketCase, bracket_case
+from enumeration import enumerated_delta
+from truth import ADJACENCIES
+
+from mmcc.accounting.projection.bounds import Projection, _bound_epsilon
+from mmcc.accounting.projection.lower import lower_epsilon
+
+ACCURACY = 0.002
+QUICK = range(40)
+ALL = range(400)
+
+
+def true_delta(case: BracketCase, group: int, epsilon: float, adjacency: str, seed: int):
+    """The truth in units of the target, and its standard error."""
+    found = enumerated_delta(
+        case.matrix,
+        case.probability,
+        case.sigma,
+        epsilon,
+        adjacency,
+        columns=case.columns(group),
+        relative=0.9 * ACCURACY,
+        absolute=0.9 * ACCURACY * case.delta,
+        seed=seed,
+    )
+    return found.mean / case.delta, found.error / case.delta
+
+
+def check_bracket(case: BracketCase, seed: int) -> None:
+    separation = min(case.separation, case.strategy.steps)
+    analysed = list(case.strategy.groups(separation))
+    worst = {}
+    for adjacency in ADJACENCIES:
+        highest = 0.0
+        for group in analysed:
+            gram = case.strategy.gram(separation, group, case.sigma)
+            low = lower_epsilon(gram, case.probability, case.delta, adjacency).value
+            high = _bound_epsilon(gram, case.probability, case.delta, adjacency)
+            assert low <= high, (str(case), adjacency, group, low, high)
+            if low > 0:
+                mean, error = true_delta(case, group, low, adjacency, seed)
+                assert mean >= 1 - 4 * error, (str(case), adjacency, group, low, mean, error)
+            if math.isfinite(high):
+                mean, error = true_delta(case, group, high, adjacency, seed)
+                assert mean <= 1 + 4 * error, (str(case), adjacency, group, high, mean, error)
+            highest = max(highest, high)
+        for group in set(range(separation)) - set(analysed) if math.isfinite(highest) else ():
+            mean, error = true_delta(case, group, highest, adjacency, seed)
+            assert mean <= 1 + 4 * error, (str(case), adjacency, group, highest, mean, error)
+        worst[adjacency] = highest
+    if seed % 5 == 0:
+        found = Projection(case.strategy, case.scheme, case.sigma).bound_epsilon(case.delta)
+        assert {a: getattr(found, a) for a in ADJACENCIES} == pytest.approx(worst, rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_true_epsilon_lies_in_the_bracket(seed):
+    check_bracket(bracket_case(seed, most=5), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ALL)
+def test_true_epsilon_lies_in_the_bracket_of_every_random_mechanism(seed):
+    check_bracket(bracket_case(1000 + seed), seed)
