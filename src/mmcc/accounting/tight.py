@@ -22,6 +22,8 @@ CLOSED_DELTA = 1.1
 """The same for deltas, which move a lot where epsilon moves a little."""
 SHARES = (0.5, 0.1, 0.02)
 """Shares of delta for bad events: the paper's, and two that the search starts from."""
+CROWDED = 100
+"""With more bad events than this for each column MMCC is far behind the projection, and slow."""
 LONG = 4096
 """From this many columns on the chain is tried before the projection."""
 
@@ -106,6 +108,8 @@ def _best(
     answers: list[Answer] = []
     refusal: Exception | None = None
     for group in _in_turn(problem, plans):
+        if group[0].bound == "mmcc" and _hopeless(problem, group[0], answers):
+            continue
         try:
             answers.append(ask(search(group) if group[0].bound == "mmcc" else group[0]))
         except (MethodError, PrecisionError, StrategyError) as problem_met:
@@ -144,6 +148,15 @@ def _exact(problem: Problem, plan: Plan) -> bool:
         return not problem.has_events(plan)
     except (MethodError, StrategyError):
         return False
+
+
+def _hopeless(problem: Problem, plan: Plan, answers: list[Answer]) -> bool:
+    """Whether the projection has answered where MMCC has to bound very many probabilities."""
+    if not any(a.plan.bound == "projection" and math.isfinite(a.value) for a in answers):
+        return False
+    separation = min(problem.scheme.separation, problem.strategy.steps)
+    geometry = problem.strategy.geometry(plan.order, separation, 0)
+    return geometry.events > CROWDED * geometry.columns
 
 
 def best_share(problem: Problem, plans: list[Plan], delta: float) -> Plan:

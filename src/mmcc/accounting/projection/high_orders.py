@@ -161,7 +161,7 @@ class HighOrders:
                 e2, e4 = s**2 * t2, s**4 * t4
                 # Odd orders lie under the geometric mean of their even neighbours.
                 odd = np.sqrt(4 / 3 * e2 * e4) + np.sqrt(6 / 5 * (e4 + sixth) * sixth)
-                higher = np.nan_to_num((e4 + sixth + odd) * (1 + SLACK), nan=np.inf)
+                higher = np.nan_to_num((e4 + sixth + odd) * (1 + SLACK), nan=np.inf, posinf=np.inf)
                 many = np.array(
                     [bounds.get(float(s), np.full(len(t2), np.inf)) for bounds in smooth]
                 )
@@ -181,8 +181,10 @@ class HighOrders:
         # sum_(r > R) x^r M_r / r! <= (x / x')^(R + 2) times the whole series at x' > x, and the
         # weights of all members of sets of size k add up to k P(|S| = k).
         logs = [self._log_series(f * x) - (SERIES + 2) * math.log(f) for f in STRETCH]
-        left = np.exp(np.minimum(np.min(logs, axis=0), 700.0))
-        return np.asarray(parts + self.masses[:, 1 : k.size + 1].T * left)
+        with np.errstate(over="ignore"):
+            left = np.exp(np.min(logs, axis=0))
+        # A mass that underflowed is not nothing.
+        return np.asarray(parts + (self.masses[:, 1 : k.size + 1].T + 1e-300) * left)
 
     def _log_series(self, x: FloatArray) -> FloatArray:
         """max_j log E e^(x |Y_j|), crudely: shape (x, nodes); infinite if the series is short."""

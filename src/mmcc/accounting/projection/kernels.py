@@ -28,20 +28,23 @@ def relative_products(u: FloatArray, phases: ComplexArray, counts: FloatArray) -
 @compiled
 def participation(
     u: FloatArray, phases: ComplexArray, weights: ComplexArray
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray, float]:
     """Real parts of sum_k weights_k r_kj and of the same with r_kj^2, for every j.
 
-    r_kj = u_j (1 + phases_kj) / (1 + u_j phases_kj).
+    r_kj = u_j (1 + phases_kj) / (1 + u_j phases_kj).  Last, the largest sum_k |weights_k r_kj^2|
+    in units of u_j^2: rounding errors are in proportion to it.
     """
     first = np.zeros(u.size)
     second = np.zeros(u.size)
+    size = np.zeros(u.size)
     for k in range(phases.shape[0]):
         for j in range(u.size):
             ratio = u[j] * (1.0 + phases[k, j]) / (1.0 + u[j] * phases[k, j])
             term = weights[k] * ratio
             first[j] += term.real
             second[j] += (term * ratio).real
-    return first, second
+            size[j] += abs(term * ratio) / (u[j] * u[j])
+    return first, second, size.max()
 
 
 @compiled

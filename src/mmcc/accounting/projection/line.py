@@ -52,6 +52,8 @@ class Weights:
     """log of phi(t) Z sqrt(2 pi): Chernoff's bound on P(T > t) for theta > 0."""
     tilted: FloatArray
     """u_j: omega_S <= Z prod_(j in S) u_j prod_(j not in S) (1 - u_j)."""
+    error: FloatArray
+    """In units of Z: of `mass`; times u_j of `single`, times u_j u_l of double sums."""
     mass: FloatArray
     single: FloatArray
     spare: FloatArray
@@ -104,18 +106,24 @@ class Line:
         return theta
 
     def tail(self, t: float, side: Side) -> tuple[float, float]:
-        """P(T > t), or P(T <= t): the computed value and a bound on its error.
-
-        (1/2pi) int e^(z^2/2 + L(z) - z t) / (+-z) d gamma along Re z = theta, +-theta > 0.
-        """
+        """P(T > t), or P(T <= t): the computed value and a bound on its error."""
         sign = 1.0 if side == "above" else -1.0
-        theta = sign * max(sign * float(self.saddle(np.array([t]))[0]), 0.25)
+        saddle = float(self.saddle(np.array([t]))[0])
+        if sign * saddle >= 0:
+            return self._tail(t, sign, sign * max(sign * saddle, 0.25))
+        value, error = self._tail(t, -sign, -sign * max(-sign * saddle, 0.25))
+        return 1 - value, error + 2.0**-52
+
+    def _tail(self, t: float, sign: float, theta: float) -> tuple[float, float]:
+        """(1/2pi) int e^(z^2/2 + L(z) - z t) / (+-z) d gamma along Re z = theta, +-theta > 0."""
         level = float(self._exponent(theta, t))
         # Copies on the near side: e^(-|theta| P j); on the far side Chernoff at theta +- tau.
         near = (math.log(1 / ALIAS) - level) / abs(theta)
         gains = self._exponent(theta + sign * np.array(TILTS), t) - level
         far = float(np.min((gains + math.log(1 / ALIAS)) / np.array(TILTS)))
         period = max(near, far, 8.0)
+        if level > 700 or period > 2 * math.pi * MAX_NODES / CUT:
+            return 0.0, math.inf  # beyond the range of floats: nothing is known
         gammas = self._gammas(period)
         u = self.tilted(np.array([theta]))[0]
         products = relative_products(u, self._phases(gammas), self.counts)
@@ -141,9 +149,13 @@ class Line:
         nodes *= step / math.sqrt(2 * math.pi)
         nodes[:, 1:] *= 2
         single, spare = np.empty_like(tilted), np.empty_like(tilted)
+        # Aliasing and cut-off, then one rounding a factor, relative to the sum of absolute values.
+        unit = 4 * ALIAS + (16 * self.a.size + 4096) * 2.0**-52
+        error = np.empty(len(t))
         for i, u in enumerate(tilted):
             nodes[i] *= relative_products(u, phases, self.counts)
-            single[i], second = participation(u, phases, nodes[i])
+            single[i], second, size = participation(u, phases, nodes[i])
+            error[i] = unit * (2 + size)
             spare[i] = single[i] - second
         return Weights(
             t=t,
@@ -151,6 +163,7 @@ class Line:
             log_scale=0.5 * b**2 + cumulant,
             exponent=0.5 * theta**2 - theta * t + cumulant,
             tilted=tilted,
+            error=error,
             mass=np.sum(nodes.real, axis=1),
             single=single,
             spare=spare,

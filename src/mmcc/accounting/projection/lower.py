@@ -50,8 +50,10 @@ def lower_epsilon(gram: Gram, p: float, delta: float, adjacency: Adjacency) -> L
     """A lower bound on epsilon at delta."""
 
     def value(line: Line, t: float) -> float:
-        released, idle = _masses(line, t, adjacency)
-        return math.log((released - delta) / idle) - 1e-12 if released > delta else -math.inf
+        released, log_idle = _masses(line, t, adjacency)
+        if not released > delta:
+            return -math.inf
+        return (math.log(released - delta) - log_idle) - 1e-12 * (1 + abs(log_idle))
 
     return _best(gram, p, adjacency, delta, value)
 
@@ -60,22 +62,21 @@ def lower_delta(gram: Gram, p: float, epsilon: float, adjacency: Adjacency) -> L
     """A lower bound on delta at epsilon."""
 
     def value(line: Line, t: float) -> float:
-        released, idle = _masses(line, t, adjacency)
-        if not idle > 0.0:
-            return 0.0
-        other = math.exp(min(epsilon + math.log(idle), 700.0)) * (1 + 1e-13 * (1 + epsilon))
-        return released - other
+        released, log_idle = _masses(line, t, adjacency)
+        return released - math.exp(min(epsilon + log_idle + 1e-13 * (1 + epsilon), 700.0))
 
-    return _best(gram, p, adjacency, 1e-6, value)
+    return _best(gram, p, adjacency, 0.4, value)
 
 
 def _masses(line: Line, t: float, adjacency: Adjacency) -> tuple[float, float]:
-    """The mass of the first distribution beyond t, rounded down, and of the second, rounded up."""
+    """The first law's mass beyond t, rounded down; log of the second law's, rounded up."""
     if adjacency == "remove":
         value, error = line.tail(t, "above")
-        return value - error, float(special.ndtr(-t)) * (1 + NORMAL_ERROR)
+        log_idle = float(special.log_ndtr(-t))
+        return value - error, log_idle + NORMAL_ERROR * (1 + abs(log_idle))
     value, error = line.tail(t, "below")
-    return float(special.ndtr(t)) * (1 - NORMAL_ERROR), value + error
+    most = max(value + error, 1e-300)
+    return float(special.ndtr(t)) * (1 - NORMAL_ERROR), math.log(most) + 1e-15 * abs(math.log(most))
 
 
 def _best(
@@ -100,8 +101,10 @@ def _best(
         if not math.isfinite(found) or gram.counts.size == 1:
             break
         centre = threshold
-        direction = np.maximum(line.weights(np.array([threshold])).single[0], 0.0)
-        direction /= direction.max()
+        better = line.weights(np.array([threshold])).single[0]
+        if not (np.isfinite(better).all() and better.max() > 0):  # beyond the range of floats
+            break
+        direction = np.maximum(better, 0.0) / better.max()
     return best
 
 

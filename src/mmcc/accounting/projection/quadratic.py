@@ -81,6 +81,7 @@ def quadratic(rest: Rest, gaps: FloatArray) -> Quadratic:
     wavelets = weights.spare[:, [e.index for e in gram.free]] * free
     seen = 0.5 * (np.sum(eigenvalues**2, axis=1) + wavelets**2 @ times)
     left = np.sqrt(np.maximum(rest.quadratic - seen, 0.0) + SLACK * rest.quadratic)
+    left_linear = np.maximum(rest.linear - np.sum(squares, axis=1), 0.0) + SLACK * rest.linear
     spectrum = _Spectrum(eigenvalues, squares, wavelets, times)
     tilt = spectrum.best_tilt(gaps)
     level = spectrum.log_moment(tilt[:, None])[:, 0].real
@@ -90,7 +91,7 @@ def quadratic(rest: Rest, gaps: FloatArray) -> Quadratic:
     values = np.exp(spectrum.log_moment(z) - level[:, None])
     last = np.abs(values[:, -1])
     return Quadratic(
-        left_linear=np.maximum(rest.linear - np.sum(squares, axis=1), 0.0) + SLACK * rest.linear,
+        left_linear=(np.sqrt(left_linear) + 2 * rest.linear_error) ** 2,
         left_quadratic=(left + 2 * rest.residual) ** 2 + TINY,
         tilt=tilt,
         steps=steps,

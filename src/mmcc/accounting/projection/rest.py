@@ -42,15 +42,33 @@ class Rest:
 
     @cached_property
     def linear(self) -> FloatArray:
-        """T_1 = |A'(v - c w)|^2 for any c, since A'w = 0: little is left to cancel."""
+        """T_1 = |A'v|^2, rounded up."""
+        return np.asarray((self._linear_parts[0] * (1 + SLACK) + self.linear_error) ** 2)
+
+    @cached_property
+    def _linear_parts(self) -> tuple[FloatArray, FloatArray]:
+        """|A'(v - c w)|, which is |A'v| for any c since A'w = 0, and the size of its terms.
+
+        With v near c w little is left to cancel.
+        """
         counts, w = self.gram.counts, self.direction
         v = self.weights.single
         c = (v @ (counts * w)) / float((counts * w) @ w)
         left = v - np.multiply.outer(c, w)
         norms = np.einsum("ti,it->t", left * counts, self.gram.rest_product(self.line.a, left.T))
         size = np.einsum("ti,it->t", np.abs(left) * counts, self.gram.product(np.abs(left).T))
-        room = (16 * self.gram.error + 1e-14) * size
-        return np.asarray(np.maximum(norms, 0.0) * (1 + SLACK) + room + TINY)
+        return np.sqrt(np.maximum(norms, 0.0)), size
+
+    @cached_property
+    def linear_error(self) -> FloatArray:
+        """How far |A'v| can be from what was computed: errors of v, and of G'."""
+        room = (16 * self.gram.error + 1e-14) * self._linear_parts[1] + TINY
+        return np.asarray(self.weights.error * self.reach + np.sqrt(room))
+
+    @cached_property
+    def reach(self) -> FloatArray:
+        """A bound on sum_j u_j |A'_j|."""
+        return np.asarray((self.weights.tilted * np.sqrt(self.diagonal)) @ self.gram.counts)
 
     @cached_property
     def trace(self) -> FloatArray:
@@ -134,9 +152,8 @@ class Rest:
 
         |V - V~|_jl <= room u_j u_l makes it at most room (sum_j u_j |A'_j|)^2 / sqrt 2.
         """
-        weights, counts = self.weights, self.gram.counts
-        lengths = (weights.tilted * np.sqrt(self.diagonal)) @ counts
-        room = np.full(len(weights.t), 1e-12)
+        weights = self.weights
+        room = weights.error.copy()
         if self.line.a.size > BASIS:
             sub = Line(self.points, np.ones(self.points.size), self.line.p)
             u = sub.tilted(weights.theta)
@@ -146,7 +163,7 @@ class Rest:
                 worst = np.max(missed / weights.tilted[i], axis=1)
                 size = np.max(np.abs(exact) / weights.tilted[i], axis=1)
                 room[i] += float(np.abs(weights.nodes[i]) @ (worst * (2 * size + worst)))
-        return np.asarray(room * lengths**2)
+        return np.asarray(room * self.reach**2)
 
     @cached_property
     def diagonal(self) -> FloatArray:

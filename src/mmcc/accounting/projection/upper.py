@@ -75,7 +75,8 @@ class Projected:
     @cached_property
     def mass(self) -> FloatArray:
         """E_z X_t, rounded up."""
-        return np.asarray(self.rest.weights.mass * (1 + SLACK))
+        weights = self.rest.weights
+        return np.asarray(np.maximum(weights.mass, 0.0) * (1 + SLACK) + weights.error)
 
     @cached_property
     def limits(self) -> list[int]:
@@ -264,6 +265,7 @@ def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -
         low, high = np.where(under, middle, low), np.where(under, high, middle)
     first = np.where(height(low) <= level - 1e-13, low, -np.inf)
     second = np.where(height(high) >= level + 1e-13, high, np.inf)
+    second = np.where(height(low) >= level + 1e-13, low, second)  # the constant part is enough
     gain = np.sum(weights * special.ndtr(lengths - first[:, None]), axis=1)
     loss = threshold * special.ndtr(-second)
     return np.asarray(np.maximum(gain * (1 + 1e-13) - loss * (1 - 1e-13), 0.0) + TINY * gain)

@@ -67,7 +67,7 @@ class ProjectedAdd:
         apart = self._prices(epsilon, math.exp(max(self.log_empty, -700.0)))
         prices = np.minimum(np.minimum(plain, apart), 1 - math.exp(epsilon + self.log_empty))
         edges = t[:, None] + SPACING * np.arange(CELLS + 1) / CELLS
-        masses = np.diff(special.ndtr(edges), axis=1) + 1e-17 * special.ndtr(edges[:, 1:])
+        masses = np.diff(special.ndtr(edges), axis=1) + 4e-16 * special.ndtr(edges[:, 1:])
         inside = float(np.sum(masses * prices))
         below = float(special.ndtr(t[0]))
         above = float(special.ndtr(-last)) * float(prices[-1, -1])
@@ -77,9 +77,10 @@ class ProjectedAdd:
         """e^eps E_z (e^-eps - X_t)_+ at the left ends of all cells, one node a row."""
         rest, weights = self.rest, self.rest.weights
         unit = np.exp(np.minimum(weights.log_scale, 700.0))
-        mass = weights.mass * (1 - SLACK) - empty / unit
+        mass = weights.mass * (1 - SLACK) - weights.error - empty / unit
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            slope = (weights.single @ (rest.line.a * rest.gram.counts)) / mass * (1 - SLACK)
+            least = weights.single - weights.error[:, None] * weights.tilted
+            slope = np.maximum(least @ (rest.line.a * rest.gram.counts), 0.0) / mass * (1 - SLACK)
             volatility = np.sqrt(rest.linear) / mass
             loss = rest.trace / (2 * mass)
             strike = -math.expm1(epsilon + math.log(empty)) if empty else 1.0
@@ -87,8 +88,8 @@ class ProjectedAdd:
             level = epsilon + np.log(mass) + weights.log_scale - loss
             level = level[:, None] + np.multiply.outer(slope, steps)
             prices = put(level, volatility[:, None] + TINY, strike)
-        # The price moves by at most 0.8 strike with each unit of volatility.
-        uncertain = 0.8 * strike * (volatility * SLACK + 2e-7 * np.sqrt(rest.linear))
+            # The price moves by at most 0.8 strike with each unit of volatility.
+            uncertain = 0.8 * strike * (volatility * SLACK + 2 * rest.linear_error / mass)
         prices = prices + uncertain[:, None]
         return np.asarray(np.where(np.isfinite(prices), np.minimum(prices, strike), strike))
 
