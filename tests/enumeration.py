@@ -86,7 +86,10 @@ def enumerated_delta(
     if adjacency == "remove":
         points, heights = _peaks_remove(shifts, logs, epsilon)
     else:
-        points, heights = _peak_add(shifts, logs, epsilon)
+        points, distance = _peak_add(shifts, logs, epsilon)
+        heights, most = np.zeros(1), float(ndtr(-distance))
+        if most <= absolute:  # delta is at most the chance of the half space
+            return Estimate(most / 2, most / 2, math.inf)
     along = (
         _posterior_mean(shifts, logs, points[:1])[0] if direction is None else scaled @ direction
     )
@@ -245,18 +248,26 @@ def _likely(shifts, logs, epsilon, most=160):
 
 
 def _peak_add(shifts, logs, epsilon):
-    """The point nearest to zero with ratio e^-epsilon: unique, as the ratio is convex."""
-    y = np.zeros((1, shifts.shape[1]))
-    if _log_ratio(shifts, logs, y)[0] > -epsilon:
-        for _ in range(300):  # the tangent plane's nearest point, pulled onto the boundary
-            slope = _posterior_mean(shifts, logs, y)[0]
-            excess = _log_ratio(shifts, logs, y)[0] + epsilon
-            target = slope * (slope @ y[0] - excess) / (slope @ slope)
-            move = target - y[0]
-            y[0] += min(1.0, 1.0 / max(np.linalg.norm(move), 1e-300)) * move
-            if np.linalg.norm(move) < 1e-6:
-                break
-    return y, np.zeros(1)
+    """The point nearest to zero with ratio e^-epsilon, and how far every such point is at least.
+
+    The logarithm of the ratio is convex: all points below the level lie beyond any tangent plane.
+    The nearest one is where the plane's own nearest point touches it.
+    """
+    y, best, farthest = np.zeros((1, shifts.shape[1])), np.zeros((1, shifts.shape[1])), -math.inf
+    if _log_ratio(shifts, logs, y)[0] <= -epsilon:
+        return y, -math.inf
+    for turn in range(300):
+        slope = _posterior_mean(shifts, logs, y)[0]
+        excess = _log_ratio(shifts, logs, y)[0] + epsilon
+        distance = (excess - slope @ y[0]) / np.linalg.norm(slope)
+        move = -distance * slope / np.linalg.norm(slope) - y[0]
+        if distance > farthest:
+            best, farthest = y.copy(), distance
+        size = np.linalg.norm(move)
+        if size < 1e-6:
+            break
+        y[0] += min(1.0 if turn < 30 else 0.3, 1.0 / size) * move
+    return best, farthest
 
 
 def _frame(first: np.ndarray) -> np.ndarray:

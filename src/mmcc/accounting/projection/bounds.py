@@ -86,7 +86,7 @@ class Projection:
             low = self._low("delta", epsilon, group, gram, side)
             near = max(low.value, 1e-30)
             curve = _curve(gram, self.scheme.probability, low, side, near, epsilon)
-            return min(curve.bound_delta(epsilon), 1.0)
+            return float(min(curve.bound_delta(epsilon), 1.0))
 
         return self._worst(answer)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -21,11 +21,14 @@ from scipy import special
 from mmcc.accounting.participation import Adjacency
 from mmcc.accounting.projection.line import Line
 from mmcc.arrays import FloatArray
+from mmcc.errors import PrecisionError
 from mmcc.strategies.gram import Gram
 
 ROUNDS = 3
 SCAN = np.linspace(-1.5, 2.0, 15)
 GOLDEN = 0.5 * (math.sqrt(5) - 1)
+FARTHEST, FARTHEST_BELOW = 1e5, 38.0
+"""Thresholds beyond these are of no use: below the second, Q has no mass that floats could hold."""
 NORMAL_ERROR = 1e-13
 """Relative error of scipy's normal distribution function, generously."""
 
@@ -55,7 +58,12 @@ def lower_epsilon(gram: Gram, p: float, delta: float, adjacency: Adjacency) -> L
             return -math.inf
         return (math.log(released - delta) - log_idle) - 1e-12 * (1 + abs(log_idle))
 
-    return _best(gram, p, adjacency, delta, value)
+    sign = 1.0 if adjacency == "remove" else -1.0
+
+    def threshold(line: Line, centre: float | None) -> float:
+        return _scan(partial(value, line), sign, delta, centre)
+
+    return _best(gram, p, value, threshold)
 
 
 def lower_delta(gram: Gram, p: float, epsilon: float, adjacency: Adjacency) -> Lower:
@@ -65,7 +73,11 @@ def lower_delta(gram: Gram, p: float, epsilon: float, adjacency: Adjacency) -> L
         released, log_idle = _masses(line, t, adjacency)
         return released - math.exp(min(epsilon + log_idle + 1e-13 * (1 + epsilon), 700.0))
 
-    return _best(gram, p, adjacency, 0.4, value)
+    def threshold(line: Line, _: float | None) -> float:
+        return _crossing(line, epsilon if adjacency == "remove" else -epsilon)
+
+    found = _best(gram, p, value, threshold)
+    return replace(found, value=max(found.value, 0.0))
 
 
 def _masses(line: Line, t: float, adjacency: Adjacency) -> tuple[float, float]:
@@ -82,33 +94,54 @@ def _masses(line: Line, t: float, adjacency: Adjacency) -> tuple[float, float]:
 def _best(
     gram: Gram,
     p: float,
-    adjacency: Adjacency,
-    delta: float,
     value: Callable[[Line, float], float],
+    find: Callable[[Line, float | None], float],
 ) -> Lower:
     """The best threshold, then the best direction for it, a few times over."""
     direction = np.ones(gram.counts.size)
     best = Lower(-math.inf, 0.0, direction)
-    sign = 1.0 if adjacency == "remove" else -1.0
     centre: float | None = None
     for _ in range(ROUNDS):
         a = overlaps(gram, direction) * (1 - 8 * gram.error - 1e-15 * gram.counts.size)
         line = Line(a, gram.counts, p)
-        threshold = _threshold(partial(value, line), sign, delta, centre)
+        threshold = find(line, centre)
         found = value(line, threshold)
         if found > best.value:
-            best = Lower(found, threshold, direction)
+            best = Lower(float(found), float(threshold), direction)
         if not math.isfinite(found) or gram.counts.size == 1:
             break
         centre = threshold
-        better = line.weights(np.array([threshold])).single[0]
+        try:
+            better = line.weights(np.array([threshold])).single[0]
+        except PrecisionError:
+            break
         if not (np.isfinite(better).all() and better.max() > 0):  # beyond the range of floats
             break
         direction = np.maximum(better, 0.0) / better.max()
     return best
 
 
-def _threshold(
+def _crossing(line: Line, level: float) -> float:
+    """About where log m(t) = level: there t alone tells the two laws apart best."""
+
+    def height(t: float) -> float:
+        weights = line.weights(np.array([t]))
+        return math.log(max(float(weights.mass[0]), 1e-300)) + float(weights.log_scale[0])
+
+    low, high = -1.0, 1.0
+    while height(high) < level and high < FARTHEST:
+        low, high = high, 2 * high
+    while height(low) > level and low > -FARTHEST_BELOW:
+        low, high = 2 * low, low
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if height(middle) < level else (low, middle)
+        if high - low <= 1e-5 * (1 + abs(high)):
+            break
+    return 0.5 * (low + high)
+
+
+def _scan(
     value: Callable[[float], float], sign: float, delta: float, centre: float | None
 ) -> float:
     """Scan, then golden section: any threshold is valid, so no care is needed."""

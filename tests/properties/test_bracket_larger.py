@@ -1,0 +1,117 @@
+"""Claim: brackets of larger mechanisms are brackets, and move the right way.
+
+Up to 200 steps there is no independent truth; but lower <= upper, nothing is NaN, epsilon falls
+with delta and with sigma, and delta at the certified epsilon is certified too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from bracket_cases import BracketCase, bracket_case
+from truth import ADJACENCIES
+
+import mmcc
+from mmcc.accounting.projection.bounds import TOLERANCE, Projection, _bound_epsilon, _curve
+from mmcc.accounting.projection.lower import lower_epsilon
+
+QUICK = range(14)
+ALL = range(1000)
+LOOSE = 3e-3
+"""How much a different plan (nodes, limits) may change the upper bound in the wrong direction."""
+
+
+def larger(seed: int) -> BracketCase:
+    return bracket_case(50_000 + seed, fewest=10, most=200)
+
+
+def chosen_groups(case: BracketCase) -> list[int]:
+    """The first and the last group: each is a mechanism of its own."""
+    groups = list(case.strategy.groups(min(case.separation, case.strategy.steps)))
+    return sorted({groups[0], groups[-1]})
+
+
+def check_bracket(case: BracketCase) -> None:
+    separation = min(case.separation, case.strategy.steps)
+    p, delta = case.probability, case.delta
+    for group in chosen_groups(case):
+        gram = case.strategy.gram(separation, group, case.sigma)
+        for adjacency in ADJACENCIES:
+            low = lower_epsilon(gram, p, delta, adjacency)
+            high = _bound_epsilon(gram, p, delta, adjacency, low)
+            assert not math.isnan(low.value), str(case)
+            assert high >= 0, str(case)
+            assert low.value <= high, (str(case), adjacency, group, low.value, high)
+            if 0 < high < math.inf:
+                certified = _curve(gram, p, low, adjacency, delta, high).bound_delta(high)
+                assert certified >= 0
+                if adjacency == "add" or high <= 1.02 * low.value:  # the very plan that was used
+                    assert certified <= delta * (1 + 1e-6), (str(case), adjacency, group)
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_lower_is_below_upper(seed):
+    check_bracket(larger(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ALL)
+def test_lower_is_below_upper_for_every_larger_mechanism(seed):
+    check_bracket(larger(1000 + seed))
+
+
+def check_monotone(case: BracketCase) -> None:
+    """One group; a smaller delta and a smaller sigma ask for no smaller epsilon."""
+    separation = min(case.separation, case.strategy.steps)
+    p = case.probability
+    for adjacency in ADJACENCIES:
+        for settings in (
+            [(case.sigma, case.delta), (case.sigma, case.delta / 3), (case.sigma, case.delta / 10)],
+            [(case.sigma, case.delta), (case.sigma / 1.1, case.delta)],
+        ):
+            lows, highs = [], []
+            for sigma, delta in settings:
+                gram = case.strategy.gram(separation, 0, sigma)
+                low = lower_epsilon(gram, p, delta, adjacency)
+                lows.append(max(low.value, 0.0))
+                highs.append(_bound_epsilon(gram, p, delta, adjacency, low))
+            for values, room in ((lows, 1e-4), (highs, LOOSE)):
+                for less, more in itertools.pairwise(values):
+                    assert more >= less * (1 - room) - 1e-7, (str(case), adjacency, values)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_epsilon_falls_with_delta_and_sigma(seed):
+    check_monotone(bracket_case(60_000 + seed, fewest=5, most=40))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_epsilon_always_falls_with_delta_and_sigma(seed):
+    check_monotone(bracket_case(61_000 + seed, fewest=5, most=120))
+
+
+@pytest.mark.parametrize("seed", [3, 8, 11])
+def test_delta_falls_with_epsilon_and_brackets_the_target(seed):
+    case = bracket_case(62_000 + seed, fewest=5, most=25)
+    found = Projection(case.strategy, case.scheme, case.sigma)
+    epsilon = found.bound_epsilon(case.delta).value
+    assert math.isfinite(epsilon)
+    last = 1.0
+    for factor in (0.5, 0.8, 1.0, 1.25):
+        low, high = found.lower_delta(factor * epsilon), found.bound_delta(factor * epsilon)
+        for adjacency in ADJACENCIES:
+            assert 0 <= getattr(low, adjacency) <= getattr(high, adjacency) <= 1
+        assert high.value <= last * (1 + 1e-9)
+        last = high.value
+
+
+@pytest.mark.parametrize("seed", [4, 16, 25])
+def test_public_bracket_is_ordered_and_no_wider_than_the_projection(seed):
+    case = bracket_case(63_000 + seed, fewest=5, most=20)
+    given = {"sigma": case.sigma, "delta": case.delta}
+    bracket = mmcc.bracket(case.strategy, case.scheme, **given)
+    alone = mmcc.epsilon(case.strategy, case.scheme, method="projection", **given).epsilon
+    assert 0 <= bracket.lower <= bracket.upper <= alone * (1 + 2 * TOLERANCE)
