@@ -13,8 +13,8 @@ X_t(z) increases with t, so given z the integral over t needs one root, X_t(z) =
 
 sums of non-negative terms.  Only z is sampled: from Gaussians around the places where the integrand
 is large, fitted to it in a pilot run, with P's and Q's own law of z mixed in, so that the weights
-are bounded.  Points are randomly shifted lattices; the shifts are independent, so the standard
-error is that of their means.  An estimate that cannot be trusted is refused.
+are bounded.  Points are Latin hypercubes, 32 independent ones, so the standard error is that of
+their means.  An estimate that cannot be trusted is refused.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 from truth import log_sum, participation_sets
 
-SHIFTS = 32
+CUBES = 32
 FIRST, LAST = 2**6, 2**16
-"""Lattice points a shift: doubled from the first until the error is small, at most to the last."""
+"""Points in each cube: doubled from the first until the error is small, at most to the last."""
 PILOT = 2**12
 CENTRES = 8
 BATCH = 2**19
 """Samples times sets that are held at once."""
-GENERATOR = np.array([1, 182667, 469891, 498753, 110745, 446247, 250185, 118627, 245333, 283199])
-"""Any odd numbers will do; these make good lattices of 2^k points (Cools, Kuo and Nuyens)."""
 LEAST_EFFECTIVE = 300.0
 LARGEST_SHARE = 0.05
 ROUNDING = 1e-11
@@ -320,9 +318,10 @@ class _Proposal:
         return log_sum(np.array(parts), axis=0)
 
 
-def _lattice(count: int, dimension: int, shift: np.ndarray) -> np.ndarray:
-    points = np.arange(count)[:, None] * (GENERATOR[:dimension] % count) % count / count
-    return np.abs(2 * ((points + shift) % 1) - 1)
+def _cube(count: int, dimension: int, rng: np.random.Generator) -> np.ndarray:
+    """A Latin hypercube: in every coordinate one point in each of `count` equal intervals."""
+    order = np.argsort(rng.random((count, dimension)), axis=0)
+    return (order + rng.random((count, dimension))) / count
 
 
 def _sample(mixture, proposal, uniform):
@@ -349,7 +348,7 @@ def _fitted(mixture: _Slices, proposal: _Proposal, rng: np.random.Generator) -> 
     """The proposal with Gaussians fitted to the integrand: two pilot runs, a few steps of EM."""
     dimension = proposal.centres.shape[1]
     for _ in range(2):
-        uniform = _lattice(PILOT, dimension + 1, rng.random(dimension + 1))
+        uniform = _cube(PILOT, dimension + 1, rng)
         logs, z = _sample(mixture, proposal, uniform)
         mass = np.exp(logs - logs.max())
         mass /= mass.sum()
@@ -389,9 +388,9 @@ def _integrate(mixture, proposal, relative, absolute, rng) -> Estimate:
     dimension = proposal.centres.shape[1] + 1
     count = FIRST
     while count <= LAST:
-        means, squares, largest, top = np.empty(SHIFTS), 0.0, 0.0, None
-        for i in range(SHIFTS):
-            logs, _ = _sample(mixture, proposal, _lattice(count, dimension, rng.random(dimension)))
+        means, squares, largest, top = np.empty(CUBES), 0.0, 0.0, None
+        for i in range(CUBES):
+            logs, _ = _sample(mixture, proposal, _cube(count, dimension, rng))
             top = float(logs.max()) if top is None else top
             gains = np.exp(logs - top)
             means[i] = gains.mean()
@@ -400,21 +399,13 @@ def _integrate(mixture, proposal, relative, absolute, rng) -> Estimate:
         total = float(means.sum()) * count
         mean = float(means.mean())
         scale = math.exp(top)
-        error = float(means.std(ddof=1)) / math.sqrt(SHIFTS) + ROUNDING * mean
+        error = float(means.std(ddof=1)) / math.sqrt(CUBES) + ROUNDING * mean
         effective = total**2 / squares
         covered = effective >= LEAST_EFFECTIVE and largest <= LARGEST_SHARE * total
         if covered and scale * error <= max(relative * scale * mean, absolute):
             return Estimate(scale * mean, scale * error, effective)
-        # What is still to be done, judged by the error so far: lattices gain at least a root.
         count *= 2
     raise UnreliableError(
-        f"{scale * mean:.4g} +- {scale * error:.2g} after {SHIFTS * LAST} samples, "
+        f"{scale * mean:.4g} +- {scale * error:.2g} after {CUBES * LAST} samples, "
         f"worth {effective:.0f}, the largest {largest / total:.2g} of all"
-    )
-
-
-def certain_delta(length: float, epsilon: float) -> float:
-    """Delta of one Gaussian shifted by `length`: every step is taken part in."""
-    return float(ndtr(length / 2 - epsilon / length)) - math.exp(epsilon) * float(
-        ndtr(-length / 2 - epsilon / length)
     )

@@ -29,6 +29,9 @@ def draw(path: Path) -> None:
     for label, scheme, method, colour in CURVES:
         found = [mmcc.epsilon(TREE, scheme, sigma=s, delta=DELTA, method=method) for s in sigmas]
         axes.loglog(sigmas, [one.epsilon for one in found], label=label, color=colour)
+    brackets = [mmcc.bracket(TREE, CURVES[-1][1], sigma=s, delta=DELTA) for s in sigmas]
+    lower = [one.lower for one in brackets]
+    axes.loglog(sigmas, lower, label="lower bound, any method", color="black", linewidth=0.8)
     axes.set_xlabel("sigma (noise, in units of the clip norm)")
     axes.set_ylabel("certified epsilon")
     axes.set_title(f"binary tree, {STEPS} steps, delta = {DELTA:g}", fontsize=10)

@@ -302,7 +302,7 @@ def test_sigma_needs_a_positive_epsilon():
         ({"method": "mmc"}, "did you mean 'mmcc'"),
         ({"method": None}, "choose from"),
         ({"method": 3}, "choose from"),
-        ({"method": "projection"}, "choose from"),
+        ({"method": "projecton"}, "choose from"),
         ({"method": "mmcc", "order": "heavi"}, "did you mean 'heavy'"),
         ({"method": "mmcc", "order": 3}, "choose from"),
         ({"order": "heavy"}, "mmcc"),

@@ -26,7 +26,9 @@ NUMBERS = {
     "epsilon": {"--sigma": "10", "--delta": "1e-6"},
     "delta": {"--sigma": "10", "--epsilon": "1"},
     "sigma": {"--epsilon": "1", "--delta": "1e-6"},
+    "bracket": {"--sigma": "10", "--delta": "1e-6"},
 }
+ANSWERS = tuple(command for command in COMMANDS if command != "bracket")
 
 
 def words(command: str = "epsilon", *extra: str, **changed: str | None) -> list[str]:
@@ -96,20 +98,77 @@ def test_json_is_what_the_library_says(ask, command, method):
     assert found["seconds"] >= 0
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ANSWERS)
 def test_table_says_the_number_and_what_it_assumes(ask, command):
     printed = ask(words(command))
     value = float(json.loads(ask(words(command, "--json")))[command])
     first, said = printed.splitlines()[0].split()
     assert first == command
     assert value <= float(said) <= value * (1 + 1e-5)
-    for word in ("zero-out", "adaptive", "certified", "binary_tree(8)", "Poisson(", "mmcc, rows"):
+    for word in ("zero-out", "adaptive", "certified", "binary_tree(8)", "Poisson(", "projection"):
         assert word in printed
-    assert "neither bound" in printed
+    assert "lower bound" in printed
+
+
+def test_bracket_table_has_both_ends_and_what_gave_them(ask):
+    printed = ask(words("bracket"))
+    found = mmcc.bracket(strategies.binary_tree(8), sampling.Poisson(1 / 8), sigma=10.0, delta=1e-6)
+    lower, upper = (line.split() for line in printed.splitlines()[1:3])
+    assert (lower[0], upper[0], upper[2]) == ("lower", "upper", found.method)
+    assert float(lower[1]) <= found.lower <= found.upper <= float(upper[1])
+    assert float(upper[1]) <= 1.01 * float(lower[1])
+    for word in ("zero-out", "adaptive", "binary_tree(8)", "Poisson(", "any method"):
+        assert word in printed
+
+
+def test_bracket_plot(ask, tmp_path):
+    file = tmp_path / "bracket.svg"
+    ask(words("bracket", plot=str(file)))
+    drawn = file.read_text(encoding="utf-8")
+    assert drawn.lstrip().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"), [("b.txt", "needs a .png"), ("none/b.png", "there is no folder")]
+)
+def test_plots_that_cannot_be_drawn_are_refused_first(refused, tmp_path, file, reason):
+    assert reason in refused(words("bracket", plot=str(tmp_path / file)))
+
+
+def test_sigma_says_what_the_proof_costs(ask):
+    found = json.loads(ask(words("sigma", "--json")))["details"]
+    tree, scheme = strategies.binary_tree(8), sampling.Poisson(1 / 8)
+    below = mmcc.bracket(tree, scheme, sigma=found["sigma_lower"], delta=1e-6)
+    assert below.lower >= 1.0
+    assert 0 <= found["slack"] < 0.02
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"decay": "0.9"}, "--scale is needed"),
+        ({"scale": "0.1"}, "--decay is needed"),
+        ({"buffers": "2"}, "not yet"),
+        ({"buffers": "x"}, "--buffers needs a number"),
+        ({"decay": "1.5", "scale": "0.1"}, "decay must lie in (0, 1)"),
+        ({"coefficients": "1,1"}, "--coefficients does not apply"),
+    ],
+)
+def test_blts_that_cannot_be(refused, changed, reason):
+    assert reason in refused(words(strategy="blt", **changed))
+
+
+def test_blt_on_the_command_line(ask):
+    given = json.loads(ask(words("epsilon", "--json", strategy="blt", decay="0.5", scale="0.3")))
+    assert given["strategy"] == "blt(8, decay=[0.5], scale=[0.3])"
+    best = json.loads(ask(words("epsilon", "--json", strategy="blt", buffers="1")))
+    assert best["strategy"].startswith("blt(8, decay=[")
 
 
 def test_diagnostics_are_marked_as_such(ask):
-    for line in ask(words()).splitlines():
+    printed = ask(words(method="mmcc"))
+    assert "neither bound" in printed
+    for line in printed.splitlines():
         if "p~" in line:
             assert "neither bound" in line
 
@@ -321,7 +380,7 @@ def test_coefficients(refused, value):
         ({"sampling": "poison"}, "did you mean 'poisson'?"),
         ({"sampling": "shuffle"}, "choose from poisson, cyclic-poisson"),
         ({"method": "mmc"}, "did you mean 'mmcc'?"),
-        ({"method": "best"}, "choose from tight, mmcc, unamplified"),
+        ({"method": "best"}, "choose from tight, mmcc, projection, chain, unamplified"),
         ({"method": "mmcc", "order": "heavi"}, "did you mean 'heavy'?"),
     ],
 )

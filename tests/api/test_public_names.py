@@ -23,8 +23,10 @@ from mmcc.strategies.base import ORDERS
 
 def test_package():
     assert set(mmcc.__all__) == {
+        "Bracket",
         "Guarantee",
         "MmccError",
+        "bracket",
         "delta",
         "epsilon",
         "pld",

@@ -166,7 +166,7 @@ def test_square_lengths_cover_every_set(seed):
 def crowded(seed: int) -> Brute:
     """Likely participation: the bound for many participations is in use."""
     rng = np.random.default_rng([seed, 63])
-    return Brute(rng.uniform(0, 1, (4, 9)) * (0.05, 0.15, 0.3)[seed % 3], 0.9, np.ones(9))
+    return Brute(rng.uniform(0, 1, (4, 7)) * (0.06, 0.18, 0.4)[seed % 3], 0.9, np.ones(7))
 
 
 @pytest.mark.parametrize("brute", [*map(random_brute, SEEDS), *map(crowded, range(3))])

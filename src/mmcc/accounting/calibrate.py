@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from mmcc.accounting.gaussian import bound_gaussian_delta
 from mmcc.accounting.methods import Plan, Problem
-from mmcc.accounting.tight import Best, best_epsilon, best_of
+from mmcc.accounting.tight import CLOSED, Best, best_epsilon, best_of
 from mmcc.errors import MethodError
 
 TOLERANCE = 1e-4
@@ -81,7 +81,7 @@ def _search(
         explore = method == "tight" and (confirmed or turn in (0, 2))
         best = _ask(problem, plans if explore else chosen, delta, explore=explore)
         near = abs(best.value / epsilon - 1) <= TOLERANCE
-        if near and method == "tight" and not explore and best.value > 1.01 * best.lower:
+        if near and method == "tight" and not explore and best.value > CLOSED * best.lower:
             confirmed = True
             best = _ask(problem, plans, delta, explore=True)
         chosen = best.plans

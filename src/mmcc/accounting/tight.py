@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from mmcc.accounting import chain
 from mmcc.accounting.methods import EVEN, Answer, Plan, Problem
 from mmcc.accounting.sides import Sides
-from mmcc.errors import MethodError, PrecisionError, StrategyError
+from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
 
-CLOSED = 1.01
+CLOSED = 1.02
 """An upper bound this close above the lower one is not worth more work."""
 CLOSED_DELTA = 1.1
 """The same for deltas, which move a lot where epsilon moves a little."""
@@ -106,18 +106,24 @@ def _best(
 ) -> Best:
     """Ask the plans in turn; MMCC in its best order last, unless it is exact."""
     answers: list[Answer] = []
-    refusal: Exception | None = None
+    refusal: MmccError | None = None
     for group in _in_turn(problem, plans):
         if group[0].bound == "mmcc" and _hopeless(problem, group[0], answers):
             continue
         try:
             answers.append(ask(search(group) if group[0].bound == "mmcc" else group[0]))
-        except (MethodError, PrecisionError, StrategyError) as problem_met:
-            refusal = problem_met
+        except PrecisionError as too_far:
+            refusal = refusal or too_far
+            continue
+        except (MethodError, StrategyError) as not_possible:
+            refusal = not_possible
             continue
         if _exact(problem, group[0]) or best_of(answers).value <= closed * lower:
             break
-    if not answers and refusal is not None:
+    amplified = any(answer.plan.bound != "unamplified" for answer in answers)
+    # Where floats cannot go the plain bound will do; that a mechanism is too large must be known.
+    plain_will_do = answers and isinstance(refusal, PrecisionError)
+    if refusal is not None and not amplified and not plain_will_do:
         raise refusal
     return best_of(answers, lower)
 

@@ -29,6 +29,8 @@ MAX_GROUPS = 10_000
 MAX_EPSILON = 1e5
 SMALL = 1000
 """Up to this many classes of columns one thread is faster than several."""
+HOPELESS = 500.0
+"""Where epsilon is certainly larger than this no upper bound for remove is looked for."""
 TOLERANCE = 2e-5
 """Epsilon is found to this relative accuracy, on the safe side."""
 REPLAN = 0.02
@@ -154,6 +156,8 @@ def _bound_epsilon(
         low = replace(low, value=1e-6)
     if adjacency == "add":
         return _solve(ProjectedAdd(gram, p, low.direction, low.threshold), delta, low.value)
+    if low.value > HOPELESS:
+        return math.inf
     projected = Projected(gram, p, low.direction, low.threshold, delta)
     guess = best = min(low.value, MAX_EPSILON)
     for _ in range(3):
