@@ -108,8 +108,8 @@ def test_first_two_orders_are_rounded_up(seed):
             (rest.quadratic[i], second),
             (rest.trace[i], trace),
         ):
-            assert exact * (1 - 1e-12) <= found <= exact * (1 + 1e-6) + 1e-10
-        assert rest.lower_quadratic[i] <= second <= rest.lower_quadratic[i] * (1 + 1e-6) + 1e-10
+            assert exact * (1 - 1e-12) <= found <= exact * (1 + 1e-4) + 1e-9
+        assert rest.lower_quadratic[i] <= second <= rest.lower_quadratic[i] * (1 + 1e-4) + 1e-9
 
 
 def grouped_orders(A: np.ndarray, many: int, p: float, w: np.ndarray, t: float):
@@ -149,7 +149,7 @@ def test_interpolated_orders_of_many_columns_are_rounded_up(seed):
             (rest.quadratic[i], second / Z**2),
             (rest.trace[i], trace / Z),
         ):
-            assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-5) + 1e-8
+            assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-3) + 1e-8
         assert rest.lower_quadratic[i] <= second / Z**2
 
 

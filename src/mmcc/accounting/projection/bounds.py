@@ -31,6 +31,8 @@ SMALL = 1000
 """Up to this many classes of columns one thread is faster than several."""
 HOPELESS = 500.0
 """Where epsilon is certainly larger than this no upper bound for remove is looked for."""
+FARTHEST = 1000.0
+"""Nor where the threshold lies this many standard deviations away."""
 TOLERANCE = 2e-5
 """Epsilon is found to this relative accuracy, on the safe side."""
 REPLAN = 0.02
@@ -86,6 +88,8 @@ class Projection:
 
         def answer(group: int, gram: Gram, side: Adjacency) -> float:
             low = self._low("delta", epsilon, group, gram, side)
+            if side == "remove" and (epsilon > HOPELESS or low.threshold > FARTHEST):
+                return 1.0
             near = max(low.value, 1e-30)
             curve = _curve(gram, self.scheme.probability, low, side, near, epsilon)
             return float(min(curve.bound_delta(epsilon), 1.0))
@@ -156,7 +160,7 @@ def _bound_epsilon(
         low = replace(low, value=1e-6)
     if adjacency == "add":
         return _solve(ProjectedAdd(gram, p, low.direction, low.threshold), delta, low.value)
-    if low.value > HOPELESS:
+    if low.value > HOPELESS or low.threshold > FARTHEST:
         return math.inf
     projected = Projected(gram, p, low.direction, low.threshold, delta)
     guess = best = min(low.value, MAX_EPSILON)

@@ -245,8 +245,8 @@ class HighOrders:
         h = self.sums[0]
         parts = {}
         for s in SMOOTH_S:
-            x = np.minimum(s * h, 700.0)
-            logs = np.sum(gram.counts[:, None] * np.log1p(u * np.expm1(x)), axis=0)
+            x = np.clip(s * h, -700.0, 700.0)
+            logs = np.sum(gram.counts[:, None] * _log_mean(u, x), axis=0)
             first = np.expm1(np.minimum(logs, 700.0)) - np.sum(heavy * s * h, axis=0)
             shifted = u * np.exp(x) / (1 + u * np.expm1(x))
             eta = np.max(shifted / u, axis=0)
@@ -312,6 +312,14 @@ def _moments(cumulants: list[FloatArray]) -> FloatArray:
             moments[r] += cumulants[i - 1] * moments[r - i]
         moments[r] /= r
     return moments
+
+
+def _log_mean(u: FloatArray, x: FloatArray) -> FloatArray:
+    """log(1 - u + u e^x), where u may be one."""
+    change = u * np.expm1(x)
+    with np.errstate(divide="ignore"):
+        far = np.logaddexp(np.log1p(-u), np.log(u) + x)
+    return np.where(change > -0.5, np.log1p(np.maximum(change, -0.5)), far)
 
 
 def _mean_excess(square_length: FloatArray) -> FloatArray:

@@ -264,7 +264,9 @@ def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -
         under = height(middle) <= level - 1e-12
         low, high = np.where(under, middle, low), np.where(under, high, middle)
     first = np.where(height(low) <= level - 1e-13, low, -np.inf)
-    second = np.where(height(high) >= level + 1e-13, high, np.inf)
+    second = np.full(len(threshold), np.inf)
+    for beyond in (1.0, 1e-2, 1e-4, 1e-6, 1e-8, 1e-10):  # a flat f needs a longer step
+        second = np.where(height(high + beyond) >= level + 1e-13, high + beyond, second)
     second = np.where(height(low) >= level + 1e-13, low, second)  # the constant part is enough
     gain = np.sum(weights * special.ndtr(lengths - first[:, None]), axis=1)
     loss = threshold * special.ndtr(-second)
