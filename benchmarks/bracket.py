@@ -41,7 +41,7 @@ def paper(strategy: Strategy, scheme: sampling.Scheme, sigma: float, delta: floa
     try:
         found = mmcc.epsilon(strategy, scheme, sigma=sigma, delta=delta, method="mmcc").epsilon
         return f"{found:.4g}"
-    except (TooSlowError, mmcc.MmccError):
+    except (TooSlowError, SystemError, mmcc.MmccError):  # SystemError: stopped in compiled code
         return "-"
     finally:
         signal.alarm(0)

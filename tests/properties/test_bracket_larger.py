@@ -23,8 +23,8 @@ LOOSE = 3e-3
 """How much a different plan (nodes, limits) may change the upper bound in the wrong direction."""
 
 
-def larger(seed: int) -> BracketCase:
-    return bracket_case(50_000 + seed, fewest=10, most=200)
+def larger(seed: int, most: int = 200) -> BracketCase:
+    return bracket_case(50_000 + seed, fewest=10, most=most)
 
 
 def chosen_groups(case: BracketCase) -> list[int]:
@@ -53,7 +53,7 @@ def check_bracket(case: BracketCase) -> None:
 
 @pytest.mark.parametrize("seed", QUICK)
 def test_lower_is_below_upper(seed):
-    check_bracket(larger(seed))
+    check_bracket(larger(seed, most=50))
 
 
 @pytest.mark.slow
@@ -82,9 +82,9 @@ def check_monotone(case: BracketCase) -> None:
                     assert more >= less * (1 - room) - 1e-7, (str(case), adjacency, values)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_epsilon_falls_with_delta_and_sigma(seed):
-    check_monotone(bracket_case(60_000 + seed, fewest=5, most=40))
+    check_monotone(bracket_case(60_000 + seed, fewest=5, most=22))
 
 
 @pytest.mark.slow

@@ -38,9 +38,10 @@ def true_delta(case: BracketCase, group: int, epsilon: float, adjacency: str, se
     return found.mean / case.delta, found.error / case.delta
 
 
-def check_bracket(case: BracketCase, seed: int) -> None:
+def check_bracket(case: BracketCase, seed: int, every_group: bool = True) -> None:
     separation = min(case.separation, case.strategy.steps)
     analysed = list(case.strategy.groups(separation))
+    analysed = analysed if every_group else analysed[-1:]
     worst = {}
     for adjacency in ADJACENCIES:
         highest = 0.0
@@ -56,18 +57,19 @@ def check_bracket(case: BracketCase, seed: int) -> None:
                 mean, error = true_delta(case, group, high, adjacency, seed)
                 assert mean <= 1 + 4 * error, (str(case), adjacency, group, high, mean, error)
             highest = max(highest, high)
-        for group in set(range(separation)) - set(analysed) if math.isfinite(highest) else ():
+        others = set(range(separation)) - set(case.strategy.groups(separation))
+        for group in others if math.isfinite(highest) else ():
             mean, error = true_delta(case, group, highest, adjacency, seed)
             assert mean <= 1 + 4 * error, (str(case), adjacency, group, highest, mean, error)
         worst[adjacency] = highest
-    if seed % 5 == 0:
+    if every_group and seed % 5 == 0:
         found = Projection(case.strategy, case.scheme, case.sigma).bound_epsilon(case.delta)
         assert {a: getattr(found, a) for a in ADJACENCIES} == pytest.approx(worst, rel=1e-4)
 
 
 @pytest.mark.parametrize("seed", QUICK)
 def test_true_epsilon_lies_in_the_bracket(seed):
-    check_bracket(bracket_case(seed, most=5), seed)
+    check_bracket(bracket_case(seed, most=4), seed, every_group=False)
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ FARTHEST = 1000.0
 TOLERANCE = 2e-5
 """Epsilon is found to this relative accuracy, on the safe side."""
 REPLAN = 0.02
-"""Plans are made anew where epsilon has moved by more than this part."""
+"""Recipes are made anew where epsilon has moved by more than this part."""
 ADJACENCIES: tuple[Adjacency, ...] = ("remove", "add")
 
 
@@ -165,7 +165,7 @@ def _bound_epsilon(
     projected = Projected(gram, p, low.direction, low.threshold, delta)
     guess = best = min(low.value, MAX_EPSILON)
     for _ in range(3):
-        best = _solve(projected.plan(guess), delta, guess)
+        best = _solve(projected.recipe(guess), delta, guess)
         if not math.isfinite(best) or best <= guess * (1 + REPLAN):
             break
         guess = best
@@ -177,7 +177,7 @@ def _curve(
 ) -> Curve:
     if adjacency == "add":
         return ProjectedAdd(gram, p, low.direction, low.threshold)
-    return Projected(gram, p, low.direction, low.threshold, delta).plan(epsilon)
+    return Projected(gram, p, low.direction, low.threshold, delta).recipe(epsilon)
 
 
 def _solve(curve: Curve, delta: float, guess: float) -> float:

@@ -218,9 +218,9 @@ class HighOrders:
                 c = _curvature(s * top) * s * s / 2 * self.mean_size
                 terms = c**m * moments
                 sums = np.cumsum(terms, axis=0)
-                cut = sums - terms + terms * np.exp(np.minimum(c * widest**2, 700.0))
+                cut = sums - terms + terms * np.exp(c * widest**2)
                 gain = np.min(np.where(np.isnan(cut), np.inf, cut), axis=0)
-                bound = first + np.exp(np.minimum(log_first, 700.0)) * gain
+                bound = first + np.exp(log_first) * gain
                 bounds[s] = np.where(np.isfinite(bound), bound * (1 + SLACK) + 1e-14, np.inf)
         return bounds
 
@@ -245,10 +245,11 @@ class HighOrders:
         h = self.sums[0]
         parts = {}
         for s in SMOOTH_S:
-            x = np.clip(s * h, -700.0, 700.0)
-            logs = np.sum(gram.counts[:, None] * _log_mean(u, x), axis=0)
-            first = np.expm1(np.minimum(logs, 700.0)) - np.sum(heavy * s * h, axis=0)
-            shifted = u * np.exp(x) / (1 + u * np.expm1(x))
+            x = np.maximum(s * h, -700.0)
+            with np.errstate(over="ignore", invalid="ignore"):
+                logs = np.sum(gram.counts[:, None] * _log_mean(u, x), axis=0)
+                first = np.expm1(logs) - np.sum(heavy * s * h, axis=0)
+                shifted = u * np.exp(x) / (1 + u * np.expm1(x))
             eta = np.max(shifted / u, axis=0)
             cumulants = [np.abs(gram.rest_product(a, shifted)) + TINY]
             for r in range(2, SMOOTH_ORDERS + 1):
@@ -331,4 +332,4 @@ def _curvature(x: float) -> float:
     """2 (e^x - 1 - x) / x^2, which grows with x: psi(y) <= this y^2 / 2 for y <= x."""
     if x < 1e-3:
         return 1 + x
-    return 2 * (math.expm1(min(x, 700.0)) - x) / x**2 * (1 + 1e-9)
+    return 2 * (math.expm1(x) - x) / x**2 * (1 + 1e-9) if x < 700 else math.inf

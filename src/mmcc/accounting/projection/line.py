@@ -190,7 +190,8 @@ class Line:
         """A period at which copies are below ALIAS: a_S seldom lies half a period from its mean.
 
         Copies weigh exp(-(a_S - b - P k)^2 / 2) under the tilted law: at most exp(-P^2 / 8) plus
-        the chance that |a_S - b| > P / 2, for which Chernoff's bound is solved for P.
+        the chance that |a_S - b| > P / 2, for which Chernoff's bound is solved for P.  Given that
+        two steps j, l are in S, a_S is larger by at most a_j + a_l.
         """
         wanted = math.log(4 / ALIAS)
         halves = [math.sqrt(2 * wanted)]
@@ -199,7 +200,8 @@ class Line:
                 (self.cumulant(theta + sign * tau) - cumulant - sign * tau * b + wanted) / tau
                 for tau in TILTS
             ]
-            halves.append(float(np.max(np.min(costs, axis=0))))
+            given = 2 * float(np.max(self.a)) if sign > 0 else 0.0
+            halves.append(float(np.max(np.min(costs, axis=0))) + given)
         return 2 * max(halves)
 
     def _gammas(self, period: float) -> FloatArray:

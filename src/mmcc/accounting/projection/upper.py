@@ -11,7 +11,7 @@ All quantities at a node are in units of Z, so that nothing overflows.  Rounding
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
@@ -89,19 +89,19 @@ class Projected:
         """Chaos sums from two and from three on: shape (limits, S, nodes)."""
         return self.high.totals(self.limits)
 
-    def plan(self, epsilon: float) -> Plan:
+    def recipe(self, epsilon: float) -> Recipe:
         """The best way to bound U at each node, for epsilons near this one."""
         threshold = self.thresholds(epsilon)
         gap = threshold - self.mass
         law = quadratic(self.rest, gap)
-        plan = Plan(self, law)
-        plan.choose(epsilon)
-        return plan
+        recipe = Recipe(self, law)
+        recipe.choose(epsilon)
+        return recipe
 
     def thresholds(self, epsilon: float) -> FloatArray:
         """e^eps / Z, rounded down; beyond the range of floats it is as good as infinite."""
         exponent = epsilon - self.rest.weights.log_scale
-        return np.asarray(np.exp(np.minimum(exponent, 300.0)) * (1 - 1e-12))
+        return np.asarray(np.exp(np.minimum(exponent, 300.0)) * (1 - SLACK))
 
     def excess_of_large(self, limit: int, threshold: FloatArray, here: BoolArray) -> FloatArray:
         """E(X_large - E_2)_+ less chaos 0, 1, 2, X_large the sets of more than `limit` steps.
@@ -126,11 +126,15 @@ class Projected:
 
 
 @dataclass(eq=False)
-class Plan:
+class Recipe:
     """For each node which limit, share and deviation to use; any choice is valid."""
 
     projected: Projected
     law: Quadratic
+    moments: IntArray = field(init=False)
+    """For each node the places of limit and share, where moments alone are used."""
+    fourier: IntArray = field(init=False)
+    """The places of limit, share and kind, where the law of the first two chaoses is used."""
 
     def choose(self, epsilon: float) -> None:
         """Try everything at one epsilon and keep, for each node, the best of either kind."""
@@ -155,10 +159,8 @@ class Plan:
             left = threshold * (1 - SHARES[j])
             tried = self._by_fourier(i, np.full(nodes, kind), left)
             tried = tried + costs[i, j, np.arange(nodes)]
-            better = tried < best
-            self.fourier[:, better] = np.array([i, np.full(nodes, j), np.full(nodes, kind)])[
-                :, better
-            ]
+            choice = np.array([i, np.full(nodes, j), np.full(nodes, kind)])
+            self.fourier = np.where(tried < best, choice, self.fourier)
             best = np.minimum(best, tried)
 
     def bound_delta(self, epsilon: float) -> float:
@@ -206,9 +208,8 @@ class Plan:
         """Variance near the threshold, Nelson's inequality below it."""
         projected = self.projected
         nodes = np.arange(len(threshold))
-        norms = projected.totals[0][limits, :, nodes].T + np.multiply.outer(
-            S, projected.rest.linear
-        )
+        norms = projected.totals[0][limits, :, nodes].T
+        norms = norms + np.multiply.outer(S, projected.rest.linear)
         return excess_by_moments(norms, threshold - projected.mass)
 
     def _by_fourier(self, limits: IntArray, kinds: IntArray, threshold: FloatArray) -> FloatArray:
@@ -231,16 +232,17 @@ def excess_by_moments(norms: FloatArray, gap: FloatArray) -> FloatArray:
     (sqrt(Var + gap^2) - gap) / 2, and for gap > 0 and l = s + 1 by Nelson's inequality
     |Y|_l^l (l - 1)^(l-1) / (l^l gap^(l-1)).
     """
-    variance = np.minimum(norms[0], 1e250)
-    root = np.sqrt(variance + gap**2)
+    variance = norms[0]
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        root = np.sqrt(variance + gap**2)
         best = np.where(gap > 0, variance / (2 * (root + gap)), 0.5 * (root - gap))
         order = S[:, None] + 1
         logs = 0.5 * order * np.log(norms) + S[:, None] * np.log(S[:, None] / gap)
         logs -= order * np.log(order)
         tails = np.exp(np.where(gap > 0, logs, np.inf))
-    tails = np.where(np.isnan(tails), np.inf, tails)
-    return np.asarray(np.minimum(best, np.min(tails, axis=0)) * (1 + SLACK))
+    every = np.concatenate([best[None], tails])
+    every[np.isnan(every)] = np.inf  # infinity over infinity: nothing is known
+    return np.asarray(np.min(every, axis=0) * (1 + SLACK))
 
 
 def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -> FloatArray:

@@ -64,7 +64,7 @@ class ProjectedAdd:
         t = weights.t
         last = t[-1] + SPACING
         plain = self._prices(epsilon, 0.0)
-        apart = self._prices(epsilon, math.exp(max(self.log_empty, -700.0)))
+        apart = self._prices(epsilon, math.exp(self.log_empty))
         prices = np.minimum(np.minimum(plain, apart), 1 - math.exp(epsilon + self.log_empty))
         edges = t[:, None] + SPACING * np.arange(CELLS + 1) / CELLS
         masses = np.diff(special.ndtr(edges), axis=1) + 4e-16 * special.ndtr(edges[:, 1:])
