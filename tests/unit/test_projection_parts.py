@@ -266,9 +266,9 @@ def test_excess_of_large_sets_covers_what_is_set_aside(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_excess_at_every_node_is_bounded(seed, epsilon):
     brute, projected = planned(seed, epsilon)
-    plan = projected.plan(epsilon)
-    for asked in (epsilon, 1.1 * epsilon, 0.7 * epsilon):  # a plan is valid at any epsilon
-        bounds = plan.bound_excess(asked)
+    recipe = projected.recipe(epsilon)
+    for asked in (epsilon, 1.1 * epsilon, 0.7 * epsilon):  # a recipe is valid at any epsilon
+        bounds = recipe.bound_excess(asked)
         for i in range(0, len(bounds), 5):
             t, Z = projected.rest.weights.t[i], math.exp(projected.rest.weights.log_scale[i])
             exact = brute.excess(t, math.exp(asked)) / Z
