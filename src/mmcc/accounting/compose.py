@@ -75,6 +75,25 @@ class Composed:
         rounding = self.relative + (4 * losses.size + 16 * (1 + abs(self.cumulant))) * EPS
         return min((max(total, 0.0) + slack) * (1 + 2 * rounding) + self.infinite, 1.0)
 
+    def lower_delta(self, epsilon: float) -> float:
+        """Lower bound on delta, if the parts' masses and losses were rounded down.
+
+        Subtracted: rounding; mass from below the window, which counts e^(-tilt W) times what it
+        is; mass from above, at most WINDOW_TAIL of the tilted law, as if it lay at epsilon.
+        """
+        start = int(np.searchsorted(self.losses, epsilon, side="right"))
+        losses = self.losses[start:]
+        if losses.size == 0 or self.cumulant - self.tilt * epsilon > 300.0:
+            return 0.0
+        weights = np.exp(self.cumulant - self.tilt * losses) * -np.expm1(epsilon - losses)
+        total = float(np.dot(self.tilted[start:], weights))
+        slack = self.error * float(np.linalg.norm(weights))
+        rounding = self.relative + (4 * losses.size + 16 * (1 + abs(self.cumulant))) * EPS
+        window = float(self.losses[-1] - self.losses[0])
+        wrapped = math.exp(-self.tilt * window)
+        wrapped += 2 * WINDOW_TAIL * math.exp(self.cumulant - self.tilt * epsilon)
+        return (total - slack) * (1 - 2 * rounding) - wrapped - slack * rounding
+
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon in the window with delta(epsilon) <= delta, infinity if none."""
         if self.delta(float(self.losses[-1])) > delta:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from mmcc.accounting import chain
+from mmcc.accounting import chain, lower_composition
 from mmcc.accounting.algorithm import Outcome, analyse, has_events, uncorrelated
 from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting.guarantee import Details
@@ -20,12 +20,14 @@ from mmcc.accounting.parallel import one_thread
 from mmcc.accounting.pld import Effort, Target
 from mmcc.accounting.projection.bounds import Projection
 from mmcc.accounting.sides import Sides
-from mmcc.errors import MethodError, PrecisionError, StrategyError
+from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
 from mmcc.sampling import Scheme
 from mmcc.strategies.base import Order, Strategy
 
 EVEN = 0.5
 """The paper's split of delta between bad events and composition."""
+MOST_KINDS = 200
+"""Independent steps of more kinds than this are not composed for a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,40 @@ class Problem:
 
     def lower_epsilon(self, delta: float) -> float:
         """No method can prove less than this; 0 where nothing is known."""
-        return self._lower(self.projection.lower_epsilon, delta)
+        composed = self._lower_composed(delta)
+        return composed if composed > 0 else self._lower(self.projection.lower_epsilon, delta)
+
+    def _lower_composed(self, delta: float) -> float:
+        """Where steps are independent, their composition is the whole truth."""
+        steps = self.independent_steps()
+        if not steps:
+            return 0.0
+        p = self.scheme.probability
+        try:
+            about = self.epsilon(Plan("mmcc"), delta).sides
+        except MmccError:
+            return 0.0
+        remove = lower_composition.lower_epsilon(steps, p, delta, "remove", about.remove)
+        if remove >= about.add:
+            return remove
+        return max(remove, lower_composition.lower_epsilon(steps, p, delta, "add", about.add))
+
+    def independent_steps(self) -> list[lower_composition.Step]:
+        """The steps of the first group, if each row has one column and each column one row."""
+        separation = min(self.scheme.separation, self.strategy.steps)
+        if self.scheme.probability == 1.0:
+            return []
+        try:
+            geometry = self.strategy.geometry("release", separation, 0)
+        except MmccError:
+            return []
+        if geometry.events or geometry.distinct > MOST_KINDS:
+            return []
+        blocks = list(geometry.blocks())
+        if any(block.values.size * block.repeats != 1 for block in blocks):
+            return []
+        down = (1 - geometry.error) / self.sigma
+        return [(float(block.values[0]) * down, block.count) for block in blocks]
 
     def lower_delta(self, epsilon: float) -> float:
         """No method can prove less than this; 0 where nothing is known."""

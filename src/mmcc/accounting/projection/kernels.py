@@ -19,8 +19,13 @@ def relative_products(u: FloatArray, phases: ComplexArray, counts: FloatArray) -
     for k in range(phases.shape[0]):
         product = 1.0 + 0.0j
         for j in range(phases.shape[1]):
-            factor = 1.0 + u[j] * phases[k, j]
-            product *= factor if counts[j] == 1.0 else factor ** counts[j]
+            change = u[j] * phases[k, j]
+            if counts[j] == 1.0:
+                product *= 1.0 + change
+            else:  # a large power would enlarge the rounding of 1 + change
+                size = 2.0 * change.real + change.real**2 + change.imag**2
+                angle = np.arctan2(change.imag, 1.0 + change.real)
+                product *= np.exp(counts[j] * (0.5 * np.log1p(size) + 1j * angle))
         products[k] = product
     return products
 

@@ -149,8 +149,10 @@ class Line:
         nodes *= step / math.sqrt(2 * math.pi)
         nodes[:, 1:] *= 2
         single, spare = np.empty_like(tilted), np.empty_like(tilted)
-        # Aliasing and cut-off, then one rounding a factor, relative to the sum of absolute values.
-        unit = 4 * ALIAS + (16 * self.a.size + 4096) * 2.0**-52
+        # Aliasing and cut-off, then one rounding a factor and those of powers, whose logarithms add
+        # up to at most twice the mean size of a set; relative to the sum of absolute values.
+        size = float(np.max(tilted @ self.counts))
+        unit = 4 * ALIAS + (16 * self.a.size + 64 * size + 4096) * 2.0**-52
         error = np.empty(len(t))
         for i, u in enumerate(tilted):
             nodes[i] *= relative_products(u, phases, self.counts)
@@ -222,4 +224,5 @@ class Line:
     def _roundoff(self, theta: float, t: float) -> float:
         """Relative to the peak: one rounding a factor, and those of the exponent."""
         size = 0.5 * theta**2 + abs(theta * t) + abs(float(self.cumulant(np.array(theta))))
-        return (8 * float(np.count_nonzero(self.counts)) + 64 + 8 * size) * 2.0**-52
+        size += 4 * float(self.tilted(np.array(theta)) @ self.counts)
+        return (8 * self.a.size + 64 + 8 * size) * 2.0**-52
