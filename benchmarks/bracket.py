@@ -22,7 +22,7 @@ from mmcc.accounting.calibrate import impossible_sigma
 from mmcc.accounting.methods import Problem
 from mmcc.strategies.base import Strategy
 
-PATIENCE = 90
+PATIENCE = 30
 """Seconds after which the paper's algorithm is given up: it is slow where the noise is small."""
 
 Line = tuple[str, Strategy, sampling.Scheme, float, float]

@@ -39,9 +39,9 @@ def test_lower_bound_lies_below_composed_subsampled_gaussians(count, p, sigma, d
 def test_steps_of_two_kinds():
     steps, p, delta = [(0.5, 20), (1.0, 5)], 0.1, 1e-6
     parts = [(n, [0.0, a], [1 - p, p], 1.0) for a, n in steps]
-    rough = lower_epsilon(steps, p, delta, "remove", 3.0)
+    rough = lower_epsilon(steps, p, delta, "remove", 4.0)
     found = lower_epsilon(steps, p, delta, "remove", 1.1 * rough)
-    assert 0.5 < rough <= found < 3.0
+    assert 0.5 < rough <= found < 4.0
     low, high = composed_mixture_delta(parts, found, "remove")
     assert high >= delta
     assert low <= 1.01 * delta
