@@ -59,6 +59,7 @@ def epsilon_against_sigma(
     """Draw the certified lower bound and every upper bound around a noise level."""
     check_file(file)
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
 
     sigmas = sigma * np.geomspace(1 / RANGE, RANGE, POINTS)
     methods = [m for m in STYLES if m != "chain" or chain.applies(strategy)]
@@ -80,6 +81,10 @@ def epsilon_against_sigma(
     axes.axvline(sigma, color="0.8", linewidth=1, zorder=0)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter("{x:g}")
     axes.set_xlabel("noise multiplier sigma")
     axes.set_ylabel(f"epsilon at delta = {delta:g}, certified")
     axes.set_title(f"{strategy!r}, {sampling!r}", fontsize="medium")
