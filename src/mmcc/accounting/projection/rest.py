@@ -28,7 +28,7 @@ SLACK = 1e-9
 """Relative room for rounding in sums of up to 12,000 terms, at most 1e-11 each."""
 TINY = 1e-25
 TOP = 96
-"""Rows of G' are sorted up to this many entries; further ones count as the last."""
+"""Rows of G' are sorted up to this many entries; further ones count as the mean of these."""
 
 
 @dataclass(eq=False)
@@ -176,10 +176,13 @@ class Rest:
         return self.gram.top_sums(self.line.a, TOP) * (1 + SLACK) + TINY
 
     def top_sum(self, sizes: FloatArray) -> FloatArray:
-        """A bound on the sum of the k largest positive entries of any row of G'."""
+        """A bound on the sum of the k largest positive entries of any row of G'.
+
+        Beyond TOP each entry is at most the mean of the TOP largest of its row.
+        """
         tops = np.concatenate([[0.0], self.tops])
         inside = np.minimum(sizes, tops.size - 1).astype(np.int64)
-        return np.asarray(tops[inside] + (sizes - inside) * (tops[-1] - tops[-2]))
+        return np.asarray(tops[inside] + (sizes - inside) * (tops[-1] / self.tops.size))
 
     def square_length(self, sizes: FloatArray) -> FloatArray:
         """A bound on |A'_S|^2 for |S| = k: k times the k largest entries of a row."""
