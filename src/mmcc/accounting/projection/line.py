@@ -74,7 +74,12 @@ class Line:
         x = np.multiply.outer(theta, self.a)
         if self.p == 1.0:
             return np.asarray(x @ self.counts)
-        small = np.log1p(self.p * np.expm1(np.minimum(x, LARGE)))
+        change = self.p * np.expm1(np.minimum(x, LARGE))
+        small = np.log1p(np.maximum(change, -0.5))
+        if (change < -0.5).any():  # 1 + change would cancel; a sum of positive numbers does not
+            small = np.where(
+                change < -0.5, np.log(1 - self.p + self.p * np.exp(np.minimum(x, 0.0))), small
+            )
         if (x > LARGE).any():
             over = np.maximum(x, LARGE)
             large = over + math.log(self.p) + np.log1p((1 - self.p) / self.p * np.exp(-over))

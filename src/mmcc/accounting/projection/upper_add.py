@@ -76,8 +76,9 @@ class ProjectedAdd:
     def _prices(self, epsilon: float, empty: float) -> FloatArray:
         """e^eps E_z (e^-eps - X_t)_+ at the left ends of all cells, one node a row."""
         rest, weights = self.rest, self.rest.weights
-        unit = np.exp(np.minimum(weights.log_scale, 700.0))
-        mass = weights.mass * (1 - SLACK) - weights.error - empty / unit
+        mass = weights.mass * (1 - SLACK) - weights.error
+        if empty:
+            mass = mass - np.exp(np.minimum(math.log(empty) - weights.log_scale, 700.0))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             least = weights.single - weights.error[:, None] * weights.tilted
             slope = np.maximum(least @ (rest.line.a * rest.gram.counts), 0.0) / mass * (1 - SLACK)
