@@ -135,7 +135,12 @@ def bracket(
     lower = found.details.get("epsilon_lower")
     if lower is None:
         lower = Problem(strategy, sampling, found.sigma).lower_epsilon(found.delta)
-    return Bracket(lower=min(lower, found.epsilon), guarantee=found)
+    if lower > found.epsilon:
+        raise ArithmeticError(
+            f"the lower bound {lower} lies above the upper bound {found.epsilon}: a bug, "
+            "please report it with this command."
+        )
+    return Bracket(lower=lower, guarantee=found)
 
 
 def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None) -> list[Plan]:

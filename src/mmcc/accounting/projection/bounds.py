@@ -20,7 +20,7 @@ from mmcc.accounting.projection.lower import Lower, lower_delta, lower_epsilon
 from mmcc.accounting.projection.upper import Projected
 from mmcc.accounting.projection.upper_add import ProjectedAdd
 from mmcc.accounting.sides import Sides
-from mmcc.errors import MethodError
+from mmcc.errors import MethodError, PrecisionError
 from mmcc.sampling import Scheme
 from mmcc.strategies.base import Strategy
 from mmcc.strategies.gram import DenseGram, Gram
@@ -115,6 +115,10 @@ class Projection:
         for done, (index, gram) in enumerate(self._grams()):
             with one_thread() if gram.counts.size <= SMALL else nullcontext():
                 found = [answer(index, gram, side) for side in ADJACENCIES]
+            if any(math.isnan(value) for value in found):
+                raise PrecisionError(
+                    "the projection bound is beyond floating point here; use method='tight'."
+                )
             remove, add = max(remove, found[0]), max(add, found[1])
             if max(found) > worst:
                 worst, group = max(found), index
@@ -188,7 +192,8 @@ def _solve(curve: Curve, delta: float, guess: float) -> float:
     goal = math.log(delta)
 
     def excess(epsilon: float) -> float:
-        return math.log(max(curve.bound_delta(epsilon), 1e-300)) - goal
+        found = curve.bound_delta(epsilon)
+        return math.log(max(found, 1e-300)) - goal if found >= 0 else math.inf  # also for NaN
 
     low, high = guess, guess
     above = below = excess(guess)
