@@ -52,6 +52,8 @@ def lower_epsilon(
     spacing = max(about * math.sqrt(LOSS / total), FINEST)
     try:
         parts = [(_cells(a, p, spacing, adjacency), count) for a, count in steps]
+        if not all(part.masses.any() for part, _ in parts):
+            return 0.0
         cumulant = cumulant_of(parts)
         tilt = float(min(TILTS, key=lambda x: cumulant(x) - x * about - math.log(x * (x + 1))))
         composed = compose(parts, tilt, 0.0)

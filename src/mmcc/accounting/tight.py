@@ -22,7 +22,7 @@ CLOSED_DELTA = 1.1
 """The same for deltas, which move a lot where epsilon moves a little."""
 SHARES = (0.5, 0.1, 0.02)
 """Shares of delta for bad events: the paper's, and two that the search starts from."""
-CROWDED = 100
+CROWDED = 24
 """With more bad events than this for each column MMCC is far behind the projection, and slow."""
 LONG = 4096
 """From this many columns on the chain is tried before the projection."""
