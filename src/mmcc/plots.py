@@ -79,6 +79,8 @@ def epsilon_against_sigma(
         sigmas[known], lower[known], color="black", linewidth=1, label="lower bound, any method"
     )
     axes.axvline(sigma, color="0.8", linewidth=1, zorder=0)
+    if not np.nanmax([*lower, *best], initial=0.0) > 0:
+        raise ParameterError("every epsilon here is 0: there is nothing to draw on a log scale.")
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):

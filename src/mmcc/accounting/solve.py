@@ -88,9 +88,9 @@ def sigma(
     """The smallest noise level found that certifies (epsilon, delta), within about 0.01 %.
 
     A safeguarded secant search in log sigma, log epsilon; the guarantee returned is the one
-    computed at the safe end, so its epsilon is at most the one asked for.  With the default method
-    `details` also has `sigma_lower`, below which (epsilon, delta) is impossible whatever the
-    method, and `slack`, how much larger the certified sigma is.
+    computed at the safe end, so its epsilon is at most the one asked for.  Where a lower bound
+    is known, `details` also has `sigma_lower`, below which (epsilon, delta) is impossible whatever
+    the method, and `slack`, how much larger the certified sigma is.
     """
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
     delta = real("delta", delta, MIN_DELTA, 1)

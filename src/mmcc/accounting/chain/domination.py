@@ -166,7 +166,7 @@ def chain_at(profile: Profile, probability: float, decay: float) -> Chain | None
 
 def lightest_decay(profile: Profile) -> float:
     """The decay whose chain has the smallest row sum, s rho / (1 - rho), by a scan."""
-    if not profile.lags.size:
+    if not profile.lags.size or profile.floor > 1 - 1e-9:  # too slow for a chain
         return 0.0
     gaps = np.geomspace(1 - profile.floor, 1e-9, 2000)
     best, lightest = 0.0, math.inf

@@ -163,7 +163,9 @@ class Rest:
                 worst = np.max(missed / weights.tilted[i], axis=1)
                 size = np.max(np.abs(exact) / weights.tilted[i], axis=1)
                 room[i] += float(np.abs(weights.nodes[i]) @ (worst * (2 * size + worst)))
-        return np.asarray(room * self.reach**2)
+        # The diagonal of V has the error of v, in units of u_j alone.
+        own = weights.error * ((weights.tilted * self.diagonal) @ self.gram.counts)
+        return np.asarray(room * self.reach**2 + own)
 
     @cached_property
     def diagonal(self) -> FloatArray:

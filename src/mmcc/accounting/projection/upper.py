@@ -253,13 +253,14 @@ def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -
     """
     low, high = np.full(len(threshold), -40.0), np.full(len(threshold), 60.0)
     with np.errstate(divide="ignore"):
-        logs = np.log(np.maximum(weights, 1e-300)) - 0.5 * lengths**2
+        logs = np.log(weights) - 0.5 * lengths**2
         level = np.log(threshold)
 
     def height(g: FloatArray) -> FloatArray:
         terms = logs + np.multiply.outer(g, lengths)
-        top = np.max(terms, axis=1)
-        return np.asarray(top + np.log(np.sum(np.exp(terms - top[:, None]), axis=1)))
+        top = np.maximum(np.max(terms, axis=1), -1e300)  # all weights may be zero
+        with np.errstate(divide="ignore"):
+            return np.asarray(top + np.log(np.sum(np.exp(terms - top[:, None]), axis=1)))
 
     for _ in range(44):
         middle = 0.5 * (low + high)

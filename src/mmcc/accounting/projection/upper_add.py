@@ -81,7 +81,8 @@ class ProjectedAdd:
             mass = mass - np.exp(np.minimum(math.log(empty) - weights.log_scale, 700.0))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             least = weights.single - weights.error[:, None] * weights.tilted
-            slope = np.maximum(least @ (rest.line.a * rest.gram.counts), 0.0) / mass * (1 - SLACK)
+            most = mass * (1 + 3 * SLACK) + 2 * weights.error
+            slope = np.maximum(least @ (rest.line.a * rest.gram.counts), 0.0) / most * (1 - SLACK)
             volatility = np.sqrt(rest.linear) / mass
             loss = rest.trace / (2 * mass)
             strike = -math.expm1(epsilon + math.log(empty)) if empty else 1.0
