@@ -158,6 +158,12 @@ def test_blts_that_cannot_be(refused, changed, reason):
     assert reason in refused(words(strategy="blt", **changed))
 
 
+def test_a_bound_that_certifies_nothing_says_so(refused):
+    slow = {"strategy": "blt", "steps": "50", "decay": "0.9999999999999999", "scale": "0.5"}
+    said = refused(words("bracket", "--json", method="chain", sigma="3", **slow))
+    assert "certifies no finite epsilon" in said
+
+
 def test_blt_on_the_command_line(ask):
     given = json.loads(ask(words("epsilon", "--json", strategy="blt", decay="0.5", scale="0.3")))
     assert given["strategy"] == "blt(8, decay=[0.5], scale=[0.3])"

@@ -7,6 +7,7 @@ a bracket is a lower bound.
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import Executor
 from functools import partial
 
@@ -48,6 +49,11 @@ def epsilon(
         best = best_epsilon(problem, plans, delta)
     else:
         best = best_of([problem.epsilon(plans[0], delta)])
+    if not best.value < math.inf:
+        raise MethodError(
+            f"method {method!r} certifies no finite epsilon at this noise; use a larger sigma, or "
+            "method='tight'."
+        )
     return _guarantee(problem, method, best, best.value, delta, "epsilon")
 
 
