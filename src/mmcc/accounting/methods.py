@@ -26,6 +26,8 @@ from mmcc.strategies.base import Order, Strategy
 
 EVEN = 0.5
 """The paper's split of delta between bad events and composition."""
+COMPOSED = 0.98
+"""A composed lower bound of more than this part of the upper one needs no other."""
 MOST_KINDS = 200
 """Independent steps of more kinds than this are not composed for a lower bound."""
 
@@ -101,23 +103,26 @@ class Problem:
 
     def lower_epsilon(self, delta: float) -> float:
         """No method can prove less than this; 0 where nothing is known."""
-        composed = self._lower_composed(delta)
-        return composed if composed > 0 else self._lower(self.projection.lower_epsilon, delta)
+        composed, about = self._lower_composed(delta)
+        if composed > COMPOSED * about:
+            return composed
+        return max(composed, self._lower(self.projection.lower_epsilon, delta))
 
-    def _lower_composed(self, delta: float) -> float:
-        """Where steps are independent, their composition is the whole truth."""
+    def _lower_composed(self, delta: float) -> tuple[float, float]:
+        """Independent steps composed, rounded down, and the upper bound; 0 where they are not."""
         steps = self.independent_steps()
         if not steps:
-            return 0.0
+            return 0.0, 0.0
         p = self.scheme.probability
         try:
             about = self.epsilon(Plan("mmcc"), delta).sides
         except MmccError:
-            return 0.0
-        remove = lower_composition.lower_epsilon(steps, p, delta, "remove", about.remove)
-        if remove >= about.add:
-            return remove
-        return max(remove, lower_composition.lower_epsilon(steps, p, delta, "add", about.add))
+            return 0.0, 0.0
+        lower = lower_composition.lower_epsilon(steps, p, delta, "remove", about.remove)
+        if lower < about.add:
+            other = lower_composition.lower_epsilon(steps, p, delta, "add", about.add)
+            lower = max(lower, other)
+        return lower, about.value
 
     def independent_steps(self) -> list[lower_composition.Step]:
         """The steps of the first group, if each row has one column and each column one row."""
