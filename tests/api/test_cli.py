@@ -573,6 +573,15 @@ def test_running_out_of_memory_is_one_line(refused, monkeypatch):
     assert "memory" in refused(words())
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C is heard even if the tests were started by a shell that ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c(monkeypatch, capsys):
     def interrupted(*_, **__):
@@ -586,6 +595,7 @@ def test_ctrl_c(monkeypatch, capsys):
     assert printed.err == "mmcc: stopped.\n"
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_in_the_middle_of_the_work(monkeypatch, capsys):
     """Rows under way in other threads are given up, not waited for."""
