@@ -22,7 +22,7 @@ from mmcc.accounting.projection.kernels import leave_one_out, poisson_binomial
 from mmcc.accounting.projection.line import Line
 from mmcc.accounting.projection.lower import lower_delta, lower_epsilon, overlaps
 from mmcc.accounting.projection.quadratic import quadratic
-from mmcc.accounting.projection.rest import Rest
+from mmcc.accounting.projection.rest import PoissonRest
 from mmcc.errors import PrecisionError
 from mmcc.strategies.gram import DenseGram
 
@@ -31,10 +31,10 @@ def one_column(sigma: float):
     return strategies.dense(np.ones((1, 1))).gram(1, 0, sigma)
 
 
-def rest_of(brute: Brute, t: list[float]) -> Rest:
+def rest_of(brute: Brute, t: list[float]) -> PoissonRest:
     gram = DenseGram(brute.A.T @ brute.A, 1.0, len(brute.A))
     line = Line(overlaps(gram, brute.w), gram.counts, brute.p)
-    return Rest(gram, line, line.weights(np.array(t)), brute.w)
+    return PoissonRest(gram, line, line.weights(np.array(t)), brute.w)
 
 
 # Sums over the kink of (X - E)_+ may exceed the integral.

@@ -15,7 +15,7 @@ from mmcc import strategies
 from mmcc.accounting.projection.high_orders import HighOrders, S
 from mmcc.accounting.projection.line import Line
 from mmcc.accounting.projection.lower import overlaps
-from mmcc.accounting.projection.rest import BASIS, Rest
+from mmcc.accounting.projection.rest import BASIS, PoissonRest
 from mmcc.accounting.projection.upper import Projected, chord_weights, collinear
 from mmcc.strategies.gram import DenseGram, ForestGram
 
@@ -26,10 +26,10 @@ def gram_of(brute: Brute) -> DenseGram:
     return DenseGram(brute.A.T @ brute.A, 1.0, len(brute.A))
 
 
-def rest_of(brute: Brute, t: np.ndarray) -> Rest:
+def rest_of(brute: Brute, t: np.ndarray) -> PoissonRest:
     gram = gram_of(brute)
     line = Line(overlaps(gram, brute.w), gram.counts, brute.p)
-    return Rest(gram, line, line.weights(t), brute.w)
+    return PoissonRest(gram, line, line.weights(t), brute.w)
 
 
 def times(brute: Brute) -> np.ndarray:
@@ -304,7 +304,8 @@ def test_collinear_bound_beyond_the_search_range_is_still_above():
 
 def test_chord_weights_are_integrals_of_hats():
     t = np.concatenate([np.linspace(-6, 0, 7), np.linspace(0.1, 12, 9), [37.0]])
-    found = chord_weights(t)
+    left, right = chord_weights(t)
+    found = np.append(left, 0.0) + np.append(0.0, right)
     with mpmath.workdps(40):
         for i, node in enumerate(t):
             exact = mpmath.mpf(0)

@@ -21,7 +21,7 @@ from mmcc.accounting.laws import Law, ProductLaw
 from mmcc.accounting.participation import Adjacency, bound_probabilities
 from mmcc.accounting.pld import Effort, Target, bound, bound_at_least
 from mmcc.errors import MethodError
-from mmcc.sampling import CyclicPoisson, Poisson, Scheme
+from mmcc.sampling import CyclicPoisson, Poisson, PoissonScheme
 from mmcc.strategies.base import Order, Strategy
 from mmcc.strategies.geometry import Geometry
 
@@ -42,7 +42,9 @@ class Outcome:
     """max p~/p over all entries: roughly how far epsilon can be from the truth."""
 
 
-def geometries(strategy: Strategy, scheme: Scheme, order: Order) -> Iterator[tuple[int, Geometry]]:
+def geometries(
+    strategy: Strategy, scheme: PoissonScheme, order: Order
+) -> Iterator[tuple[int, Geometry]]:
     """The geometry of every group of columns that can be the worst."""
     if not isinstance(scheme, Poisson | CyclicPoisson):
         raise MethodError(
@@ -68,7 +70,7 @@ def geometries(strategy: Strategy, scheme: Scheme, order: Order) -> Iterator[tup
         yield group, geometry
 
 
-def has_events(strategy: Strategy, scheme: Scheme, order: Order) -> bool:
+def has_events(strategy: Strategy, scheme: PoissonScheme, order: Order) -> bool:
     """Whether any conditional probability has to be bounded at all."""
     if scheme.probability == 1.0:
         return False
@@ -77,7 +79,7 @@ def has_events(strategy: Strategy, scheme: Scheme, order: Order) -> bool:
 
 def analyse(
     strategy: Strategy,
-    scheme: Scheme,
+    scheme: PoissonScheme,
     sigma: float,
     target: Target,
     *,
@@ -97,7 +99,7 @@ def analyse(
 
 def uncorrelated(
     strategy: Strategy,
-    scheme: Scheme,
+    scheme: PoissonScheme,
     sigma: float,
     target: Target,
     *,

@@ -13,6 +13,7 @@ from mmcc.accounting.gaussian import bound_gaussian_delta
 from mmcc.accounting.methods import Plan, Problem
 from mmcc.accounting.tight import CLOSED, Best, best_epsilon, best_of
 from mmcc.errors import MethodError
+from mmcc.sampling import BallsInBins
 
 TOLERANCE = 1e-4
 """Epsilon may be this much (relative) below the target."""
@@ -62,7 +63,9 @@ def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
 def _first_guess(problem: Problem) -> float:
     column = problem.strategy.sensitivity(problem.strategy.steps)
     ceiling = problem.sigma if problem.sigma > 0 else 10 * column
-    return min(1.5 * problem.scheme.probability * ceiling + 0.3 * column, ceiling)
+    scheme = problem.sampled
+    chance = 1 / scheme.bins if isinstance(scheme, BallsInBins) else scheme.probability
+    return min(1.5 * chance * ceiling + 0.3 * column, ceiling)
 
 
 def _search(

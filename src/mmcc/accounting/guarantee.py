@@ -79,6 +79,8 @@ class Guarantee:
     details: Mapping[str, Any] = field(default_factory=dict)
     """How it came about; numbers marked 'neither bound' there are diagnostics."""
     adjacency: str = ADJACENCY
+    setting: str = ""
+    """What is assumed about the other examples; empty where nothing is."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.details, Details):
@@ -90,6 +92,7 @@ class Guarantee:
         return (
             f"{pair}-DP, certified by {self.bound}; "
             f"sigma {self.sigma:g}, {self.strategy}, {self.sampling}, {inputs}, {self.adjacency}"
+            f"{', in ' * bool(self.setting)}{self.setting}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,6 +107,7 @@ class Guarantee:
             "sampling": self.sampling,
             "adjacency": self.adjacency,
             "adaptive": self.adaptive,
+            "setting": self.setting,
             "certified": True,
             "details": dict(self.details),
         }

@@ -14,6 +14,7 @@ from typing import Any
 
 from mmcc.accounting import chain, lower_composition
 from mmcc.accounting.algorithm import Outcome, analyse, has_events, uncorrelated
+from mmcc.accounting.cascade import Cascade
 from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting.guarantee import Details
 from mmcc.accounting.parallel import one_thread
@@ -21,8 +22,18 @@ from mmcc.accounting.pld import Effort, Target
 from mmcc.accounting.projection.bounds import Projection
 from mmcc.accounting.sides import Sides
 from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
-from mmcc.sampling import Scheme
+from mmcc.sampling import (
+    ZERO_ONE,
+    BallsInBins,
+    CyclicPoisson,
+    MinSeparation,
+    Poisson,
+    PoissonScheme,
+    Scheme,
+    Shuffle,
+)
 from mmcc.strategies.base import Order, Strategy
+from mmcc.strategies.hierarchy import Node
 
 EVEN = 0.5
 """The paper's split of delta between bad events and composition."""
@@ -67,15 +78,23 @@ class Problem:
     scheme: Scheme
     sigma: float
     effort: Effort = field(default_factory=Effort)
+    _cascades: dict[float, Cascade] = field(default_factory=dict)
 
     def at(self, sigma: float) -> Problem:
         """The same mechanism with another noise level."""
         return Problem(self.strategy, self.scheme, sigma, self.effort)
 
+    @cached_property
+    def sensitivity(self) -> float:
+        """|C 1_S| for the worst participation set that the scheme allows, rounded up."""
+        return worst_sensitivity(self.strategy, self.scheme)
+
     def epsilon(self, plan: Plan, delta: float) -> Answer:
         """Certified epsilon at delta by one plan."""
         if plan.bound == "unamplified":
             return _both(bound_gaussian_epsilon(self._ratio(), delta), plan)
+        if plan.bound == "cascade":
+            return Answer(self.cascade(delta).bound_epsilon(delta), plan)
         if plan.bound == "projection":
             return Answer(self.projection.bound_epsilon(delta), plan)
         if plan.bound == "chain":
@@ -93,6 +112,8 @@ class Problem:
         """
         if plan.bound == "unamplified":
             return _both(bound_gaussian_delta(self._ratio(), epsilon), plan)
+        if plan.bound == "cascade":
+            return Answer(self.cascade(self._least_delta(epsilon)).bound_delta(epsilon), plan)
         if plan.bound == "projection":
             return Answer(self.projection.bound_delta(epsilon), plan)
         if plan.bound == "chain":
@@ -103,17 +124,19 @@ class Problem:
 
     def lower_epsilon(self, delta: float) -> float:
         """No method can prove less than this; 0 where nothing is known."""
+        if self.hierarchy is not None:
+            return self._lower(self.cascade(delta).lower_epsilon, delta)
         composed, about = self._lower_composed(delta)
         if composed > COMPOSED * about:
             return composed
-        return max(composed, self._lower(self.projection.lower_epsilon, delta))
+        return max(composed, self._lower(lambda at: self.projection.lower_epsilon(at), delta))
 
     def _lower_composed(self, delta: float) -> tuple[float, float]:
         """Independent steps composed, rounded down, and the upper bound; 0 where they are not."""
         steps = self.independent_steps()
         if not steps:
             return 0.0, 0.0
-        p = self.scheme.probability
+        p = self.rounds.probability
         try:
             about = self.epsilon(Plan("mmcc"), delta).sides
         except MmccError:
@@ -126,9 +149,9 @@ class Problem:
 
     def independent_steps(self) -> list[lower_composition.Step]:
         """The steps of the first group, if each row has one column and each column one row."""
-        separation = min(self.scheme.separation, self.strategy.steps)
-        if self.scheme.probability == 1.0:
+        if not isinstance(self.scheme, Poisson | CyclicPoisson) or self.scheme.probability == 1.0:
             return []
+        separation = min(self.scheme.separation, self.strategy.steps)
         try:
             geometry = self.strategy.geometry("release", separation, 0)
         except MmccError:
@@ -143,12 +166,61 @@ class Problem:
 
     def lower_delta(self, epsilon: float) -> float:
         """No method can prove less than this; 0 where nothing is known."""
-        return self._lower(self.projection.lower_delta, epsilon)
+        if self.hierarchy is not None:
+            return self._lower(self.cascade(self._least_delta(epsilon)).lower_delta, epsilon)
+        return self._lower(lambda at: self.projection.lower_delta(at), epsilon)
+
+    @cached_property
+    def sampled(self) -> PoissonScheme | BallsInBins:
+        """The scheme as certificates see it: one shuffled pass puts an example into one bin."""
+        scheme = amplified(self.scheme, self.strategy.steps)
+        if scheme is None:
+            raise MethodError(
+                f"no amplification is proven for {self.scheme!r}. Use method='unamplified' for a "
+                "certificate, or mmcc.estimate for a Monte Carlo estimate."
+            )
+        return scheme
+
+    @property
+    def rounds(self) -> PoissonScheme:
+        """The scheme, where a bound is for independent rounds only."""
+        if not isinstance(self.scheme, Poisson | CyclicPoisson):
+            raise MethodError(f"this bound is for Poisson sampling, not for {self.scheme!r}.")
+        return self.scheme
+
+    @cached_property
+    def hierarchy(self) -> Node | None:
+        """The tree of bins, if the scheme puts examples into bins that form one."""
+        scheme = amplified(self.scheme, self.strategy.steps)
+        if not isinstance(scheme, BallsInBins):
+            return None
+        scheme.epochs(self.strategy.steps)
+        return self.strategy.hierarchy(scheme.bins)
+
+    def cascade(self, delta: float) -> Cascade:
+        """The law of the likelihood ratio on the tree of bins, made for deltas down to this."""
+        if self.hierarchy is None:
+            raise MethodError(
+                "the cascade is for balls-in-bins on trees whose epochs are complete subtrees, and "
+                "on independent noise. Use method='tight'."
+            )
+        known = self._cascades.get(delta)
+        if known is None:
+            known = self._cascades[delta] = Cascade(self.hierarchy, self.sigma, delta)
+        return known
+
+    def _least_delta(self, epsilon: float) -> float:
+        return max(bound_gaussian_delta(self._ratio(), epsilon), 1e-290) * 1e-3
 
     @cached_property
     def projection(self) -> Projection:
         """The projection bracket of this mechanism."""
-        return Projection(self.strategy, self.scheme, self.sigma, self.effort.progress)
+        return Projection(self.strategy, self.sampled, self.sigma, self.effort.progress)
+
+    @property
+    def setting(self) -> str:
+        """What amplified numbers assume beyond the scheme; empty where nothing is."""
+        return ZERO_ONE if isinstance(self.scheme, Shuffle) else ""
 
     def scouting(self) -> Problem:
         """The same problem, solved roughly: for comparing plans."""
@@ -157,7 +229,7 @@ class Problem:
 
     def has_events(self, plan: Plan) -> bool:
         """Whether this plan has to spend part of delta on bad events."""
-        return has_events(self.strategy, self.scheme, plan.order)
+        return has_events(self.strategy, self.rounds, plan.order)
 
     def diagnostics(self, answer: Answer, delta: float) -> Details:
         """The paper's measures of tightness, and both adjacencies."""
@@ -182,7 +254,7 @@ class Problem:
         later = partial(
             uncorrelated,
             self.strategy,
-            self.scheme,
+            self.rounds,
             self.sigma,
             Target(delta=delta),
             order=answer.plan.order,
@@ -199,7 +271,7 @@ class Problem:
 
     def _chain(self, question: Callable[..., Sides], at: float) -> Sides:
         with one_thread():
-            return question(self.strategy, self.scheme, self.sigma, at, self.effort.progress)
+            return question(self.strategy, self.rounds, self.sigma, at, self.effort.progress)
 
     def _split(self, plan: Plan, epsilon: float) -> float:
         """Roughly the delta_1 that is the plan's share of delta_1 + delta_2."""
@@ -219,19 +291,42 @@ class Problem:
         return min(float(10.0**guess), 0.5)
 
     def _ratio(self) -> float:
-        separation = min(self.scheme.separation, self.strategy.steps)
-        return self.strategy.sensitivity(separation) / self.sigma * (1 + 2.0**-50)
+        return self.sensitivity / self.sigma * (1 + 2.0**-50)
 
     def _analyse(self, plan: Plan, delta_1: float, target: Target) -> Outcome:
         return analyse(
             self.strategy,
-            self.scheme,
+            self.rounds,
             self.sigma,
             target,
             order=plan.order,
             delta_1=delta_1,
             effort=self.effort,
         )
+
+
+def amplified(scheme: Scheme, steps: int) -> PoissonScheme | BallsInBins | None:
+    """The scheme for which an amplified certificate exists; None if there is none."""
+    if isinstance(scheme, Shuffle):
+        return BallsInBins(steps) if scheme.epochs(steps) == 1 else None
+    return None if isinstance(scheme, MinSeparation) else scheme
+
+
+def worst_sensitivity(strategy: Strategy, scheme: Scheme) -> float:
+    """Upper bound on |C 1_S| over all participation sets that the scheme allows."""
+    steps = strategy.steps
+    if isinstance(scheme, MinSeparation):
+        return strategy.sensitivity_apart(min(scheme.separation, steps))
+    if isinstance(scheme, Shuffle):
+        epochs = scheme.epochs(steps)
+        one = epochs == 1
+        return (
+            strategy.sensitivity(steps) if one else strategy.sensitivity_shuffled(steps // epochs)
+        )
+    if isinstance(scheme, BallsInBins):
+        scheme.epochs(steps)
+        return strategy.sensitivity(scheme.bins)
+    return strategy.sensitivity(min(scheme.separation, steps))
 
 
 def _both(value: float, plan: Plan) -> Answer:

@@ -14,15 +14,24 @@ from functools import partial
 from mmcc.accounting import chain
 from mmcc.accounting.calibrate import gaussian_problem, smallest_sigma
 from mmcc.accounting.guarantee import Bracket, Guarantee
-from mmcc.accounting.methods import Plan, Problem
+from mmcc.accounting.methods import Plan, Problem, amplified, worst_sensitivity
 from mmcc.accounting.parallel import Progress
 from mmcc.accounting.pld import Effort
 from mmcc.accounting.tight import Best, best_delta, best_epsilon, best_of
-from mmcc.errors import MethodError, ParameterError, StrategyError, real, suggestion
-from mmcc.sampling import CyclicPoisson, Poisson, Scheme
+from mmcc.errors import (
+    MethodError,
+    ParameterError,
+    SamplingError,
+    StrategyError,
+    real,
+    suggestion,
+)
+from mmcc.sampling import SCHEMES, BallsInBins, Scheme
 from mmcc.strategies.base import ORDERS, Order, Strategy
 
-METHODS = ("tight", "mmcc", "projection", "chain", "unamplified")
+METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
+BINS_METHODS = ("tight", "projection", "cascade", "unamplified")
+"""What there is for balls-in-bins, and for one shuffled pass."""
 MIN_DELTA = 1e-200
 MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 MAX_RATIO = 1e4
@@ -102,8 +111,8 @@ def sigma(
     delta = real("delta", delta, MIN_DELTA, 1)
     plans = _plans(strategy, sampling, method, order)
     effort = _effort(executor, progress)
-    sensitivity = strategy.sensitivity(min(sampling.separation, strategy.steps))
     make = partial(Problem, strategy, sampling, effort=effort)
+    sensitivity = worst_sensitivity(strategy, sampling)
     problem = gaussian_problem(make, sensitivity, epsilon, delta)
     if plans == [Plan("unamplified")]:
         best = best_of([problem.epsilon(plans[0], delta)])
@@ -156,10 +165,10 @@ def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None)
             f"strategy must come from mmcc.strategies, got {type(strategy).__name__}; "
             "wrap an array with mmcc.strategies.dense."
         )
-    if not isinstance(scheme, Poisson | CyclicPoisson):
-        raise MethodError(
-            f"no certificate exists for {type(scheme).__name__}; "
-            "use sampling.Poisson or sampling.CyclicPoisson."
+    if not isinstance(scheme, SCHEMES):
+        names = ", ".join(known.__name__ for known in SCHEMES)
+        raise SamplingError(
+            f"sampling must come from mmcc.sampling ({names}), got {type(scheme).__name__}."
         )
     if method not in METHODS:
         raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
@@ -167,6 +176,18 @@ def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None)
         raise MethodError(f"unknown order {order!r}; {suggestion(order, ORDERS)}")
     if order is not None and method != "mmcc":
         raise MethodError(f"order applies to method 'mmcc' only, not to {method!r}.")
+    sampled = amplified(scheme, strategy.steps)
+    if isinstance(sampled, BallsInBins):
+        return _bins_plans(strategy, sampled, method)
+    if method == "unamplified":
+        return [Plan(method)]
+    if sampled is None:
+        raise MethodError(
+            f"no amplification is proven for {scheme!r}. Use method='unamplified' for a "
+            "certificate, or mmcc.estimate for a Monte Carlo estimate."
+        )
+    if method == "cascade":
+        raise MethodError(f"the cascade is for balls-in-bins, not for {scheme!r}.")
     if method == "chain" and not chain.applies(strategy):
         raise MethodError(
             f"the chain bound needs a Toeplitz strategy with few bands or a BLT, not {strategy!r}. "
@@ -175,10 +196,26 @@ def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None)
     if method != "tight":
         return [Plan(method, order or "release")]
     plans = [Plan("unamplified")]
-    if scheme.probability < 1.0:  # certain participation: exact already
-        orders = dict.fromkeys(strategy.same_order(o, scheme.separation) for o in ORDERS)
+    if sampled.probability < 1.0:  # certain participation: exact already
+        orders = dict.fromkeys(strategy.same_order(o, sampled.separation) for o in ORDERS)
         plans += [Plan("projection"), Plan("chain"), *(Plan("mmcc", o) for o in orders)]
     return plans
+
+
+def _bins_plans(strategy: Strategy, scheme: BallsInBins, method: str) -> list[Plan]:
+    """The certified bounds for balls-in-bins."""
+    scheme.epochs(strategy.steps)
+    if method not in BINS_METHODS:
+        raise MethodError(
+            f"method {method!r} is for Poisson sampling; for one of {scheme.bins} bins "
+            f"{suggestion(method, BINS_METHODS)}"
+        )
+    if method != "tight":
+        return [Plan(method)]
+    if scheme.bins == 1:  # certain participation: exact already
+        return [Plan("unamplified")]
+    tree = strategy.hierarchy(scheme.bins) is not None
+    return [Plan("unamplified"), *([Plan("cascade")] if tree else []), Plan("projection")]
 
 
 def _feasible(plans: list[Plan], strategy: Strategy, sigma: float) -> list[Plan]:
@@ -215,6 +252,7 @@ def _guarantee(
 ) -> Guarantee:
     """The answer with all that it rests on."""
     winner = best.winner
+    setting = "" if winner.plan.bound == "unamplified" else problem.setting
     details = problem.diagnostics(winner, delta)
     extra: dict[str, object] = {}
     if winner.plan.bound != "unamplified":
@@ -232,7 +270,8 @@ def _guarantee(
         method=method,
         strategy=repr(problem.strategy),
         sampling=repr(problem.scheme),
-        adaptive=problem.strategy.adaptive,
+        adaptive=problem.strategy.adaptive and not setting,
+        setting=setting,
         bound=str(winner.plan),
         details=details.extended(extra),
     )

@@ -15,6 +15,7 @@ from mmcc.accounting import chain
 from mmcc.accounting.methods import EVEN, Answer, Plan, Problem
 from mmcc.accounting.sides import Sides
 from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
+from mmcc.sampling import PoissonScheme
 
 CLOSED = 1.02
 """An upper bound this close above the lower one is not worth more work."""
@@ -136,8 +137,9 @@ def _in_turn(problem: Problem, plans: list[Plan]) -> Iterator[list[Plan]]:
         yield [single["unamplified"]]
     if mmcc and _exact(problem, mmcc[0]):
         yield mmcc[:1]
-    names = ["projection", "chain"]
-    if problem.strategy.steps // problem.scheme.separation > LONG:
+    names = ["cascade", "projection", "chain"]
+    scheme = problem.scheme
+    if isinstance(scheme, PoissonScheme) and problem.strategy.steps // scheme.separation > LONG:
         names.reverse()
     for name in names:
         if name in single and (name != "chain" or chain.applies(problem.strategy)):
@@ -148,7 +150,7 @@ def _in_turn(problem: Problem, plans: list[Plan]) -> Iterator[list[Plan]]:
 
 def _exact(problem: Problem, plan: Plan) -> bool:
     """Whether MMCC loses nothing: no two rows share a column, so no probability is bounded."""
-    if plan.bound != "mmcc" or problem.scheme.probability == 1.0:
+    if plan.bound != "mmcc" or problem.rounds.probability == 1.0:
         return False
     try:
         return not problem.has_events(plan)
@@ -160,7 +162,7 @@ def _hopeless(problem: Problem, plan: Plan, answers: list[Answer]) -> bool:
     """Whether the projection has answered where MMCC has to bound very many probabilities."""
     if not any(a.plan.bound == "projection" and math.isfinite(a.value) for a in answers):
         return False
-    separation = min(problem.scheme.separation, problem.strategy.steps)
+    separation = min(problem.rounds.separation, problem.strategy.steps)
     geometry = problem.strategy.geometry(plan.order, separation, 0)
     return geometry.events > CROWDED * geometry.columns
 

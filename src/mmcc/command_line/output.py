@@ -104,6 +104,7 @@ def _assumptions(found: Guarantee) -> list[tuple[str, str]]:
         ("sampling", _plain(found.sampling)),
         ("adjacency", found.adjacency),
         ("inputs", "adaptive" if found.adaptive else "non-adaptive only"),
+        *([("setting", found.setting)] if found.setting else []),
     ]
 
 

@@ -6,10 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from mmcc.arrays import FloatArray
 from mmcc.errors import StrategyError
 from mmcc.strategies.geometry import Geometry
-from mmcc.strategies.gram import Gram
+from mmcc.strategies.gram import DenseGram, Gram
+from mmcc.strategies.hierarchy import Node
+from mmcc.strategies.worst_sets import largest_apart, largest_shuffled
 
 Order = Literal["release", "reversed", "heavy"]
 ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
@@ -54,9 +58,33 @@ class Strategy(ABC):
     def sensitivity(self, separation: int) -> float:
         """Upper bound on |C 1_group| for the worst group: every allowed step is taken part in."""
 
+    def sensitivity_apart(self, separation: int) -> float:
+        """Upper bound on |C 1_S| over all S whose steps are at least `separation` apart."""
+        total = largest_apart(self._inner_products(), separation)
+        return rounded_up(float(np.sqrt(total)), self.rows + 2 * self.steps)
+
+    def sensitivity_shuffled(self, epoch_steps: int) -> float:
+        """Upper bound on |C 1_S| over all S with one step in each epoch."""
+        total = largest_shuffled(self._inner_products(), epoch_steps)
+        return rounded_up(float(np.sqrt(total)), self.rows + 2 * self.steps)
+
+    def _inner_products(self) -> FloatArray:
+        """C^T C, where there is no closed form for what is asked of it."""
+        gram = self.gram(1, 0, 1.0)
+        assert isinstance(gram, DenseGram)
+        return gram.matrix
+
     @abstractmethod
     def gram(self, separation: int, group: int, sigma: float) -> Gram:
         """Inner products of the columns of one group of C / sigma."""
+
+    @abstractmethod
+    def bins_gram(self, bins: int, sigma: float) -> DenseGram:
+        """Inner products of m_r = sum_e (column r + e bins of C / sigma), r = 0 .. bins - 1."""
+
+    def hierarchy(self, bins: int) -> Node | None:
+        """The tree of nodes that the m_r share, for sigma = 1; None where they form no tree."""
+        return None
 
     def same_order(self, order: Order, separation: int) -> Order:
         """The name under which an order is known, where two names mean the same analysis."""

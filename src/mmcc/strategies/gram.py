@@ -90,7 +90,7 @@ class DenseGram(Gram):
 
     def power_sums(self, a: FloatArray, weights: FloatArray, orders: Sequence[int]) -> FloatArray:
         sums = np.empty((len(orders), *weights.shape))
-        for rows, rest in self._rest(a):
+        for rows, rest in self.rest_rows(a):
             power = rest.copy()
             for r in range(1, max(orders) + 1):
                 if r > 1:
@@ -101,7 +101,7 @@ class DenseGram(Gram):
 
     def absolute_sums(self, a: FloatArray, weights: FloatArray) -> FloatArray:
         sums = np.empty(weights.shape)
-        for rows, rest in self._rest(a):
+        for rows, rest in self.rest_rows(a):
             sums[rows] = np.abs(rest, out=rest) @ weights
         return sums
 
@@ -111,7 +111,7 @@ class DenseGram(Gram):
     def top_sums(self, a: FloatArray, largest: int) -> FloatArray:
         kept = len(a) - min(largest, len(a))
         worst = np.zeros(len(a) - kept)
-        for _, rest in self._rest(a):
+        for _, rest in self.rest_rows(a):
             np.maximum(rest, 0.0, out=rest)
             if kept:
                 rest.partition(kept, axis=1)
@@ -119,7 +119,7 @@ class DenseGram(Gram):
             np.maximum(worst, np.cumsum(top, axis=1).max(axis=0), out=worst)
         return worst
 
-    def _rest(self, a: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    def rest_rows(self, a: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """The rows of G', some at a time, each block a fresh array."""
         size = max(BLOCK_BYTES // (8 * len(a)), 1)
         for start in range(0, len(a), size):

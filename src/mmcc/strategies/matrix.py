@@ -17,8 +17,12 @@ from mmcc.arrays import FloatArray, IntArray, own_arrays, read_only, real_array
 from mmcc.errors import StrategyError
 from mmcc.strategies.base import MAX_DENSE_BYTES, Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of, tally
-from mmcc.strategies.gram import DenseGram, Gram, check_columns
+from mmcc.strategies.gram import MAX_COLUMNS, DenseGram, Gram, check_columns
+from mmcc.strategies.hierarchy import Node
 from mmcc.strategies.toeplitz import check_entries
+
+MAX_LENGTHS = 16
+"""Bins that share nothing are taken one by one up to this many different lengths."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,6 +150,28 @@ class Dense(Strategy):
         columns = self.matrix[:, group::separation]
         check_columns(columns.shape[1], self)
         return DenseGram(columns.T @ columns, sigma**-2.0, self.rows)
+
+    def bins_gram(self, bins: int, sigma: float) -> DenseGram:
+        check_columns(bins, self)
+        return DenseGram(self._bins_products(bins), sigma**-2.0, self.rows + self.steps // bins)
+
+    def hierarchy(self, bins: int) -> Node | None:
+        """Bins that share nothing hang below one root, if they have few different lengths."""
+        if bins > MAX_COLUMNS:
+            return None
+        products = self._bins_products(bins)
+        own = np.diagonal(products)
+        lengths, counts = np.unique(own, return_counts=True)
+        if np.count_nonzero(products) > bins or len(lengths) > MAX_LENGTHS:
+            return None
+        return Node(
+            0.0,
+            tuple((int(many), Node(float(v))) for v, many in zip(lengths, counts, strict=True)),
+        )
+
+    def _bins_products(self, bins: int) -> FloatArray:
+        sums = self.matrix.reshape(self.rows, -1, bins).sum(axis=1)
+        return np.asarray(sums.T @ sums)
 
 
 def dense(array: ArrayLike, adaptive: bool = True) -> Dense:

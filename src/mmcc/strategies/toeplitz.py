@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mmcc.arrays import FloatArray, own_arrays, real_array
+from mmcc.arrays import FloatArray, IntArray, own_arrays, real_array
 from mmcc.errors import StrategyError, whole
 from mmcc.sampling import MAX_STEPS
 from mmcc.strategies.base import Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
 from mmcc.strategies.gram import DenseGram, Gram, check_columns
+from mmcc.strategies.hierarchy import Node
 
 SMALLEST, LARGEST = 1e-100, 1e100
 MAX_COEFFICIENTS = 10**7
@@ -118,6 +119,18 @@ class Toeplitz(Strategy):
         total += float(np.sum(sums[min(blocks, len(sums) - 1), :rest] ** 2))
         return rounded_up(np.sqrt(total), 4 * self.bands)
 
+    def sensitivity_apart(self, separation: int) -> float:
+        """With falling coefficients steps do most when they are early and close together."""
+        if (np.diff(self.coefficients) <= 0).all():
+            return self.sensitivity(separation)
+        return super().sensitivity_apart(separation)
+
+    def sensitivity_shuffled(self, epoch_steps: int) -> float:
+        """Independent noise: as many participations as there are epochs."""
+        if self.bands == 1:
+            return self.sensitivity(epoch_steps)
+        return super().sensitivity_shuffled(epoch_steps)
+
     def geometry(self, order: Order, separation: int, group: int) -> Geometry:
         separation = min(separation, self.length)
         tiles = self._tiles(separation)
@@ -165,19 +178,43 @@ class Toeplitz(Strategy):
     def gram(self, separation: int, group: int, sigma: float) -> Gram:
         """G_j,j+k = sum of c_i c_(i+k) over the rows that are left: running sums, O(n^2)."""
         places = np.arange(group, self.length, separation)
-        columns = places.size
-        check_columns(columns, self)
-        c = self.coefficients
-        matrix = np.zeros((columns, columns))
-        flat = matrix.reshape(-1)
-        for k in range(min(columns, (self.bands - 1) // separation + 1)):
-            distance = k * separation
-            sums = np.cumsum(c[: c.size - distance] * c[distance:])
-            left = self.length - 1 - distance - places[: columns - k]
-            diagonal = sums[np.minimum(left, sums.size - 1)]
-            flat[k :: columns + 1][: columns - k] = diagonal
-            flat[k * columns :: columns + 1] = diagonal
+        check_columns(places.size, self)
+        matrix = _products(self.coefficients, self.length, places)
         return DenseGram(matrix, sigma**-2.0, self.bands)
+
+    def bins_gram(self, bins: int, sigma: float) -> DenseGram:
+        """m_r is column r of the Toeplitz matrix with coefficients f_i = sum_e c_(i - e bins)."""
+        check_columns(bins, self)
+        sums = np.cumsum(self._tiles(bins), axis=0)
+        blocks = self.length // bins
+        repeated = sums[np.minimum(np.arange(blocks), len(sums) - 1)]
+        if sums.shape[1] < bins:  # fewer coefficients than bins: nothing is summed
+            repeated = np.pad(repeated, ((0, 0), (0, bins - sums.shape[1])))
+        matrix = _products(repeated.reshape(-1), self.length, np.arange(bins))
+        return DenseGram(matrix, sigma**-2.0, self.length + 2 * self.bands)
+
+    def hierarchy(self, bins: int) -> Node | None:
+        """Independent noise: bins share nothing."""
+        if self.bands > 1:
+            return None
+        length = float(self.coefficients[0]) ** 2 * (self.length // bins)
+        return Node(0.0, ((bins, Node(length)),))
+
+
+def _products(c: FloatArray, length: int, places: IntArray) -> FloatArray:
+    """Inner products of the columns at evenly spaced places of C[i, j] = c[i - j]."""
+    columns = places.size
+    separation = int(places[1] - places[0]) if columns > 1 else 1
+    matrix = np.zeros((columns, columns))
+    flat = matrix.reshape(-1)
+    for k in range(min(columns, (c.size - 1) // separation + 1)):
+        distance = k * separation
+        sums = np.cumsum(c[: c.size - distance] * c[distance:])
+        left = length - 1 - distance - places[: columns - k]
+        diagonal = sums[np.minimum(left, sums.size - 1)]
+        flat[k :: columns + 1][: columns - k] = diagonal
+        flat[k * columns :: columns + 1] = diagonal
+    return matrix
 
 
 def toeplitz(coefficients: Sequence[float] | FloatArray, steps: int) -> Toeplitz:

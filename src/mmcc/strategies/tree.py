@@ -7,6 +7,7 @@ how many ancestors are complete), so the accounting needs O(log^2 n) rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from mmcc.errors import StrategyError, whole
 from mmcc.strategies.base import Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Block, Geometry, Piece, geometry_of, tally
 from mmcc.strategies.gram import DenseGram, ForestGram, Gram, check_columns
+from mmcc.strategies.hierarchy import Node, binary
 
 MAX_LEAVES = 2**40
 MAX_LEVELS = 41
@@ -84,6 +86,30 @@ class Tree(Strategy):
                 edges = np.ceil((np.arange(nodes + 1)[:, None] * size - groups) / separation)
                 total += np.sum(np.diff(edges, axis=0) ** 2, axis=0)
         return rounded_up(float(np.sqrt(total.max())), 64)
+
+    def sensitivity_apart(self, separation: int) -> float:
+        """Sum over nodes of counts squared: no more than largest count times participations."""
+        separation = min(separation, self.leaves)
+        total = 0
+        for level in range(self.levels):
+            size = 1 << level
+            inside = (self.leaves >> level) << level
+            total += -(-size // separation) * -(-inside // separation)
+        return rounded_up(math.sqrt(total), 64)
+
+    def sensitivity_shuffled(self, epoch_steps: int) -> float:
+        """The same: a node holds one participation for each epoch that it meets."""
+        epochs = self.leaves // epoch_steps
+        total = 0
+        for level in range(self.levels):
+            size = 1 << level
+            if size % epoch_steps == 0 or epoch_steps % size == 0:
+                met = max(size // epoch_steps, 1)
+            else:
+                met = (size - 2) // epoch_steps + 2
+            inside = (self.leaves >> level) << level
+            total += min(met, epochs) * -(-inside // epoch_steps)
+        return rounded_up(math.sqrt(total), 64)
 
     def geometry(self, order: Order, separation: int, group: int) -> Geometry:
         if separation == 1:
@@ -177,6 +203,41 @@ class Tree(Strategy):
             complete = nodes < self.leaves >> level
             matrix += np.equal.outer(nodes, nodes) & complete
         return DenseGram(matrix, sigma**-2.0, 0)
+
+    def bins_gram(self, bins: int, sigma: float) -> DenseGram:
+        """Each node counts how often every bin falls into it."""
+        from scipy import sparse  # takes half a second to import
+
+        check_columns(bins, self)
+        matrix = np.zeros((bins, bins))
+        steps = np.arange(self.leaves)
+        for level in range(self.levels):
+            nodes = self.leaves >> level
+            inside = steps[: nodes << level]
+            places = (inside >> level, inside % bins)
+            counts = sparse.csr_array((np.ones(inside.size), places), shape=(nodes, bins))
+            matrix += (counts.T @ counts).toarray()
+        return DenseGram(matrix, sigma**-2.0, 0)
+
+    def hierarchy(self, bins: int) -> Node | None:
+        """One pass, or epochs that are complete subtrees.
+
+        In E epochs of 2^k steps each node of level l <= k exists E times, once an epoch, and all
+        its copies are shared by the same bins: together they add E to |m_r|^2.  A node above holds
+        2^(l-k) steps of every bin.
+        """
+        if bins == self.leaves:
+            trees = [(many, binary(top + 1, 1.0, 1.0)) for top, many in self._complete_trees()]
+            return trees[0][1] if trees[0][0] == len(trees) == 1 else Node(0.0, tuple(trees))
+        height = bins.bit_length() - 1
+        if bins != 1 << height:
+            return None
+        epochs = float(self.leaves // bins)
+        below = min(height, self.levels - 1)
+        shared = sum((self.leaves >> a) * 4.0 ** (a - height) for a in range(height, self.levels))
+        if below < height:
+            return Node(0.0, ((1 << (height - below), binary(below + 1, epochs, epochs)),))
+        return binary(below + 1, epochs, shared)
 
     def _complete_trees(self) -> list[tuple[int, int]]:
         """(top level, how many) of the largest complete trees, the first steps first."""

@@ -25,7 +25,7 @@ from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilo
 from mmcc.accounting.parallel import Progress
 from mmcc.accounting.sides import Sides
 from mmcc.errors import MethodError
-from mmcc.sampling import Scheme
+from mmcc.sampling import PoissonScheme
 from mmcc.strategies.base import Strategy
 from mmcc.strategies.blt import Blt
 from mmcc.strategies.toeplitz import Toeplitz
@@ -57,7 +57,7 @@ def applies(strategy: Strategy) -> bool:
 
 def bound_epsilon(
     strategy: Strategy,
-    scheme: Scheme,
+    scheme: PoissonScheme,
     sigma: float,
     delta: float,
     progress: Progress | None = None,
@@ -82,7 +82,7 @@ def bound_epsilon(
 
 def bound_delta(
     strategy: Strategy,
-    scheme: Scheme,
+    scheme: PoissonScheme,
     sigma: float,
     epsilon: float,
     progress: Progress | None = None,
@@ -205,7 +205,7 @@ def _saddle(setting: Setting, lattice: Lattice, delta: float) -> tuple[float, fl
     return order, deviation
 
 
-def _ratio(strategy: Toeplitz, scheme: Scheme, sigma: float) -> float:
+def _ratio(strategy: Toeplitz, scheme: PoissonScheme, sigma: float) -> float:
     separation = min(scheme.separation, strategy.steps)
     return strategy.sensitivity(separation) / sigma * UP
 

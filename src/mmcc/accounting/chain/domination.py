@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc.arrays import FloatArray
-from mmcc.sampling import Scheme
+from mmcc.sampling import PoissonScheme
 from mmcc.strategies.blt import Blt
 from mmcc.strategies.toeplitz import Toeplitz
 
@@ -101,7 +101,7 @@ class Chain:
         return (turn + self.block * self.share / (1 - self.share)) * UP
 
 
-def profile_of(strategy: Toeplitz, scheme: Scheme, sigma: float) -> Profile:
+def profile_of(strategy: Toeplitz, scheme: PoissonScheme, sigma: float) -> Profile:
     """The Gram matrix of the first group of steps, the worst.
 
     G_jl = sum_i c_i c_{i+|j-l|} over the rows that are left: the most for the first column.

@@ -16,12 +16,15 @@ from typing import Protocol
 from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting.parallel import Progress, one_thread
 from mmcc.accounting.participation import Adjacency
+from mmcc.accounting.projection.deficit import BinsNodesAround, Deficit, NodesAround
+from mmcc.accounting.projection.line import Chance
 from mmcc.accounting.projection.lower import Lower, lower_delta, lower_epsilon
 from mmcc.accounting.projection.upper import Projected
 from mmcc.accounting.projection.upper_add import ProjectedAdd
+from mmcc.accounting.projection.upper_bins import ProjectedBins
 from mmcc.accounting.sides import Sides
 from mmcc.errors import MethodError, PrecisionError
-from mmcc.sampling import Scheme
+from mmcc.sampling import BallsInBins, PoissonScheme
 from mmcc.strategies.base import Strategy
 from mmcc.strategies.gram import DenseGram, Gram
 
@@ -37,7 +40,6 @@ TOLERANCE = 2e-5
 """Epsilon is found to this relative accuracy, on the safe side."""
 REPLAN = 0.02
 """Recipes are made anew where epsilon has moved by more than this part."""
-ADJACENCIES: tuple[Adjacency, ...] = ("remove", "add")
 
 
 class Curve(Protocol):
@@ -53,7 +55,7 @@ class Projection:
     """The bracket of one mechanism: lower bounds are kept, upper bounds start from them."""
 
     strategy: Strategy
-    scheme: Scheme
+    scheme: PoissonScheme | BallsInBins
     sigma: float
     progress: Progress | None = None
     _known: dict[tuple[str, float, int, Adjacency], Lower] = field(default_factory=dict)
@@ -61,38 +63,45 @@ class Projection:
     def lower_epsilon(self, delta: float) -> Sides:
         """Certified lower bounds on epsilon at delta: no method can prove less."""
         return self._worst(
-            lambda group, gram, side: max(self._low("epsilon", delta, group, gram, side).value, 0.0)
+            lambda group, gram, side, _: max(
+                self._low("epsilon", delta, group, gram, side).value, 0.0
+            )
         )
 
     def lower_delta(self, epsilon: float) -> Sides:
         """Certified lower bounds on delta at epsilon."""
         return self._worst(
-            lambda group, gram, side: max(self._low("delta", epsilon, group, gram, side).value, 0.0)
+            lambda group, gram, side, _: max(
+                self._low("delta", epsilon, group, gram, side).value, 0.0
+            )
         )
 
     def bound_epsilon(self, delta: float) -> Sides:
         """Certified epsilon at delta for the worst group, both adjacencies."""
-        if self.scheme.probability == 1.0:
+        if self._chance == 1.0:
             return self._certain(lambda ratio: bound_gaussian_epsilon(ratio, delta))
 
-        def answer(group: int, gram: Gram, side: Adjacency) -> float:
+        def answer(group: int, gram: Gram, side: Adjacency, enough: float) -> float:
             low = self._low("epsilon", delta, group, gram, side)
-            return _bound_epsilon(gram, self.scheme.probability, delta, side, low)
+            return _bound_epsilon(gram, self._chance, delta, side, low, enough)
 
         return self._worst(answer)
 
     def bound_delta(self, epsilon: float) -> Sides:
         """Certified delta at epsilon for the worst group, both adjacencies."""
-        if self.scheme.probability == 1.0:
+        if self._chance == 1.0:
             return self._certain(lambda ratio: bound_gaussian_delta(ratio, epsilon))
 
-        def answer(group: int, gram: Gram, side: Adjacency) -> float:
+        def answer(group: int, gram: Gram, side: Adjacency, enough: float) -> float:
             low = self._low("delta", epsilon, group, gram, side)
             if side == "remove" and (epsilon > HOPELESS or low.threshold > FARTHEST):
                 return 1.0
             near = max(low.value, 1e-30)
-            curve = _curve(gram, self.scheme.probability, low, side, near, epsilon)
-            return float(min(curve.bound_delta(epsilon), 1.0))
+            found = _curve(gram, self._chance, low, side, near, epsilon).bound_delta(epsilon)
+            if side == "add" and found > max(enough, low.value * (1 + TOLERANCE)):
+                closer = _deficit(gram, self._chance, low, near, epsilon)
+                found = min(found, closer.bound_delta(epsilon))
+            return float(min(found, 1.0))
 
         return self._worst(answer)
 
@@ -100,21 +109,22 @@ class Projection:
         key = (asked, at, group, side)
         if key not in self._known:
             find = lower_epsilon if asked == "epsilon" else lower_delta
-            self._known[key] = find(gram, self.scheme.probability, at, side)
+            self._known[key] = find(gram, self._chance, at, side)
         return self._known[key]
 
     def _certain(self, answer: Callable[[float], float]) -> Sides:
         """Every step is taken part in: one Gaussian, along the mean direction exactly."""
-        separation = min(self.scheme.separation, self.strategy.steps)
-        ratio = self.strategy.sensitivity(separation) / self.sigma * (1 + 2.0**-50)
+        ratio = self.strategy.sensitivity(self._separation) / self.sigma * (1 + 2.0**-50)
         return Sides(answer(ratio), answer(ratio))
 
-    def _worst(self, answer: Callable[[int, Gram, Adjacency], float]) -> Sides:
+    def _worst(self, answer: Callable[[int, Gram, Adjacency, float], float]) -> Sides:
         """The largest answer for each adjacency, and the group with the largest of all."""
         remove, add, worst, group = 0.0, 0.0, -math.inf, 0
         for done, (index, gram) in enumerate(self._grams()):
             with one_thread() if gram.counts.size <= SMALL else nullcontext():
-                found = [answer(index, gram, side) for side in ADJACENCIES]
+                found = [answer(index, gram, "remove", math.inf)]
+                # The promise is the larger one: add is not looked at closely below remove.
+                found.append(answer(index, gram, "add", max(remove, found[0])))
             if any(math.isnan(value) for value in found):
                 raise PrecisionError(
                     "the projection bound is beyond floating point here; use method='tight'."
@@ -128,7 +138,10 @@ class Projection:
 
     def _grams(self) -> Iterator[tuple[int, Gram]]:
         """The Gram matrix of every group that can be the worst; equal ones once."""
-        separation = min(self.scheme.separation, self.strategy.steps)
+        if isinstance(self.scheme, BallsInBins):
+            yield 0, self._only_gram
+            return
+        separation = self._separation
         groups = self.strategy.groups(separation)
         if len(groups) > MAX_GROUPS:
             raise MethodError(
@@ -148,14 +161,36 @@ class Projection:
 
     @cached_property
     def _only_gram(self) -> Gram:
-        separation = min(self.scheme.separation, self.strategy.steps)
-        return self.strategy.gram(separation, self.strategy.groups(separation)[0], self.sigma)
+        if isinstance(self.scheme, BallsInBins):
+            self.scheme.epochs(self.strategy.steps)
+            return self.strategy.bins_gram(self.scheme.bins, self.sigma)
+        groups = self.strategy.groups(self._separation)
+        return self.strategy.gram(self._separation, groups[0], self.sigma)
+
+    @property
+    def _chance(self) -> Chance:
+        """How likely each column of the Gram matrices is; a single bin is certain."""
+        if isinstance(self.scheme, BallsInBins):
+            return 1.0 if self.scheme.bins == 1 else None
+        return self.scheme.probability
+
+    @property
+    def _separation(self) -> int:
+        """Steps between two of the rounds in which one example may take part."""
+        if isinstance(self.scheme, BallsInBins):
+            return self.scheme.bins
+        return min(self.scheme.separation, self.strategy.steps)
 
 
 def _bound_epsilon(
-    gram: Gram, p: float, delta: float, adjacency: Adjacency, low: Lower | None = None
+    gram: Gram,
+    p: Chance,
+    delta: float,
+    adjacency: Adjacency,
+    low: Lower | None = None,
+    enough: float = math.inf,
 ) -> float:
-    """The smallest epsilon found at which delta is certified."""
+    """The smallest epsilon found at which delta is certified; below `enough` any will do."""
     low = low or lower_epsilon(gram, p, delta, adjacency)
     if not low.value > 0:
         low = lower_delta(gram, p, 0.0, adjacency)
@@ -163,10 +198,10 @@ def _bound_epsilon(
             return 0.0
         low = replace(low, value=1e-6)
     if adjacency == "add":
-        return _solve(ProjectedAdd(gram, p, low.direction, low.threshold), delta, low.value)
+        return _bound_add(gram, p, delta, low, enough)
     if low.value > HOPELESS or low.threshold > FARTHEST:
         return math.inf
-    projected = Projected(gram, p, low.direction, low.threshold, delta)
+    projected = _projected(gram, p, low, delta)
     guess = best = min(low.value, MAX_EPSILON)
     for _ in range(3):
         best = _solve(projected.recipe(guess), delta, guess)
@@ -176,12 +211,31 @@ def _bound_epsilon(
     return best
 
 
+def _bound_add(gram: Gram, p: Chance, delta: float, low: Lower, enough: float) -> float:
+    """By the put first, which costs little; by the moments where that is not enough."""
+    first = _solve(ProjectedAdd(gram, p, low.direction, low.threshold), delta, low.value)
+    if first <= max(enough, low.value * (1 + TOLERANCE)):
+        return first
+    guess = min(low.value, MAX_EPSILON)
+    return min(first, _solve(_deficit(gram, p, low, delta, guess), delta, guess))
+
+
+def _deficit(gram: Gram, p: Chance, low: Lower, delta: float, epsilon: float) -> Deficit:
+    kind = BinsNodesAround if p is None else NodesAround
+    return Deficit(kind(gram, p, low.direction, low.threshold, delta), epsilon)
+
+
 def _curve(
-    gram: Gram, p: float, low: Lower, adjacency: Adjacency, delta: float, epsilon: float
+    gram: Gram, p: Chance, low: Lower, adjacency: Adjacency, delta: float, epsilon: float
 ) -> Curve:
     if adjacency == "add":
         return ProjectedAdd(gram, p, low.direction, low.threshold)
-    return Projected(gram, p, low.direction, low.threshold, delta).recipe(epsilon)
+    return _projected(gram, p, low, delta).recipe(epsilon)
+
+
+def _projected(gram: Gram, p: Chance, low: Lower, delta: float) -> Projected:
+    kind = ProjectedBins if p is None else Projected
+    return kind(gram, p, low.direction, low.threshold, delta)
 
 
 def _solve(curve: Curve, delta: float, guess: float) -> float:

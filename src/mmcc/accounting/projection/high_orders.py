@@ -249,7 +249,7 @@ class HighOrders:
             with np.errstate(over="ignore", invalid="ignore"):
                 logs = np.sum(gram.counts[:, None] * _log_mean(u, x), axis=0)
                 first = np.expm1(logs) - np.sum(heavy * s * h, axis=0)
-                shifted = u * np.exp(x) / (1 + u * np.expm1(x))
+                shifted = u / (u + (1 - u) * np.exp(-x))  # no cancellation, also for u = 1
             eta = np.max(shifted / u, axis=0)
             cumulants = [np.abs(gram.rest_product(a, shifted)) + TINY]
             for r in range(2, SMOOTH_ORDERS + 1):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -32,6 +32,8 @@ NEWTON_STEPS = 80
 TILTS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 Side = Literal["above", "below"]
+Chance = float | None
+"""How likely each column is; None: exactly one column, all as likely (balls-in-bins)."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,6 +61,27 @@ class Weights:
     spare: FloatArray
     nodes: ComplexArray
     gammas: FloatArray
+
+
+class AnyLine(Protocol):
+    """The mechanism along one direction, whatever the law of the participation set."""
+
+    @property
+    def a(self) -> FloatArray:
+        """Overlaps, by class."""
+        ...
+
+    def tail(self, t: float, side: Side) -> tuple[float, float]:
+        """P(T > t), or P(T <= t): the computed value and a bound on its error."""
+        ...
+
+    def weights(self, t: FloatArray) -> Weights:
+        """Sums over all participation sets at each t."""
+        ...
+
+    def chernoff(self, t: FloatArray) -> FloatArray:
+        """Log of a bound on P(T > t)."""
+        ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -19,7 +19,8 @@ import numpy as np
 from scipy import special
 
 from mmcc.accounting.participation import Adjacency
-from mmcc.accounting.projection.line import Line
+from mmcc.accounting.projection.bins import line_of
+from mmcc.accounting.projection.line import AnyLine, Chance
 from mmcc.arrays import FloatArray
 from mmcc.errors import PrecisionError
 from mmcc.strategies.gram import Gram
@@ -49,10 +50,10 @@ def overlaps(gram: Gram, direction: FloatArray) -> FloatArray:
     return np.asarray(image / math.sqrt(float((gram.counts * direction) @ image)))
 
 
-def lower_epsilon(gram: Gram, p: float, delta: float, adjacency: Adjacency) -> Lower:
+def lower_epsilon(gram: Gram, p: Chance, delta: float, adjacency: Adjacency) -> Lower:
     """A lower bound on epsilon at delta."""
 
-    def value(line: Line, t: float) -> float:
+    def value(line: AnyLine, t: float) -> float:
         released, log_idle = _masses(line, t, adjacency)
         if not released > delta:
             return -math.inf
@@ -60,27 +61,27 @@ def lower_epsilon(gram: Gram, p: float, delta: float, adjacency: Adjacency) -> L
 
     sign = 1.0 if adjacency == "remove" else -1.0
 
-    def threshold(line: Line, centre: float | None) -> float:
+    def threshold(line: AnyLine, centre: float | None) -> float:
         return _scan(partial(value, line), sign, delta, centre)
 
     return _best(gram, p, value, threshold)
 
 
-def lower_delta(gram: Gram, p: float, epsilon: float, adjacency: Adjacency) -> Lower:
+def lower_delta(gram: Gram, p: Chance, epsilon: float, adjacency: Adjacency) -> Lower:
     """A lower bound on delta at epsilon."""
 
-    def value(line: Line, t: float) -> float:
+    def value(line: AnyLine, t: float) -> float:
         released, log_idle = _masses(line, t, adjacency)
         return released - math.exp(min(epsilon + log_idle + 1e-13 * (1 + epsilon), 700.0))
 
-    def threshold(line: Line, _: float | None) -> float:
+    def threshold(line: AnyLine, _: float | None) -> float:
         return _crossing(line, epsilon if adjacency == "remove" else -epsilon)
 
     found = _best(gram, p, value, threshold)
     return replace(found, value=max(found.value, 0.0))
 
 
-def _masses(line: Line, t: float, adjacency: Adjacency) -> tuple[float, float]:
+def _masses(line: AnyLine, t: float, adjacency: Adjacency) -> tuple[float, float]:
     """The first law's mass beyond t, rounded down; log of the second law's, rounded up."""
     if adjacency == "remove":
         value, error = line.tail(t, "above")
@@ -93,9 +94,9 @@ def _masses(line: Line, t: float, adjacency: Adjacency) -> tuple[float, float]:
 
 def _best(
     gram: Gram,
-    p: float,
-    value: Callable[[Line, float], float],
-    find: Callable[[Line, float | None], float],
+    p: Chance,
+    value: Callable[[AnyLine, float], float],
+    find: Callable[[AnyLine, float | None], float],
 ) -> Lower:
     """The best threshold, then the best direction for it, a few times over."""
     direction = np.ones(gram.counts.size)
@@ -103,7 +104,7 @@ def _best(
     centre: float | None = None
     for _ in range(ROUNDS):
         a = overlaps(gram, direction) * (1 - 8 * gram.error - 1e-15 * gram.counts.size)
-        line = Line(a, gram.counts, p)
+        line = line_of(a, gram.counts, p)
         threshold = find(line, centre)
         found = value(line, threshold)
         if found > best.value:
@@ -121,7 +122,7 @@ def _best(
     return best
 
 
-def _crossing(line: Line, level: float) -> float:
+def _crossing(line: AnyLine, level: float) -> float:
     """About where log m(t) = level: there t alone tells the two laws apart best."""
 
     def height(t: float) -> float:

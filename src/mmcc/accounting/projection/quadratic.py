@@ -60,8 +60,8 @@ class Quadratic:
         return np.asarray(np.maximum(np.maximum(excess, 0.0), -x) * (1 + 1e-12))
 
 
-def quadratic(rest: Rest, gaps: FloatArray) -> Quadratic:
-    """The law near the thresholds x = `gaps`: any are valid, these are where it is sharpest."""
+def quadratic(rest: Rest, gaps: FloatArray, sign: float = 1.0) -> Quadratic:
+    """The law of Y (or -Y) near the thresholds `gaps`: any are valid, these are the sharpest."""
     gram, weights = rest.gram, rest.weights
     frame = _frame(rest)
     image = gram.rest_product(rest.line.a, frame)
@@ -82,7 +82,7 @@ def quadratic(rest: Rest, gaps: FloatArray) -> Quadratic:
     seen = 0.5 * (np.sum(eigenvalues**2, axis=1) + wavelets**2 @ times)
     left = np.sqrt(np.maximum(rest.quadratic - seen, 0.0) + SLACK * rest.quadratic)
     left_linear = np.maximum(rest.linear - np.sum(squares, axis=1), 0.0) + SLACK * rest.linear
-    spectrum = _Spectrum(eigenvalues, squares, wavelets, times)
+    spectrum = _Spectrum(sign * eigenvalues, squares, sign * wavelets, times)
     tilt = spectrum.best_tilt(gaps)
     level = spectrum.log_moment(tilt[:, None])[:, 0].real
     period = (32 + np.maximum(tilt * gaps - level, 0.0)) / tilt
@@ -103,7 +103,10 @@ def quadratic(rest: Rest, gaps: FloatArray) -> Quadratic:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Spectrum:
-    """Eigenvalues of B with the squares of b along them, and eigenvalues with b = 0."""
+    """Eigenvalues of B with the squares of b along them, and eigenvalues with b = 0.
+
+    All of them negated for the law of -Y, which has no pole.
+    """
 
     eigenvalues: FloatArray
     squares: FloatArray

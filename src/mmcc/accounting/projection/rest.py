@@ -12,13 +12,14 @@ chaos.  Proofs: docs/theory.md.  Rounding: upwards, see SLACK.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from mmcc.accounting.projection.line import Line, Weights
+from mmcc.accounting.projection.line import AnyLine, Line, Weights
 from mmcc.arrays import FloatArray
 from mmcc.strategies.gram import Gram
 
@@ -32,13 +33,33 @@ TOP = 96
 
 
 @dataclass(eq=False)
-class Rest:
+class Rest(ABC):
     """The rest of a mechanism beside one direction, at every t of `weights`."""
 
     gram: Gram
-    line: Line
+    line: AnyLine
     weights: Weights
     direction: FloatArray
+
+    @property
+    @abstractmethod
+    def basis(self) -> FloatArray:
+        """Y with V = diag(spare) + Y M Y^T, one column a function of a."""
+
+    @property
+    @abstractmethod
+    def core(self) -> FloatArray:
+        """M: one matrix a node."""
+
+    @property
+    @abstractmethod
+    def quadratic_norm(self) -> FloatArray:
+        """sqrt(T_2) as computed."""
+
+    @property
+    @abstractmethod
+    def residual(self) -> FloatArray:
+        """Norm of the part of A' V A'^T that basis and core miss, or that rounding adds."""
 
     @cached_property
     def linear(self) -> FloatArray:
@@ -81,6 +102,52 @@ class Rest:
         return np.asarray(np.maximum(total, 0.0) * (1 + SLACK) + self.residual + 1e-12 * size)
 
     @cached_property
+    def image(self) -> FloatArray:
+        """G' Y."""
+        return self.gram.rest_product(self.line.a, self.basis)
+
+    @cached_property
+    def quadratic(self) -> FloatArray:
+        """T_2, with the interpolation's residual."""
+        return np.asarray((self.quadratic_norm * (1 + SLACK) + self.residual) ** 2 + TINY)
+
+    @cached_property
+    def lower_quadratic(self) -> FloatArray:
+        """T_2, rounded down."""
+        norm = self.quadratic_norm * (1 - SLACK) - self.residual
+        return np.asarray(np.maximum(norm, 0.0) ** 2)
+
+    @cached_property
+    def diagonal(self) -> FloatArray:
+        """A bound on |A'_j|^2, the same for all j."""
+        return np.full(self.line.a.size, self.tops[0] * (1 + SLACK) + TINY)
+
+    @cached_property
+    def tops(self) -> FloatArray:
+        """Bounds on the sum of the k largest positive entries of any row of G', k = 1, 2, ..."""
+        return self.gram.top_sums(self.line.a, TOP) * (1 + SLACK) + TINY
+
+    def top_sum(self, sizes: FloatArray) -> FloatArray:
+        """A bound on the sum of the k largest positive entries of any row of G'.
+
+        Beyond TOP each entry is at most the mean of the TOP largest of its row.
+        """
+        tops = np.concatenate([[0.0], self.tops])
+        inside = np.minimum(sizes, tops.size - 1).astype(np.int64)
+        return np.asarray(tops[inside] + (sizes - inside) * (tops[-1] / self.tops.size))
+
+    def square_length(self, sizes: FloatArray) -> FloatArray:
+        """A bound on |A'_S|^2 for |S| = k: k times the k largest entries of a row."""
+        return np.asarray(sizes * self.top_sum(sizes))
+
+
+@dataclass(eq=False)
+class PoissonRest(Rest):
+    """Poisson sampling: pair sums are interpolated in the overlap a."""
+
+    line: Line
+
+    @cached_property
     def basis(self) -> FloatArray:
         """Lagrange polynomials at Chebyshev points of a, one a column; or the unit vectors."""
         a = self.line.a
@@ -117,12 +184,7 @@ class Rest:
         return cores
 
     @cached_property
-    def image(self) -> FloatArray:
-        """G' Y."""
-        return self.gram.rest_product(self.line.a, self.basis)
-
-    @cached_property
-    def _quadratic_norm(self) -> FloatArray:
+    def quadratic_norm(self) -> FloatArray:
         """sqrt(T_2) as computed, V interpolated."""
         counts, spare, image, core = self.gram.counts, self.weights.spare, self.image, self.core
         squares = self.gram.power_sums(self.line.a, spare.T, [2])[0]
@@ -134,17 +196,6 @@ class Rest:
         total += 2 * np.einsum("tq,tq->t", heavy @ outer, core.reshape(len(core), -1))
         total += np.einsum("tqr,trq->t", left, left)
         return np.asarray(np.sqrt(0.5 * np.maximum(total, 0.0)))
-
-    @cached_property
-    def quadratic(self) -> FloatArray:
-        """T_2, with the interpolation's residual."""
-        return np.asarray((self._quadratic_norm * (1 + SLACK) + self.residual) ** 2 + TINY)
-
-    @cached_property
-    def lower_quadratic(self) -> FloatArray:
-        """T_2, rounded down."""
-        norm = self._quadratic_norm * (1 - SLACK) - self.residual
-        return np.asarray(np.maximum(norm, 0.0) ** 2)
 
     @cached_property
     def residual(self) -> FloatArray:
@@ -166,26 +217,3 @@ class Rest:
         # The diagonal of V has the error of v, in units of u_j alone.
         own = weights.error * ((weights.tilted * self.diagonal) @ self.gram.counts)
         return np.asarray(room * self.reach**2 + own)
-
-    @cached_property
-    def diagonal(self) -> FloatArray:
-        """A bound on |A'_j|^2, the same for all j."""
-        return np.full(self.line.a.size, self.tops[0] * (1 + SLACK) + TINY)
-
-    @cached_property
-    def tops(self) -> FloatArray:
-        """Bounds on the sum of the k largest positive entries of any row of G', k = 1, 2, ..."""
-        return self.gram.top_sums(self.line.a, TOP) * (1 + SLACK) + TINY
-
-    def top_sum(self, sizes: FloatArray) -> FloatArray:
-        """A bound on the sum of the k largest positive entries of any row of G'.
-
-        Beyond TOP each entry is at most the mean of the TOP largest of its row.
-        """
-        tops = np.concatenate([[0.0], self.tops])
-        inside = np.minimum(sizes, tops.size - 1).astype(np.int64)
-        return np.asarray(tops[inside] + (sizes - inside) * (tops[-1] / self.tops.size))
-
-    def square_length(self, sizes: FloatArray) -> FloatArray:
-        """A bound on |A'_S|^2 for |S| = k: k times the k largest entries of a row."""
-        return np.asarray(sizes * self.top_sum(sizes))

@@ -11,6 +11,7 @@ All quantities at a node are in units of Z, so that nothing overflows.  Rounding
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -19,8 +20,9 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy import special
 
+from mmcc.accounting.projection.bins import rest_of
 from mmcc.accounting.projection.high_orders import HighOrders, S
-from mmcc.accounting.projection.line import Line
+from mmcc.accounting.projection.line import AnyLine, Chance
 from mmcc.accounting.projection.lower import overlaps
 from mmcc.accounting.projection.quadratic import Quadratic, quadratic
 from mmcc.accounting.projection.rest import SLACK, TINY, Rest
@@ -49,23 +51,26 @@ class Projected:
     """The bound for one direction; `centre` is where e^eps is crossed along it."""
 
     gram: Gram
-    p: float
+    p: Chance
     direction: FloatArray
     centre: float
     delta: float
     """About the delta that is looked at: it sets how far the nodes reach."""
+    shares: Sequence[float] = SHARES
 
     @cached_property
     def rest(self) -> Rest:
         """Weights and moments at the nodes."""
-        line = Line(overlaps(self.gram, self.direction), self.gram.counts, self.p)
+        a = overlaps(self.gram, self.direction)
+        return rest_of(self.gram, a, self.p, self.direction, self._nodes)
+
+    def _nodes(self, line: AnyLine) -> FloatArray:
         fine = np.asarray(self.centre - NEAR + SPACING * np.arange(MAX_NODES, dtype=np.float64))
         far = line.chernoff(fine) > math.log(self.delta) + NEGLIGIBLE
         fine = fine[: int(np.count_nonzero(far)) + 2]
         reach = max(BELOW, PART * self.centre) - NEAR
         low = fine[0] - COARSE * np.arange(min(math.ceil(reach / COARSE), MAX_NODES), 0, -1)
-        t = np.concatenate([low, fine])
-        return Rest(self.gram, line, line.weights(t), self.direction)
+        return np.concatenate([low, fine])
 
     @cached_property
     def high(self) -> HighOrders:
@@ -78,6 +83,12 @@ class Projected:
         weights = self.rest.weights
         return np.asarray(np.maximum(weights.mass, 0.0) * (1 + SLACK) + weights.error)
 
+    @property
+    def above(self) -> float:
+        """A bound on P(T > the last node)."""
+        weights = self.rest.weights
+        return math.exp(min(float(weights.exponent[-1]), 0.0)) if weights.theta[-1] > 0 else 1.0
+
     @cached_property
     def limits(self) -> list[int]:
         """The largest set sizes to try."""
@@ -88,6 +99,23 @@ class Projected:
     def totals(self) -> tuple[FloatArray, FloatArray]:
         """Chaos sums from two and from three on: shape (limits, S, nodes)."""
         return self.high.totals(self.limits)
+
+    @cached_property
+    def lengths(self) -> tuple[FloatArray, FloatArray]:
+        """Weights at each node, and bounds on the |A'_S| they stand for."""
+        weights, squares = self.high.lengths(0)
+        return weights, np.sqrt(squares)
+
+    @property
+    def beyond(self) -> FloatArray:
+        """What sets cost that are larger than any limit."""
+        return self.high.beyond
+
+    def cost(self, limit: int, share: float, threshold: FloatArray, here: BoolArray) -> FloatArray:
+        """What sets beyond the limit cost: nothing set aside, or a share of e^eps."""
+        if share == 0.0:
+            return self.high.excluded(limit)[here]
+        return self.excess_of_large(limit, share * threshold, here)
 
     def recipe(self, epsilon: float) -> Recipe:
         """The best way to bound U at each node, for epsilons near this one."""
@@ -142,12 +170,12 @@ class Recipe:
         nodes = len(projected.mass)
         threshold = projected.thresholds(epsilon)
         every = np.ones(nodes, np.bool_)
-        limits, shares = len(projected.limits), len(SHARES)
+        limits, shares = len(projected.limits), len(projected.shares)
         costs = np.empty((limits, shares, nodes))
         found = np.empty((limits, shares, nodes))
         for i, j in product(range(limits), range(shares)):
             costs[i, j] = self._cost(i, j, threshold, every)
-            left = threshold * (1 - SHARES[j])
+            left = threshold * (1 - projected.shares[j])
             found[i, j] = self._by_moments(np.full(nodes, i), left) + costs[i, j]
         order = np.argmin(found.reshape(-1, nodes), axis=0)
         self.moments = np.array(np.unravel_index(order, (limits, shares)))
@@ -156,7 +184,7 @@ class Recipe:
         best = np.full(nodes, np.inf)
         for shift, j, kind in product((-1, 0, 1, 2), range(shares), range(KINDS)):
             i = np.clip(self.moments[0] + shift, 0, limits - 1)
-            left = threshold * (1 - SHARES[j])
+            left = threshold * (1 - projected.shares[j])
             tried = self._by_fourier(i, np.full(nodes, kind), left)
             tried = tried + costs[i, j, np.arange(nodes)]
             choice = np.array([i, np.full(nodes, j), np.full(nodes, kind)])
@@ -169,19 +197,19 @@ class Recipe:
         weights = rest.weights
         u = self.bound_excess(epsilon)
         density = np.exp(np.minimum(weights.exponent, 0.0)) / math.sqrt(2 * math.pi)
-        inside = float(np.sum(density * chord_weights(weights.t) * u))
+        left, right = chord_weights(weights.t)
+        inside = float(np.sum((density * u)[:-1] * left) + np.sum((density * u)[1:] * right))
         with np.errstate(over="ignore"):
             start = weights.log_scale[0] + special.log_ndtr(weights.t[0])
             below = float(np.exp(np.minimum(start, 700.0)) * u[0])
-        above = math.exp(min(float(weights.exponent[-1]), 0.0)) if weights.theta[-1] > 0 else 1.0
-        return (inside + below + above) * (1 + SLACK)
+        return (inside + below + self.projected.above) * (1 + SLACK)
 
     def bound_excess(self, epsilon: float) -> FloatArray:
         """Upper bounds on U / Z at the nodes."""
         projected = self.projected
         threshold = projected.thresholds(epsilon)
         best = projected.mass.copy()
-        shares = np.array(SHARES)
+        shares = np.array(projected.shares)
         for chosen, fourier in ((self.moments, False), (self.fourier, True)):
             left = threshold * (1 - shares[chosen[1]])
             cost = np.zeros(len(best))
@@ -193,16 +221,12 @@ class Recipe:
             else:
                 found = self._by_moments(chosen[0], left)
             best = np.minimum(best, found + cost)
-        weights, squares = projected.high.lengths(0)
-        alone = collinear(weights, np.sqrt(squares), threshold) + projected.high.beyond
+        alone = collinear(*projected.lengths, threshold) + projected.beyond
         return np.asarray(np.minimum(best, alone) + 1e-300)
 
     def _cost(self, i: int, j: int, threshold: FloatArray, here: BoolArray) -> FloatArray:
-        """What sets beyond limit i cost: nothing set aside, or share j of e^eps."""
-        limit = self.projected.limits[i]
-        if SHARES[j] == 0.0:
-            return self.projected.high.excluded(limit)[here]
-        return self.projected.excess_of_large(limit, SHARES[j] * threshold, here)
+        projected = self.projected
+        return projected.cost(projected.limits[i], projected.shares[j], threshold, here)
 
     def _by_moments(self, limits: IntArray, threshold: FloatArray) -> FloatArray:
         """Variance near the threshold, Nelson's inequality below it."""
@@ -276,8 +300,10 @@ def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -
     return np.asarray(np.maximum(gain * (1 + 1e-13) - loss * (1 - 1e-13), 0.0) + TINY * gain)
 
 
-def chord_weights(t: FloatArray) -> FloatArray:
-    """Integrals of the hat functions of the nodes against phi, relative to exp(-t_i^2 / 2).
+def chord_weights(t: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Integrals of both ends' half hats over each interval against phi.
+
+    Relative to exp(-t_i^2 / 2) of the end that the half hat belongs to.
 
     Gauss-Legendre on each side: the integrand e^(-+t s - s^2/2) (1 - s/h) is entire and h is
     small, so 20 points are exact to rounding.
@@ -285,12 +311,7 @@ def chord_weights(t: FloatArray) -> FloatArray:
     x, w = leggauss(20)
     x, w = 0.5 * (x + 1), 0.5 * w * (1 - 0.5 * (x + 1))
     gaps = np.diff(t)
-    weights = np.zeros(len(t))
-    for here, gap, sign in ((t[:-1], gaps, -1.0), (t[1:], gaps, 1.0)):
-        s = np.multiply.outer(gap, x)
-        part = gap * (np.exp(sign * here[:, None] * s - 0.5 * s**2) @ w)
-        if sign < 0:
-            weights[:-1] += part
-        else:
-            weights[1:] += part
-    return weights * (1 + 1e-12)
+    s = np.multiply.outer(gaps, x)
+    left = gaps * (np.exp(-t[:-1, None] * s - 0.5 * s**2) @ w)
+    right = gaps * (np.exp(t[1:, None] * s - 0.5 * s**2) @ w)
+    return left * (1 + 1e-12), right * (1 + 1e-12)

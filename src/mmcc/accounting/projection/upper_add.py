@@ -20,7 +20,8 @@ from functools import cached_property
 import numpy as np
 from scipy import special
 
-from mmcc.accounting.projection.line import Line
+from mmcc.accounting.projection.bins import rest_of
+from mmcc.accounting.projection.line import Chance
 from mmcc.accounting.projection.lower import overlaps
 from mmcc.accounting.projection.rest import SLACK, TINY, Rest
 from mmcc.arrays import FloatArray
@@ -38,21 +39,21 @@ class ProjectedAdd:
     """The bound for one direction; `centre` is where e^-eps is crossed along it."""
 
     gram: Gram
-    p: float
+    p: Chance
     direction: FloatArray
     centre: float
 
     @cached_property
     def rest(self) -> Rest:
         """Weights and moments at the nodes."""
-        line = Line(overlaps(self.gram, self.direction), self.gram.counts, self.p)
+        a = overlaps(self.gram, self.direction)
         t = self.centre + np.arange(-BELOW, ABOVE, SPACING)
-        return Rest(self.gram, line, line.weights(t), self.direction)
+        return rest_of(self.gram, a, self.p, self.direction, lambda _: t)
 
     @cached_property
     def log_empty(self) -> float:
         """Log x_0, rounded down."""
-        if self.p == 1.0:
+        if self.p is None or self.p == 1.0:
             return -math.inf
         return self.gram.columns * math.log1p(-self.p) * (1 + 1e-14)
 
@@ -63,9 +64,7 @@ class ProjectedAdd:
         weights = self.rest.weights
         t = weights.t
         last = t[-1] + SPACING
-        plain = self._prices(epsilon, 0.0)
-        apart = self._prices(epsilon, math.exp(self.log_empty))
-        prices = np.minimum(np.minimum(plain, apart), 1 - math.exp(epsilon + self.log_empty))
+        prices = self._best_prices(epsilon, CELLS)
         edges = t[:, None] + SPACING * np.arange(CELLS + 1) / CELLS
         masses = np.diff(special.ndtr(edges), axis=1) + 4e-16 * special.ndtr(edges[:, 1:])
         inside = float(np.sum(masses * prices))
@@ -73,8 +72,20 @@ class ProjectedAdd:
         above = float(special.ndtr(-last)) * float(prices[-1, -1])
         return (inside + below + above) * (1 + SLACK)
 
-    def _prices(self, epsilon: float, empty: float) -> FloatArray:
-        """e^eps E_z (e^-eps - X_t)_+ at the left ends of all cells, one node a row."""
+    def node_prices(self, epsilon: float) -> FloatArray:
+        """e^eps E_z (e^-eps - X_t)_+ at the nodes."""
+        return self._best_prices(epsilon, 1)[:, 0]
+
+    def _best_prices(self, epsilon: float, cells: int) -> FloatArray:
+        """The smaller of both prices, and no more than the empty set allows."""
+        plain = self._prices(epsilon, 0.0, cells)
+        if self.log_empty == -math.inf:
+            return plain
+        apart = self._prices(epsilon, math.exp(self.log_empty), cells)
+        return np.minimum(np.minimum(plain, apart), 1 - math.exp(epsilon + self.log_empty))
+
+    def _prices(self, epsilon: float, empty: float, cells: int) -> FloatArray:
+        """e^eps E_z (e^-eps - X_t)_+ at the left ends of the first cells, one node a row."""
         rest, weights = self.rest, self.rest.weights
         mass = weights.mass * (1 - SLACK) - weights.error
         if empty:
@@ -86,7 +97,7 @@ class ProjectedAdd:
             volatility = np.sqrt(rest.linear) / mass
             loss = rest.trace / (2 * mass)
             strike = -math.expm1(epsilon + math.log(empty)) if empty else 1.0
-            steps = SPACING * np.arange(CELLS) / CELLS
+            steps = SPACING * np.arange(cells) / CELLS
             level = epsilon + np.log(mass) + weights.log_scale - loss
             level = level[:, None] + np.multiply.outer(slope, steps)
             prices = put(level, volatility[:, None] + TINY, strike)

@@ -1,0 +1,36 @@
+"""Bins whose overlaps form a tree: two bins share exactly the nodes above both.
+
+Then the likelihood ratio of balls-in-bins is a cascade: that of a node is a lognormal factor of
+its own times the mean over the leaves below it, independent from child to child.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node: what it adds to |m_r|^2 of every bin r below it (in units of 1), and its children."""
+
+    variance: float
+    children: tuple[tuple[int, Node], ...] = ()
+    """How many, and of which kind; none for a leaf, which is a bin."""
+
+    @property
+    def leaves(self) -> int:
+        """Bins below this node."""
+        return sum(count * child.leaves for count, child in self.children) or 1
+
+    @property
+    def height(self) -> float:
+        """The largest |m_r|^2 of a bin below this node."""
+        return self.variance + max((child.height for _, child in self.children), default=0.0)
+
+
+def binary(levels: int, variance: float, root: float) -> Node:
+    """A complete binary tree of `levels` levels, all nodes but the root with the same variance."""
+    node = Node(variance if levels > 1 else root)
+    for level in range(1, levels):
+        node = Node(root if level == levels - 1 else variance, ((2, node),))
+    return node
