@@ -11,78 +11,24 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import mmcc
 from mmcc.command_line import output
-from mmcc.command_line.words import FILES, METHODS, SCHEMES, STRATEGIES, Options
+from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
+from mmcc.command_line.words import Options, UsageError
 from mmcc.errors import MmccError, suggestion
 from mmcc.sampling import CyclicPoisson, Scheme
-from mmcc.strategies.base import ORDERS, Strategy
+from mmcc.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from mmcc import Guarantee
     from mmcc.accounting.parallel import Progress
-    from mmcc.strategies.base import Order
 
-COMMANDS = ("epsilon", "delta", "sigma", "bracket")
+COMMANDS = ("epsilon", "delta", "sigma", "bracket", "estimate")
 BAD_INPUT, STOPPED = 2, 130
-
-StrategyName = Annotated[
-    str,
-    typer.Option(
-        help=f"What is released: {', '.join(STRATEGIES)}, or a {', '.join(FILES)} file.",
-        metavar="NAME|FILE",
-    ),
-]
-SamplingName = Annotated[
-    str, typer.Option(help=f"Who takes part when: {', '.join(SCHEMES)}.", metavar="NAME")
-]
-Probability = Annotated[
-    str | None,
-    typer.Option(
-        help="Chance to take part in a step (cyclic: in a round): 1/2048, 0.01.", metavar="NUMBER"
-    ),
-]
-Separation = Annotated[
-    str | None,
-    typer.Option(help="cyclic-poisson: steps from one round of a group to the next.", metavar="N"),
-]
-Steps = Annotated[
-    str | None, typer.Option(help="Training steps: columns of the strategy.", metavar="N")
-]
-Height = Annotated[str | None, typer.Option(help="tree-restart: levels of each tree.", metavar="N")]
-Coefficients = Annotated[
-    str | None, typer.Option(help="toeplitz: the first column, such as 1,0.5,0.25.", metavar="LIST")
-]
-Buffers = Annotated[
-    str | None, typer.Option(help="blt: buffers, optimised for prefix sums.", metavar="N")
-]
-Decay = Annotated[str | None, typer.Option(help="blt: decay of each buffer.", metavar="LIST")]
-Scale = Annotated[str | None, typer.Option(help="blt: scale of each buffer.", metavar="LIST")]
-Sigma = Annotated[
-    str, typer.Option(help="Noise standard deviation in units of the clip norm.", metavar="NUMBER")
-]
-Epsilon = Annotated[str, typer.Option(help="Epsilon of the guarantee.", metavar="NUMBER")]
-Delta = Annotated[str, typer.Option(help="Delta of the guarantee, such as 1e-6.", metavar="NUMBER")]
-Method = Annotated[str, typer.Option(help=f"Which bound: {', '.join(METHODS)}.", metavar="NAME")]
-RowOrder = Annotated[
-    str | None,
-    typer.Option(help=f"mmcc: the order of analysis: {', '.join(ORDERS)}.", metavar="NAME"),
-]
-NonAdaptive = Annotated[
-    bool, typer.Option("--non-adaptive", help="File: accept rows that are not in causal order.")
-]
-Compare = Annotated[
-    bool, typer.Option("--compare", help="Also print what other certified bounds give.")
-]
-Plot = Annotated[
-    str | None,
-    typer.Option(help="Draw epsilon against sigma by every bound: .png .svg .pdf.", metavar="FILE"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 app = typer.Typer(
     add_completion=False,
@@ -110,133 +56,83 @@ def root(
     """
 
 
-@app.command()
-def epsilon(
-    *,
-    strategy: StrategyName,
-    sampling: SamplingName,
-    sigma: Sigma,
-    delta: Delta,
-    steps: Steps = None,
-    height: Height = None,
-    coefficients: Coefficients = None,
-    buffers: Buffers = None,
-    decay: Decay = None,
-    scale: Scale = None,
-    prob: Probability = None,
-    separation: Separation = None,
-    method: Method = "tight",
-    order: RowOrder = None,
-    non_adaptive: NonAdaptive = False,
-    compare: Compare = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, *MECHANISM, *BOUND, "sigma", "delta", "compare", "as_json")
+def epsilon(options: Options) -> None:
     """Print the certified epsilon of a mechanism at a delta."""
-    answer("epsilon", Options(**locals()))
+    answer("epsilon", options)
 
 
-@app.command()
-def delta(
-    *,
-    strategy: StrategyName,
-    sampling: SamplingName,
-    sigma: Sigma,
-    epsilon: Epsilon,
-    steps: Steps = None,
-    height: Height = None,
-    coefficients: Coefficients = None,
-    buffers: Buffers = None,
-    decay: Decay = None,
-    scale: Scale = None,
-    prob: Probability = None,
-    separation: Separation = None,
-    method: Method = "tight",
-    order: RowOrder = None,
-    non_adaptive: NonAdaptive = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, *MECHANISM, *BOUND, "sigma", "epsilon", "as_json")
+def delta(options: Options) -> None:
     """Print the certified delta of a mechanism at an epsilon."""
-    answer("delta", Options(**locals()))
+    answer("delta", options)
 
 
-@app.command()
-def sigma(
-    *,
-    strategy: StrategyName,
-    sampling: SamplingName,
-    epsilon: Epsilon,
-    delta: Delta,
-    steps: Steps = None,
-    height: Height = None,
-    coefficients: Coefficients = None,
-    buffers: Buffers = None,
-    decay: Decay = None,
-    scale: Scale = None,
-    prob: Probability = None,
-    separation: Separation = None,
-    method: Method = "tight",
-    order: RowOrder = None,
-    non_adaptive: NonAdaptive = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, *MECHANISM, *BOUND, "epsilon", "delta", "as_json")
+def sigma(options: Options) -> None:
     """Print the smallest noise level found that certifies an epsilon at a delta."""
-    answer("sigma", Options(**locals()))
+    answer("sigma", options)
 
 
-@app.command()
-def bracket(
-    *,
-    strategy: StrategyName,
-    sampling: SamplingName,
-    sigma: Sigma,
-    delta: Delta,
-    steps: Steps = None,
-    height: Height = None,
-    coefficients: Coefficients = None,
-    buffers: Buffers = None,
-    decay: Decay = None,
-    scale: Scale = None,
-    prob: Probability = None,
-    separation: Separation = None,
-    method: Method = "tight",
-    order: RowOrder = None,
-    non_adaptive: NonAdaptive = False,
-    plot: Plot = None,
-    as_json: AsJson = False,
-) -> None:
+@command(app, *MECHANISM, *BOUND, *SIMULATION, "sigma", "delta", "estimate", "plot", "as_json")
+def bracket(options: Options) -> None:
     """Print two certified numbers with the true epsilon between them."""
-    options = Options(**locals())
-    chosen, scheme = options.mechanism()
-    numbers = options.numbers()
-    if plot is not None:
+    strategy, scheme = options.mechanism()
+    numbers, simulation = options.numbers(), options.simulation()
+    if simulation and not options.estimate:
+        raise UsageError(f"--{next(iter(simulation))} applies with --estimate only; add it.")
+    if options.plot is not None:
         from mmcc import plots
 
-        plots.check_file(plot)
+        plots.check_file(options.plot)
     with output.progress_bar() as progress:
         start = time.perf_counter()
         found = mmcc.bracket(
-            chosen,
+            strategy,
             scheme,
             sigma=numbers["sigma"],
             delta=numbers["delta"],
-            method=method,
-            order=cast("Order | None", order),
+            method=options.method,
+            order=options.order,
+            estimate=simulation if options.estimate else False,
             progress=progress,
         )
         seconds = time.perf_counter() - start
-        if plot is not None:
+        if options.plot is not None:
             plots.epsilon_against_sigma(
-                chosen,
+                strategy,
                 scheme,
                 sigma=numbers["sigma"],
                 delta=numbers["delta"],
-                file=plot,
+                file=options.plot,
                 progress=progress,
             )
-    if as_json:
+    if options.as_json:
         output.print_json(found, seconds, None)
     else:
         output.print_bracket(found, seconds)
+
+
+@command(app, *MECHANISM, *SIMULATION, "sigma", "delta", "as_json")
+def estimate(options: Options) -> None:
+    """Print a Monte Carlo estimate of the true epsilon: an interval, not a proof."""
+    strategy, scheme = options.mechanism()
+    numbers, simulation = options.numbers(), options.simulation()
+    with output.progress_bar() as progress:
+        start = time.perf_counter()
+        found = mmcc.estimate(
+            strategy,
+            scheme,
+            sigma=numbers["sigma"],
+            delta=numbers["delta"],
+            **simulation,
+            progress=progress,
+        )
+        seconds = time.perf_counter() - start
+    if options.as_json:
+        output.print_json(found, seconds, None)
+    else:
+        output.print_estimate(found, seconds)
 
 
 def answer(asked: str, options: Options) -> None:

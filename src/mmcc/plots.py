@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +13,10 @@ import numpy as np
 
 import mmcc
 from mmcc.accounting import chain
-from mmcc.accounting.methods import Problem
-from mmcc.accounting.parallel import Progress
+from mmcc.accounting.methods import Problem, amplified
+from mmcc.accounting.parallel import Progress, spread
 from mmcc.errors import MmccError, ParameterError
-from mmcc.sampling import Scheme
+from mmcc.sampling import BallsInBins, Scheme
 from mmcc.strategies.base import Strategy
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -27,12 +30,14 @@ STYLES: dict[str, dict[str, Any]] = {
     "mmcc": {"color": "tab:orange", "linestyle": "--"},
     "chain": {"color": "tab:green", "linestyle": "-."},
     "projection": {"color": "tab:blue", "linestyle": "-"},
+    "cascade": {"color": "tab:purple", "linestyle": "-"},
 }
 LABELS = {
     "unamplified": "unamplified",
     "mmcc": "MMCC, rows in release order (the paper's)",
     "chain": "chain",
     "projection": "projection",
+    "cascade": "cascade",
 }
 
 
@@ -54,26 +59,34 @@ def epsilon_against_sigma(
     sigma: float,
     delta: float,
     file: str | Path,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Draw the certified lower bound and every upper bound around a noise level."""
+    """Draw the certified lower bound and every upper bound around a noise level.
+
+    The points are computed one by one, on the executor if there is one.
+    """
     check_file(file)
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullLocator
 
     sigmas = sigma * np.geomspace(1 / RANGE, RANGE, POINTS)
-    methods = [m for m in STYLES if m != "chain" or chain.applies(strategy)]
-    lower = np.array([Problem(strategy, sampling, s).lower_epsilon(delta) for s in sigmas])
-    uppers: dict[str, list[float]] = {}
-    for method in methods:
-        uppers[method] = [_epsilon(strategy, sampling, s, delta, method, progress) for s in sigmas]
+    methods = _methods(strategy, sampling)
+    points = list(product(("lower", *methods), sigmas.tolist()))
+    found: list[float] = []
+    for value in spread(partial(_point, strategy, sampling, delta), points, executor, chunk=1):
+        found.append(value)
+        if progress is not None:
+            progress("points of the plot", len(found))
+    lower, *rows = np.array(found).reshape(-1, POINTS)
+    uppers = dict(zip(methods, rows, strict=True))
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     axes = figure.add_subplot()
-    best = np.min([uppers[m] for m in methods], axis=0)
+    best = np.fmin.reduce(rows)
     known = lower > 0
     axes.fill_between(sigmas[known], lower[known], best[known], color="tab:blue", alpha=0.2)
     for method, values in uppers.items():
-        shown = np.where(np.array(values) <= TALLEST * np.maximum(best, 1e-12), values, np.nan)
+        shown = np.where(values <= TALLEST * np.maximum(best, 1e-12), values, np.nan)
         axes.plot(sigmas, shown, label=LABELS[method], marker=".", **STYLES[method])
     axes.plot(
         sigmas[known], lower[known], color="black", linewidth=1, label="lower bound, any method"
@@ -94,18 +107,23 @@ def epsilon_against_sigma(
     figure.savefig(file, dpi=150)
 
 
-def _epsilon(
-    strategy: Strategy,
-    sampling: Scheme,
-    sigma: float,
-    delta: float,
-    method: str,
-    progress: Progress | None,
-) -> float:
+def _methods(strategy: Strategy, sampling: Scheme) -> list[str]:
+    """The bounds that there are for a scheme, in the order of drawing."""
+    scheme = amplified(sampling, strategy.steps)
+    if scheme is None:
+        return ["unamplified"]
+    if isinstance(scheme, BallsInBins):
+        tree = strategy.hierarchy(scheme.bins) is not None
+        return ["unamplified", "projection", *(["cascade"] if tree else [])]
+    return ["unamplified", "mmcc", *(["chain"] if chain.applies(strategy) else []), "projection"]
+
+
+def _point(strategy: Strategy, sampling: Scheme, delta: float, point: tuple[str, float]) -> float:
     """One point of a curve; NaN leaves a gap where a bound cannot be computed."""
+    name, sigma = point
     try:
-        return mmcc.epsilon(
-            strategy, sampling, sigma=sigma, delta=delta, method=method, progress=progress
-        ).epsilon
+        if name == "lower":
+            return Problem(strategy, sampling, sigma).lower_epsilon(delta)
+        return mmcc.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=name).epsilon
     except MmccError:
         return float("nan")

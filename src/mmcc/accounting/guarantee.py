@@ -123,7 +123,8 @@ class Bracket:
     lower: float
     guarantee: Guarantee
     """What certifies the upper end, with everything it assumed."""
-    estimate: None = None
+    estimate: Estimate | None = None
+    """By simulation, if it was asked for: not certified."""
 
     @property
     def upper(self) -> float:
@@ -142,7 +143,8 @@ class Bracket:
 
     def __str__(self) -> str:
         ends = f"[{rounded_down(self.lower)}, {rounded_up(self.upper)}]"
-        return f"epsilon in {ends}, both certified; upper end: {self.guarantee}"
+        text = f"epsilon in {ends}, both certified; upper end: {self.guarantee}"
+        return f"{text}; {self.estimate}" if self.estimate else text
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -151,5 +153,5 @@ class Bracket:
             "method": self.method,
             "lower": self.lower,
             "upper": self.upper,
-            "estimate": self.estimate,
+            "estimate": self.estimate.to_dict() if self.estimate else None,
         }

@@ -215,7 +215,8 @@ class Problem:
     @cached_property
     def projection(self) -> Projection:
         """The projection bracket of this mechanism."""
-        return Projection(self.strategy, self.sampled, self.sigma, self.effort.progress)
+        effort = self.effort
+        return Projection(self.strategy, self.sampled, self.sigma, effort.progress, effort.executor)
 
     @property
     def setting(self) -> str:

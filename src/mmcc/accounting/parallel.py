@@ -22,7 +22,10 @@ IN_FLIGHT = 16
 
 
 def spread(
-    function: Callable[[T], R], items: Iterable[T], executor: Executor | None
+    function: Callable[[T], R],
+    items: Iterable[T],
+    executor: Executor | None,
+    chunk: int = CHUNK,
 ) -> Iterator[R]:
     """function(item) for each item, in order.
 
@@ -35,8 +38,8 @@ def spread(
     waiting: deque[Future[list[R]]] = deque()
     source = iter(items)
     try:
-        while chunk := list(islice(source, CHUNK)):
-            waiting.append(executor.submit(_run, function, chunk))
+        while some := list(islice(source, chunk)):
+            waiting.append(executor.submit(_run, function, some))
             if len(waiting) >= IN_FLIGHT:
                 yield from waiting.popleft().result()
         while waiting:
@@ -53,5 +56,5 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-def _run(function: Callable[[T], R], chunk: list[T]) -> list[R]:
-    return [function(item) for item in chunk]
+def _run(function: Callable[[T], R], items: list[T]) -> list[R]:
+    return [function(item) for item in items]

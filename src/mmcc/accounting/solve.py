@@ -8,13 +8,16 @@ a bracket is a lower bound.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from functools import partial
+from typing import Any
 
 from mmcc.accounting import chain
 from mmcc.accounting.calibrate import gaussian_problem, smallest_sigma
 from mmcc.accounting.guarantee import Bracket, Guarantee
 from mmcc.accounting.methods import Plan, Problem, amplified, worst_sensitivity
+from mmcc.accounting.montecarlo.estimate import estimate as simulate
 from mmcc.accounting.parallel import Progress
 from mmcc.accounting.pld import Effort
 from mmcc.accounting.tight import Best, best_delta, best_epsilon, best_of
@@ -129,13 +132,15 @@ def bracket(
     delta: float,
     method: str = "tight",
     order: Order | None = None,
+    estimate: bool | Mapping[str, Any] = False,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Bracket:
     """Two certified numbers with the true epsilon between them.
 
     `upper` is what `epsilon` gives by the method; `lower` holds for any method: it is the privacy
-    loss that one direction of the output shows.
+    loss that one direction of the output shows (0 where nothing is known).  `estimate=True` adds
+    a Monte Carlo estimate, which is no certificate; a mapping has options of `mmcc.estimate`.
     """
     found = epsilon(
         strategy,
@@ -155,7 +160,19 @@ def bracket(
             f"the lower bound {lower} lies above the upper bound {found.epsilon}: a bug, "
             "please report it with this command."
         )
-    return Bracket(lower=lower, guarantee=found)
+    if estimate is False:
+        return Bracket(lower=lower, guarantee=found)
+    options = {} if estimate is True else dict(estimate)
+    simulated = simulate(
+        strategy,
+        sampling,
+        sigma=sigma,
+        delta=delta,
+        executor=executor,
+        progress=progress,
+        **options,
+    )
+    return Bracket(lower=lower, guarantee=found, estimate=simulated)
 
 
 def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None) -> list[Plan]:
@@ -168,7 +185,7 @@ def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None)
     if not isinstance(scheme, SCHEMES):
         names = ", ".join(known.__name__ for known in SCHEMES)
         raise SamplingError(
-            f"sampling must come from mmcc.sampling ({names}), got {type(scheme).__name__}."
+            f"sampling must be one of mmcc.sampling.{names}, got {type(scheme).__name__}."
         )
     if method not in METHODS:
         raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")

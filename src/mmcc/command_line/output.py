@@ -19,7 +19,7 @@ from mmcc.accounting.guarantee import rounded_down, rounded_up
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mmcc import Bracket, Guarantee
+    from mmcc import Bracket, Estimate, Guarantee
     from mmcc.accounting.parallel import Progress
 
 LABELS = {
@@ -41,6 +41,7 @@ LABELS = {
 """How the entries of `Guarantee.details` are called in print; {} is the number asked for."""
 
 
+NO_PROOF = "nothing: a Monte Carlo estimate, not a proof"
 LOWER_BY = "one direction of the output; holds for any method"
 
 COMPARED = {
@@ -54,7 +55,9 @@ Comparison = Mapping[str, float | None]
 """What other certified bounds say, by name; None where a bound could not be computed."""
 
 
-def print_json(found: Guarantee | Bracket, seconds: float, comparison: Comparison | None) -> None:
+def print_json(
+    found: Guarantee | Bracket | Estimate, seconds: float, comparison: Comparison | None
+) -> None:
     """One object on stdout."""
     content = found.to_dict() | {"seconds": round(seconds, 3)}
     if comparison is not None:
@@ -84,7 +87,13 @@ def print_bracket(found: Bracket, seconds: float) -> None:
     ends = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("epsilon", "", "certified by"):
         ends.add_column(name, no_wrap=name != "certified by")
-    ends.add_row("lower", f"[bold]{rounded_down(found.lower)}[/bold]", LOWER_BY)
+    ends.add_row(
+        "lower",
+        f"[bold]{rounded_down(found.lower)}[/bold]",
+        LOWER_BY if found.lower > 0 else "nothing is known",
+    )
+    if found.estimate is not None:
+        ends.add_row("estimate", _interval(found.estimate), NO_PROOF)
     ends.add_row("upper", f"[bold]{rounded_up(found.upper)}[/bold]", found.method)
     table = _table("", "")
     table.add_row("upper / lower", rounded_up(found.ratio))
@@ -96,6 +105,33 @@ def print_bracket(found: Bracket, seconds: float) -> None:
     console = Console(highlight=False)
     console.print(ends)
     console.print("", table)
+
+
+def print_estimate(found: Estimate, seconds: float) -> None:
+    """The interval, how it was obtained and what it assumes."""
+    from rich.console import Console
+
+    table = _table("", "")
+    table.add_row("epsilon", f"[bold]{found.epsilon:.4g}[/bold]")
+    table.add_row("interval", _interval(found))
+    table.add_row("certified", f"no: {NO_PROOF}")
+    for name in ("delta", "sigma"):
+        table.add_row(name, f"{getattr(found, name):.12g}")
+    table.add_row("likelihood ratio", found.method)
+    table.add_row("samples", f"{found.samples}, worth {found.effective:.0f} of equal weight")
+    table.add_row("seed", str(found.seed))
+    table.add_row("strategy", _plain(found.strategy))
+    table.add_row("sampling", _plain(found.sampling))
+    table.add_row("adjacency", found.adjacency)
+    if found.setting:
+        table.add_row("setting", found.setting)
+    table.add_row("seconds", f"{seconds:.2f}")
+    Console(highlight=False).print(table)
+
+
+def _interval(found: Estimate) -> str:
+    ends = f"{rounded_down(found.low)} to {rounded_up(found.high)}"
+    return f"{ends} with confidence {found.confidence:g}"
 
 
 def _assumptions(found: Guarantee) -> list[tuple[str, str]]:

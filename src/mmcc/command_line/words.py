@@ -10,13 +10,14 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mmcc import sampling, strategies
 from mmcc.errors import MmccError, suggestion
 from mmcc.sampling import Scheme
-from mmcc.strategies.base import ORDERS, Strategy
+from mmcc.strategies.base import ORDERS, Order, Strategy
 
-METHODS = ("tight", "mmcc", "projection", "chain", "unamplified")
+METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
 """As in `mmcc.accounting.solve`, which takes a second to import."""
 STRATEGIES: Mapping[str, tuple[str, ...]] = {
     "identity": ("steps",),
@@ -31,7 +32,12 @@ SHAPES = ("steps", "height", "coefficients", "buffers", "decay", "scale")
 SCHEMES: Mapping[str, tuple[str, ...]] = {
     "poisson": ("prob",),
     "cyclic-poisson": ("prob", "separation"),
+    "min-separation": ("prob", "separation"),
+    "balls-in-bins": ("bins",),
+    "shuffle": (),
 }
+ROUNDS = ("prob", "separation", "bins", "epoch_steps")
+"""Options that say what a scheme looks like."""
 FILES = (".npy", ".npz", ".csv")
 MAX_COMPARED_STEPS = 4096
 
@@ -54,13 +60,20 @@ class Options:
     scale: str | None = None
     prob: str | None = None
     separation: str | None = None
+    bins: str | None = None
+    epoch_steps: str | None = None
     sigma: str | None = None
     epsilon: str | None = None
     delta: str | None = None
     method: str = "tight"
-    order: str | None = None
+    order: Order | None = None
     non_adaptive: bool = False
     compare: bool = False
+    estimate: bool = False
+    samples: str | None = None
+    width: str | None = None
+    confidence: str | None = None
+    seed: str | None = None
     plot: str | None = None
     as_json: bool = False
 
@@ -80,6 +93,16 @@ class Options:
         names = ("sigma", "epsilon", "delta")
         given = {name: getattr(self, name) for name in names}
         return {name: number(name, text) for name, text in given.items() if text is not None}
+
+    def simulation(self) -> dict[str, Any]:
+        """How to estimate, as far as it was said."""
+        given = {
+            "samples": self.samples and self._whole("samples"),
+            "seed": self.seed and self._whole("seed"),
+            "width": self.width and number("width", self.width),
+            "confidence": self.confidence and number("confidence", self.confidence),
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
     def _check_method(self) -> None:
         if self.method not in METHODS:
@@ -130,23 +153,31 @@ class Options:
         name = self.sampling
         if name not in SCHEMES:
             raise UsageError(f"unknown sampling {name!r}; {suggestion(name, tuple(SCHEMES))}")
-        self._only(SCHEMES[name], ("prob", "separation"), f"--sampling {name}")
+        needed = SCHEMES[name]
+        if name == "shuffle" and self.epoch_steps is not None:
+            needed = ("epoch_steps",)
+        self._only(needed, ROUNDS, f"--sampling {name}")
+        if name == "balls-in-bins":
+            return sampling.BallsInBins(self._whole("bins"))
+        if name == "shuffle":
+            return sampling.Shuffle(self._whole("epoch_steps") if needed else None)
         probability = number("prob", self.prob or "")
         if name == "poisson":
             return sampling.Poisson(probability)
-        return sampling.CyclicPoisson(probability, self._whole("separation"))
+        kind = sampling.CyclicPoisson if name == "cyclic-poisson" else sampling.MinSeparation
+        return kind(probability, self._whole("separation"))
 
     def _only(self, needed: Sequence[str], possible: Sequence[str], what: str) -> None:
         """Exactly the needed options must have been given."""
         for name in possible:
             given = getattr(self, name) is not None
             if given and name not in needed:
-                raise UsageError(f"--{name} does not apply to {what}; leave it out.")
+                raise UsageError(f"--{_typed(name)} does not apply to {what}; leave it out.")
             if name in needed and not given:
-                raise UsageError(f"--{name} is needed with {what}.")
+                raise UsageError(f"--{_typed(name)} is needed with {what}.")
 
     def _whole(self, name: str) -> int:
-        return whole_number(name, getattr(self, name))
+        return whole_number(_typed(name), getattr(self, name))
 
     def _list(self, name: str) -> list[float]:
         return [number(name, part) for part in str(getattr(self, name)).split(",")]
@@ -174,6 +205,10 @@ def whole_number(name: str, text: str) -> int:
     if not (math.isfinite(value) and value.is_integer()):
         raise UsageError(f"--{name} needs a whole number, not {_shortened(text)}.")
     return int(value)
+
+
+def _typed(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _names_a_file(name: str) -> bool:

@@ -7,14 +7,15 @@ lower bounds (`lower_*`) on the other one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Protocol
+from functools import cached_property, partial
+from typing import Literal, Protocol
 
 from mmcc.accounting.gaussian import bound_gaussian_delta, bound_gaussian_epsilon
-from mmcc.accounting.parallel import Progress, one_thread
+from mmcc.accounting.parallel import Progress, one_thread, spread
 from mmcc.accounting.participation import Adjacency
 from mmcc.accounting.projection.deficit import BinsNodesAround, Deficit, NodesAround
 from mmcc.accounting.projection.line import Chance
@@ -42,6 +43,9 @@ REPLAN = 0.02
 """Recipes are made anew where epsilon has moved by more than this part."""
 
 
+Asked = Literal["lower_epsilon", "lower_delta", "bound_epsilon", "bound_delta"]
+
+
 class Curve(Protocol):
     """Something that bounds delta at an epsilon."""
 
@@ -58,52 +62,57 @@ class Projection:
     scheme: PoissonScheme | BallsInBins
     sigma: float
     progress: Progress | None = None
+    executor: Executor | None = None
+    """Where groups of examples are analysed, if there are several."""
     _known: dict[tuple[str, float, int, Adjacency], Lower] = field(default_factory=dict)
 
     def lower_epsilon(self, delta: float) -> Sides:
         """Certified lower bounds on epsilon at delta: no method can prove less."""
-        return self._worst(
-            lambda group, gram, side, _: max(
-                self._low("epsilon", delta, group, gram, side).value, 0.0
-            )
-        )
+        return self._worst("lower_epsilon", delta)
 
     def lower_delta(self, epsilon: float) -> Sides:
         """Certified lower bounds on delta at epsilon."""
-        return self._worst(
-            lambda group, gram, side, _: max(
-                self._low("delta", epsilon, group, gram, side).value, 0.0
-            )
-        )
+        return self._worst("lower_delta", epsilon)
 
     def bound_epsilon(self, delta: float) -> Sides:
         """Certified epsilon at delta for the worst group, both adjacencies."""
         if self._chance == 1.0:
             return self._certain(lambda ratio: bound_gaussian_epsilon(ratio, delta))
-
-        def answer(group: int, gram: Gram, side: Adjacency, enough: float) -> float:
-            low = self._low("epsilon", delta, group, gram, side)
-            return _bound_epsilon(gram, self._chance, delta, side, low, enough)
-
-        return self._worst(answer)
+        return self._worst("bound_epsilon", delta)
 
     def bound_delta(self, epsilon: float) -> Sides:
         """Certified delta at epsilon for the worst group, both adjacencies."""
         if self._chance == 1.0:
             return self._certain(lambda ratio: bound_gaussian_delta(ratio, epsilon))
+        return self._worst("bound_delta", epsilon)
 
-        def answer(group: int, gram: Gram, side: Adjacency, enough: float) -> float:
-            low = self._low("delta", epsilon, group, gram, side)
-            if side == "remove" and (epsilon > HOPELESS or low.threshold > FARTHEST):
-                return 1.0
-            near = max(low.value, 1e-30)
-            found = _curve(gram, self._chance, low, side, near, epsilon).bound_delta(epsilon)
-            if side == "add" and found > max(enough, low.value * (1 + TOLERANCE)):
-                closer = _deficit(gram, self._chance, low, near, epsilon)
-                found = min(found, closer.bound_delta(epsilon))
-            return float(min(found, 1.0))
+    def of_group(self, asked: Asked, at: float, group: int, gram: Gram | None = None) -> Sides:
+        """What is asked, for one group alone."""
+        if gram is None:
+            gram = self.strategy.gram(self._separation, group, self.sigma)
+        with one_thread() if gram.counts.size <= SMALL else nullcontext():
+            remove = self._side(asked, at, group, gram, "remove", math.inf)
+            # The promise is the larger one: add is not looked at closely below remove.
+            add = self._side(asked, at, group, gram, "add", remove)
+        if math.isnan(remove) or math.isnan(add):
+            raise PrecisionError(
+                "the projection bound is beyond floating point here; use method='tight'."
+            )
+        return Sides(remove, add, group)
 
-        return self._worst(answer)
+    def _side(
+        self, asked: Asked, at: float, group: int, gram: Gram, side: Adjacency, enough: float
+    ) -> float:
+        chance = self._chance
+        if asked == "lower_epsilon" or asked == "bound_epsilon":
+            low = self._low("epsilon", at, group, gram, side)
+            if asked == "lower_epsilon":
+                return max(low.value, 0.0)
+            return _bound_epsilon(gram, chance, at, side, low, enough)
+        low = self._low("delta", at, group, gram, side)
+        if asked == "lower_delta":
+            return max(low.value, 0.0)
+        return _bound_delta(gram, chance, at, side, low, enough)
 
     def _low(self, asked: str, at: float, group: int, gram: Gram, side: Adjacency) -> Lower:
         key = (asked, at, group, side)
@@ -117,47 +126,42 @@ class Projection:
         ratio = self.strategy.sensitivity(self._separation) / self.sigma * (1 + 2.0**-50)
         return Sides(answer(ratio), answer(ratio))
 
-    def _worst(self, answer: Callable[[int, Gram, Adjacency, float], float]) -> Sides:
+    def _worst(self, asked: Asked, at: float) -> Sides:
         """The largest answer for each adjacency, and the group with the largest of all."""
+        groups = self._groups()
+        every: Iterator[Sides]
+        if len(groups) == 1:
+            every = iter([self.of_group(asked, at, groups[0], self._only_gram)])
+        else:
+            alone = replace(self, progress=None, executor=None, _known=self._known)
+            every = spread(partial(alone.of_group, asked, at), groups, self.executor, chunk=1)
         remove, add, worst, group = 0.0, 0.0, -math.inf, 0
-        for done, (index, gram) in enumerate(self._grams()):
-            with one_thread() if gram.counts.size <= SMALL else nullcontext():
-                found = [answer(index, gram, "remove", math.inf)]
-                # The promise is the larger one: add is not looked at closely below remove.
-                found.append(answer(index, gram, "add", max(remove, found[0])))
-            if any(math.isnan(value) for value in found):
-                raise PrecisionError(
-                    "the projection bound is beyond floating point here; use method='tight'."
-                )
-            remove, add = max(remove, found[0]), max(add, found[1])
-            if max(found) > worst:
-                worst, group = max(found), index
+        for done, found in enumerate(every):
+            remove, add = max(remove, found.remove), max(add, found.add)
+            if found.value > worst:
+                worst, group = found.value, found.group
             if self.progress is not None:
                 self.progress("projection: groups of steps", done + 1)
         return Sides(remove, add, group)
 
-    def _grams(self) -> Iterator[tuple[int, Gram]]:
-        """The Gram matrix of every group that can be the worst; equal ones once."""
+    def _groups(self) -> Sequence[int]:
+        """The groups that can be the worst; those with equal Gram matrices once."""
         if isinstance(self.scheme, BallsInBins):
-            yield 0, self._only_gram
-            return
-        separation = self._separation
-        groups = self.strategy.groups(separation)
+            return (0,)
+        groups = self.strategy.groups(self._separation)
         if len(groups) > MAX_GROUPS:
             raise MethodError(
                 f"{self.strategy!r} has {len(groups)} groups of steps to analyse one by one, more "
                 f"than {MAX_GROUPS}. Use a smaller separation, or method='unamplified'."
             )
         if len(groups) == 1:
-            yield groups[0], self._only_gram
-            return
-        seen = set()
+            return groups
+        different: dict[Hashable, int] = {}
         for group in groups:
-            gram = self.strategy.gram(separation, group, self.sigma)
+            gram = self.strategy.gram(self._separation, group, self.sigma)
             key = gram.matrix.tobytes() if isinstance(gram, DenseGram) else group
-            if key not in seen:
-                seen.add(key)
-                yield group, gram
+            different.setdefault(key, group)
+        return list(different.values())
 
     @cached_property
     def _only_gram(self) -> Gram:
@@ -209,6 +213,19 @@ def _bound_epsilon(
             break
         guess = best
     return best
+
+
+def _bound_delta(
+    gram: Gram, p: Chance, epsilon: float, adjacency: Adjacency, low: Lower, enough: float
+) -> float:
+    """The smallest delta found at epsilon; for add any below `enough` will do."""
+    if adjacency == "remove" and (epsilon > HOPELESS or low.threshold > FARTHEST):
+        return 1.0
+    near = max(low.value, 1e-30)
+    found = _curve(gram, p, low, adjacency, near, epsilon).bound_delta(epsilon)
+    if adjacency == "add" and found > max(enough, low.value * (1 + TOLERANCE)):
+        found = min(found, _deficit(gram, p, low, near, epsilon).bound_delta(epsilon))
+    return float(min(found, 1.0))
 
 
 def _bound_add(gram: Gram, p: Chance, delta: float, low: Lower, enough: float) -> float:

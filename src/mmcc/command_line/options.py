@@ -1,0 +1,95 @@
+"""Every option of the command line, described once; a command is a list of their names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from mmcc.command_line.words import FILES, METHODS, SCHEMES, STRATEGIES, Options
+from mmcc.strategies.base import ORDERS
+
+
+def _text(description: str, metavar: str, default: object = None) -> tuple[Any, object]:
+    return Annotated[str | None, typer.Option(help=description, metavar=metavar)], default
+
+
+def _needed(description: str, metavar: str) -> tuple[Any, object]:
+    option = Annotated[str, typer.Option(help=description, metavar=metavar)]
+    return option, inspect.Parameter.empty
+
+
+def _flag(name: str, description: str) -> tuple[Any, object]:
+    return Annotated[bool, typer.Option(name, help=description)], False
+
+
+OPTIONS: dict[str, tuple[Any, object]] = {
+    "strategy": _needed(
+        f"What is released: {', '.join(STRATEGIES)}, or a {', '.join(FILES)} file.", "NAME|FILE"
+    ),
+    "sampling": _needed(f"Who takes part when: {', '.join(SCHEMES)}.", "NAME"),
+    "sigma": _needed("Noise standard deviation in units of the clip norm.", "NUMBER"),
+    "epsilon": _needed("Epsilon of the guarantee.", "NUMBER"),
+    "delta": _needed("Delta of the guarantee, such as 1e-6.", "NUMBER"),
+    "steps": _text("Training steps: columns of the strategy.", "N"),
+    "height": _text("tree-restart: levels of each tree.", "N"),
+    "coefficients": _text("toeplitz: the first column, such as 1,0.5,0.25.", "LIST"),
+    "buffers": _text("blt: buffers, optimised for prefix sums.", "N"),
+    "decay": _text("blt: decay of each buffer.", "LIST"),
+    "scale": _text("blt: scale of each buffer.", "LIST"),
+    "prob": _text(
+        "Chance to take part in a step (cyclic-poisson: in a round; min-separation: when "
+        "eligible): 1/2048, 0.01.",
+        "NUMBER",
+    ),
+    "separation": _text(
+        "cyclic-poisson: steps from one round of a group to the next; min-separation: the least "
+        "number of steps from one participation to the next.",
+        "N",
+    ),
+    "bins": _text("balls-in-bins: steps of an epoch; an example has one of them.", "N"),
+    "epoch_steps": _text("shuffle: steps of an epoch; left out, one pass.", "N"),
+    "method": _text(f"Which bound: {', '.join(METHODS)}.", "NAME", "tight"),
+    "order": _text(f"mmcc: the order of analysis: {', '.join(ORDERS)}.", "NAME"),
+    "non_adaptive": _flag("--non-adaptive", "File: accept rows that are not in causal order."),
+    "compare": _flag("--compare", "Also print what other certified bounds give."),
+    "estimate": _flag("--estimate", "Also print a Monte Carlo estimate: an interval, not a proof."),
+    "samples": _text("estimate: at most this many samples.", "N"),
+    "width": _text("estimate: stop at this relative width of the interval.", "NUMBER"),
+    "confidence": _text("estimate: the chance that the interval covers the truth.", "NUMBER"),
+    "seed": _text("estimate: random numbers start here.", "N"),
+    "plot": _text("Draw epsilon against sigma by every bound: .png .svg .pdf.", "FILE"),
+    "as_json": _flag("--json", "Print one JSON object."),
+}
+STRATEGY = ("steps", "height", "coefficients", "buffers", "decay", "scale")
+SCHEME = ("prob", "separation", "bins", "epoch_steps")
+MECHANISM = ("strategy", "sampling", *STRATEGY, *SCHEME, "non_adaptive")
+BOUND = ("method", "order")
+SIMULATION = ("samples", "width", "confidence", "seed")
+
+
+def command(
+    app: typer.Typer, *names: str
+) -> Callable[[Callable[[Options], None]], Callable[[Options], None]]:
+    """Make a command of a function of `Options`; it has the options with these names."""
+
+    def register(body: Callable[[Options], None]) -> Callable[[Options], None]:
+        def run(**given: Any) -> None:
+            body(Options(**given))
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(
+                    name, keyword, annotation=OPTIONS[name][0], default=OPTIONS[name][1]
+                )
+                for name in OPTIONS
+                if name in names
+            ]
+        )
+        app.command(name=body.__name__, help=body.__doc__)(run)
+        return body
+
+    return register
