@@ -6,8 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from mmcc.arrays import FloatArray
 from mmcc.errors import StrategyError
+from mmcc.sampling import Participations
 from mmcc.strategies.geometry import Geometry
 from mmcc.strategies.gram import Gram
 
@@ -15,6 +18,8 @@ Order = Literal["release", "reversed", "heavy"]
 ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
 
 MAX_DENSE_BYTES = 4 * 2**30
+CHUNK = 2**22
+"""Numbers held at once where many vectors are encoded."""
 
 
 class Strategy(ABC):
@@ -57,6 +62,26 @@ class Strategy(ABC):
     @abstractmethod
     def gram(self, separation: int, group: int, sigma: float) -> Gram:
         """Inner products of the columns of one group of C / sigma."""
+
+    def encode(self, vectors: FloatArray) -> FloatArray:
+        """C x for each row x of `vectors` (steps long); plain floating point."""
+        return np.asarray(vectors @ self.to_dense().T)
+
+    def adjoint(self, outputs: FloatArray) -> FloatArray:
+        """C^T y for each row y of `outputs` (one number for each row of C)."""
+        return np.asarray(outputs @ self.to_dense())
+
+    def squared_norms(self, sets: Participations) -> FloatArray:
+        """|C 1_S|^2 for each participation set S."""
+        squares = np.empty(len(sets))
+        size = max(CHUNK // (self.rows + self.steps), 1)
+        for start in range(0, len(sets), size):
+            edges = sets.edges[start : start + size + 1]
+            marks = np.zeros((len(edges) - 1, self.steps))
+            owners = np.repeat(np.arange(len(marks)), np.diff(edges))
+            marks[owners, sets.steps[edges[0] : edges[-1]]] = 1.0
+            squares[start : start + size] = np.square(self.encode(marks)).sum(axis=1)
+        return squares
 
     def same_order(self, order: Order, separation: int) -> Order:
         """The name under which an order is known, where two names mean the same analysis."""
