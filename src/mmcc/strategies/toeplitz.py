@@ -180,7 +180,7 @@ class Toeplitz(Strategy):
             return result
         length = 1 << (self.length + self.bands - 2).bit_length()
         spectrum = np.fft.rfft(self.coefficients, length) * np.fft.rfft(vectors, length)
-        return np.fft.irfft(spectrum, length)[..., : self.length]
+        return np.asarray(np.fft.irfft(spectrum, length)[..., : self.length])
 
     def gram(self, separation: int, group: int, sigma: float) -> Gram:
         """G_j,j+k = sum of c_i c_(i+k) over the rows that are left: running sums, O(n^2)."""

@@ -25,7 +25,7 @@ import numpy as np
 
 from mmcc.accounting.montecarlo import kernels
 from mmcc.accounting.montecarlo.mechanism import Mechanism
-from mmcc.accounting.montecarlo.sets import SetList, draw_sets, join
+from mmcc.accounting.montecarlo.sets import SetList, draw_members, draw_sets, join
 from mmcc.accounting.montecarlo.transfer import Chain
 from mmcc.accounting.parallel import one_thread
 from mmcc.arrays import FloatArray, IntArray
@@ -48,9 +48,13 @@ class Direction:
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """How z is drawn: with probability `shares[k]` around `kappas[k]` times a set's shift."""
+    """How outputs are drawn: in the way `choices[k]` with probability `shares[k]`.
 
-    kappas: FloatArray
+    A choice is kappa: around kappa times a set's shift.  With a chain (remove) it is a probability
+    of participation.  0 is Q's own law, in both.
+    """
+
+    choices: FloatArray
     shares: FloatArray
 
 
@@ -131,22 +135,35 @@ def run_batch(plan: Plan, index: int) -> Batch:
     """Fresh sets, fresh outputs, all from the seed and the batch's index."""
     rng = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(plan.stage, index)))
     with one_thread():
+        if plan.chain is not None and plan.remove:
+            return _chain_batch(plan, plan.chain, rng)
         prepared = prepare(*_sets(plan, rng), plan.direction)
         shadows = _shadows(plan, prepared, rng)
         if plan.chain is None:
             return _slices(plan, prepared, shadows)
-        densities = np.empty((len(shadows), len(plan.proposal.kappas)))
-        for shadow, out in zip(shadows, densities, strict=True):
-            sums = prepared.sets.sums(shadow)
-            kernels.proposal_densities(
-                sums, prepared.rests, prepared.drawn, plan.proposal.kappas, out
-            )
-        weights = -np.logaddexp.reduce(densities + np.log(plan.proposal.shares), axis=1)
         direction = plan.direction
-        values = plan.chain.excess(
-            shadows, weights, direction.overlaps, direction.threshold, plan.epsilons, plan.remove
+        values = plan.chain.integrals(
+            shadows, direction.overlaps, direction.threshold, plan.epsilons
         )
-        return Batch(np.repeat(values[:, :, None], 4, axis=2), densities)
+        return Batch(np.repeat(values[:, :, None], 4, axis=2), np.zeros((len(shadows), 1)))
+
+
+def _chain_batch(plan: Plan, chain: Chain, rng: np.random.Generator) -> Batch:
+    """Remove, exact ratio: whole outputs y under other probabilities of participation."""
+    mechanism, points = plan.mechanism, plan.points
+    choices = plan.proposal.choices
+    chosen = _systematic(plan.proposal.shares, points, rng)
+    outputs = rng.standard_normal((points, mechanism.strategy.rows))
+    for k in np.unique(chosen[choices[chosen] > 0]):
+        here = np.flatnonzero(chosen == k)
+        outputs[here] += mechanism.encode(draw_members(mechanism, choices[k], len(here), rng))
+    shadows = mechanism.adjoint(outputs)
+    densities = chain.log_ratios(shadows, choices)
+    weights = -np.logaddexp.reduce(densities + np.log(plan.proposal.shares), axis=1)
+    ratios = chain.log_ratios(shadows, np.array([chain.probability]))
+    gain = -np.expm1(np.minimum(plan.epsilons - ratios, 0.0))
+    values = np.exp(weights[:, None] + ratios) * gain
+    return Batch(np.repeat(values[:, :, None], 4, axis=2), densities)
 
 
 def _sets(plan: Plan, rng: np.random.Generator) -> tuple[SetList, int]:
@@ -162,7 +179,7 @@ def _sets(plan: Plan, rng: np.random.Generator) -> tuple[SetList, int]:
 def _shadows(plan: Plan, prepared: Prepared, rng: np.random.Generator) -> FloatArray:
     """<z, A_j> for every column j, one z a row."""
     mechanism, direction, points = plan.mechanism, plan.direction, plan.points
-    kappas = plan.proposal.kappas[_systematic(plan.proposal.shares, points, rng)]
+    kappas = plan.proposal.choices[_systematic(plan.proposal.shares, points, rng)]
     chosen = rng.permutation(_systematic(np.exp(prepared.drawn), points, rng))
     outputs = rng.standard_normal((points, mechanism.strategy.rows))
     moved = np.flatnonzero(kappas)
@@ -194,7 +211,7 @@ def _slices(plan: Plan, prepared: Prepared, shadows: FloatArray) -> Batch:
         prepared.centres,
         prepared.split,
         prepared.drawn,
-        plan.proposal.kappas,
+        plan.proposal.choices,
         plan.proposal.shares,
         plan.epsilons,
         plan.remove,

@@ -22,7 +22,6 @@ from mmcc.accounting.parallel import Progress
 from mmcc.accounting.projection.bounds import Projection
 from mmcc.arrays import FloatArray
 from mmcc.errors import (
-    MmccError,
     ParameterError,
     PrecisionError,
     SamplingError,
@@ -83,9 +82,7 @@ def estimate(
         raise ParameterError(f"executor must have the interface of Executor, got {executor!r}.")
     if progress is not None and not callable(progress):
         raise ParameterError(f"progress must be a function of (what, done), got {progress!r}.")
-    return simulate(
-        mechanism, delta, Budget(samples, width, confidence, seed), executor, progress
-    )
+    return simulate(mechanism, delta, Budget(samples, width, confidence, seed), executor, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +296,7 @@ def _enough_sets(pilot: Pilot, budget: Budget) -> int:
 
 def _at_most(plan: Plan, count: int) -> int:
     sizes = [plan.mechanism.columns * p for p in plan.tilts]
-    size = sum(sizes) / len(sizes) if sizes else plan.mechanism.columns ** 0.5
+    size = sum(sizes) / len(sizes) if sizes else plan.mechanism.columns**0.5
     return min(count, MOST_SETS, max(int(MOST_MEMBERS / (1 + size)), 256))
 
 
@@ -324,6 +321,3 @@ def _method(plan: Plan, removes: Sequence[bool]) -> str:
     else:
         how = f"sampled participation sets, two lists of {plan.count} a batch"
     return f"{how}; {sides}{where}"
-
-
-__all__ = ("MmccError", "estimate")

@@ -14,6 +14,7 @@ import numpy as np
 
 from mmcc.accounting.montecarlo import kernels
 from mmcc.accounting.montecarlo.batches import (
+    Batch,
     Direction,
     Plan,
     Proposal,
@@ -21,6 +22,7 @@ from mmcc.accounting.montecarlo.batches import (
     prepare,
     run_batch,
 )
+from mmcc.accounting.montecarlo.intervals import falls_to
 from mmcc.accounting.montecarlo.mechanism import Mechanism
 from mmcc.accounting.montecarlo.sets import SetList, all_sets, draw_sets, with_larger_sets
 from mmcc.accounting.montecarlo.transfer import chain_of
@@ -33,11 +35,23 @@ ROUNDS = 3
 BATCHES = 8
 KAPPAS = {True: (0.0, 1.0, 1.5, 2.5, 4.0), False: (0.0,)}
 """Remove, add: below the level all columns are low, which is the direction's business."""
+MORE = 2.5
+"""Probabilities of participation that are tried differ by this factor."""
 LEAST_SHARE, LEAST_OWN = 0.02, 0.1
 OUTPUT_NUMBERS = 2**21
 POINTS = 64
+SLOW_POINTS = 16
+"""Where the integral over t takes many transfer matrices."""
 SMALLEST, LARGEST = 1e-6, 1e5
 """Epsilons that are looked for."""
+LEAST = 1e-3
+"""Below this epsilon, the grid goes down to 0."""
+SPANS = (
+    (0.5, 0.7, 1.0, 1.2, 1.45, 1.75, 2.1, 2.5, 3.0, 4.0),
+    (0.6, 0.75, 0.87, 1.0, 1.15, 1.32, 1.52, 1.75),
+    (0.8, 0.9, 1.0, 1.1, 1.21, 1.33),
+)
+"""Epsilons of the rounds, as parts of the last guess."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +76,19 @@ def explore(mechanism: Mechanism, remove: bool, delta: float, seed: int, exact: 
         law = (scheme.probability,)
     sets = listed or draw_sets(mechanism, FIRST_SETS, law, rng)
     epsilon, direction = _first_guess(mechanism, sets, remove, delta)
-    kappas = np.array(KAPPAS[remove])
+    choices = np.array(KAPPAS[remove])
+    if chain is not None and remove:
+        more = law[0] * MORE ** np.arange(1 + int(math.log(0.9 / law[0]) / math.log(MORE)))
+        choices = np.concatenate([[0.0], more])
     points = max(min(OUTPUT_NUMBERS // (mechanism.strategy.rows + mechanism.columns), POINTS), 4)
+    if chain is not None and not remove:
+        points = min(points, SLOW_POINTS)
     plan = Plan(
         mechanism=mechanism,
         remove=remove,
         epsilons=np.zeros(1),
         direction=direction,
-        proposal=Proposal(kappas, np.full(kappas.size, 1 / kappas.size)),
+        proposal=Proposal(choices, np.full(choices.size, 1 / choices.size)),
         listed=listed,
         chain=chain,
         count=FIRST_SETS,
@@ -81,7 +100,7 @@ def explore(mechanism: Mechanism, remove: bool, delta: float, seed: int, exact: 
     found = Pilot(epsilon, math.inf, 0.0, plan)
     for turn in range(ROUNDS):
         plan = replace(plan, stage=10 * (turn + 1) + int(remove))
-        found = _measure(plan, delta, max(epsilon, 1e-3), turn == ROUNDS - 1)
+        found = _measure(plan, delta, max(epsilon, LEAST), turn)
         epsilon = found.epsilon
         if law and listed is None:
             sets = draw_sets(mechanism, FIRST_SETS, plan.tilts, rng)
@@ -196,41 +215,51 @@ def crossing(curve: Callable[[FloatArray], FloatArray], delta: float, near: floa
     return 0.5 * (low + high)
 
 
-def _measure(plan: Plan, delta: float, near: float, last: bool) -> Pilot:
+def _measure(plan: Plan, delta: float, near: float, turn: int) -> Pilot:
     """Epsilon of a small run, and better shares for the next one."""
-    batches = 3 * BATCHES if last else BATCHES
+    last = turn == ROUNDS - 1
+    for _ in range(40):
+        plan = replace(plan, epsilons=np.concatenate([[0.0], near * np.array(SPANS[turn])]))
+        batches = [run_batch(plan, i) for i in range(3 * BATCHES if last else BATCHES)]
+        means = np.array([batch.values.mean(axis=0) for batch in batches])
+        curve = means.mean(axis=(0, 2))
+        epsilon = falls_to(curve, plan.epsilons, delta)
+        if epsilon is not None and (epsilon == 0.0 or epsilon > plan.epsilons[1] or near < LEAST):
+            break
+        near *= 4 * SPANS[turn][-1] if epsilon is None else 0.25 * SPANS[turn][0]
+        if near > LARGEST:
+            raise PrecisionError(
+                f"epsilon is larger than {LARGEST:g} at this noise; use a larger sigma or delta."
+            )
+    else:
+        raise PrecisionError(
+            "simulated outputs do not show where epsilon lies: their weights have collapsed. "
+            "Use a larger sigma, or mmcc.epsilon."
+        )
+    place = int(np.clip(np.searchsorted(plan.epsilons, epsilon), 1, curve.size - 1))
+    gap = plan.epsilons[place] - plan.epsilons[place - 1]
+    slope = max((curve[place - 1] - curve[place]) / gap, 1e-3 * delta)
+    here = means[:, place]
+    error = here.mean(axis=1).std(ddof=1) / math.sqrt(len(batches)) / slope
+    bias = max(here[:, :2].mean() - here[:, 2:].mean(), 0.0) / slope
+    better = replace(plan, proposal=_fitted(plan.proposal, batches, place, last))
+    return Pilot(epsilon, float(error), float(bias), better)
 
-    def means(epsilons: FloatArray) -> FloatArray:
-        asked = replace(plan, epsilons=epsilons)
-        return np.array([run_batch(asked, i).values.mean(axis=0) for i in range(batches)])
 
-    middle = crossing(lambda e: means(e).mean(axis=(0, 2)), delta, near)
-    step = max(0.02 * middle, 1e-3)
-    found = means(np.array([middle, middle + step]))
-    slope = (found[:, 0].mean() - found[:, 1].mean()) / step
-    slope = max(slope, 1e-3 * delta)
-    error = found[:, 0].mean(axis=1).std(ddof=1) / math.sqrt(batches) / slope
-    gap = (found[:, 0, :2].mean() - found[:, 0, 2:].mean()) / slope
-    better = _fitted(replace(plan, epsilons=np.array([middle])), batches, last)
-    return Pilot(middle, float(error), float(max(gap, 0.0)), replace(plan, proposal=better))
-
-
-def _fitted(plan: Plan, batches: int, last: bool) -> Proposal:
+def _fitted(proposal: Proposal, batches: list[Batch], place: int, last: bool) -> Proposal:
     """Shares that make the proposal most like the integrand; a few steps of EM."""
-    results = [run_batch(plan, i) for i in range(batches)]
-    mass = np.concatenate([r.values[:, 0, :2].mean(axis=1) for r in results])
-    logs = np.concatenate([r.densities for r in results])
+    mass = np.concatenate([batch.values[:, place, :2].mean(axis=1) for batch in batches])
+    logs = np.concatenate([batch.densities for batch in batches])
     mass = np.maximum(mass, 0.0)
-    shares = plan.proposal.shares
+    shares, choices = proposal.shares, proposal.choices
     if not mass.sum() > 0 or shares.size == 1:
-        return plan.proposal
+        return proposal
     for _ in range(20):
         parts = logs + np.log(shares)
         parts = np.exp(parts - np.logaddexp.reduce(parts, axis=1)[:, None])
         shares = np.maximum(mass @ parts / mass.sum(), 1e-6)
         shares /= shares.sum()
-    kept = shares >= (LEAST_SHARE if last else 0.0)
-    shares = np.maximum(shares, LEAST_SHARE)
-    kept[plan.proposal.kappas <= 1.0] = True  # the weights stay bounded
-    shares = np.where(plan.proposal.kappas <= 1.0, np.maximum(shares, LEAST_OWN), shares)[kept]
-    return Proposal(plan.proposal.kappas[kept], shares / shares.sum())
+    own = np.arange(shares.size) <= 1  # Q's law and P's: the weights stay bounded
+    kept = own | (shares >= (LEAST_SHARE if last else 0.0))
+    shares = np.maximum(shares, np.where(own, LEAST_OWN, LEAST_SHARE))[kept]
+    return Proposal(choices[kept], shares / shares.sum())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -120,6 +120,24 @@ def draw_sets(
     return _listed(mechanism, Participations(sets.steps, edges), np.append(logs, idle))
 
 
+def draw_members(
+    mechanism: Mechanism, probability: float, count: int, rng: np.random.Generator
+) -> FloatArray:
+    """1_S, one a row, for sets of a Poisson-like scheme with another probability."""
+    law = _within(mechanism.scheme, probability)
+    drawn = law.draw(mechanism.columns, count, rng)
+    marks = np.zeros((count, mechanism.columns))
+    marks[np.repeat(np.arange(count), drawn.sizes()), drawn.steps] = 1.0
+    return marks
+
+
+def _within(scheme: Scheme, probability: float) -> Poisson | MinSeparation:
+    """The scheme among the columns of one group."""
+    if isinstance(scheme, MinSeparation):
+        return MinSeparation(probability, scheme.separation)
+    return Poisson(probability)
+
+
 def _listed(mechanism: Mechanism, sets: Participations, logs: FloatArray) -> SetList:
     steps, edges = (np.ascontiguousarray(x, np.int64) for x in (sets.steps, sets.edges))
     sets = Participations(steps, edges)
@@ -140,7 +158,7 @@ def _epoch_sets(scheme: BallsInBins | Shuffle, steps: int) -> IntArray | None:
 
 
 def _draw_some(
-    scheme: Poisson | MinSeparation | Scheme,
+    scheme: Scheme,
     columns: int,
     probability: float,
     count: int,
@@ -151,8 +169,7 @@ def _draw_some(
     some = -math.expm1(columns * math.log1p(-probability))
     first = np.log1p(-rng.random(count) * some) / math.log1p(-probability)
     starts = np.minimum(first.astype(np.int64), columns - 1)
-    law = MinSeparation(probability, gap) if gap > 1 else Poisson(probability)
-    later = law.draw(columns, count, rng)
+    later = _within(scheme, probability).draw(columns, count, rng)
     owners = np.repeat(np.arange(count), later.sizes())
     places = later.steps + starts[owners] + gap
     inside = places < columns
@@ -191,8 +208,3 @@ def with_larger_sets(scheme: Scheme, probability: float, columns: int, size: flo
     wanted = 1 / max(columns / size - (gap - 1), 1.5)
     middle = math.sqrt(wanted * max(probability, 1 / columns))
     return [probability, *(t for t in (middle, wanted) if t > probability)]
-
-
-def rescaled(sets: SetList, logs: FloatArray) -> SetList:
-    """The same sets with other weights."""
-    return replace(sets, logs=logs)

@@ -1,12 +1,16 @@
 r"""The exact likelihood ratio of banded encoders, by a transfer matrix.
 
-In: a mechanism whose columns are orthogonal beyond a few neighbours.  Out: the integral over t of
-`batches` for each z.  With G = A^T A and u_j = <y, A_j>,
+In: a mechanism whose columns are orthogonal beyond a few neighbours.  Out: log X of outputs, or its
+integral over t.  With G = A^T A and u_j = <y, A_j>,
 
     X = sum_S pi_S exp(sum_{j in S} u_j - 1/2 sum_{j, l in S} G_jl)
 
 is a product over columns in which column j needs to know only which of the last bands - 1 columns
-take part, and whether it is eligible: a state.  The integral over t is a Gauss rule on panels.
+take part, and whether it is eligible: a state.
+
+Remove: outputs are drawn with other probabilities of participation, under which the mechanism's
+ratio to Q is a chain as well; products of X_j^lambda = 1 + lambda (X_j - 1) + ... look like that.
+Add: the integral over t of `batches` is a Gauss rule on panels.
 """
 
 from __future__ import annotations
@@ -23,11 +27,13 @@ from mmcc.arrays import FloatArray, IntArray
 from mmcc.sampling import BallsInBins, MinSeparation, Shuffle
 
 MAX_STATES = 64
-PANEL = 1.0
+PANEL = 2.0
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
-"""On a panel of length 1 the rule's error is below 1e-12 of the integrand."""
-NEGLIGIBLE = 1e-12
-MAX_PANELS = 200
+"""On a panel of length 2 the rule's error is below 1e-9 of the integrand."""
+NEGLIGIBLE = 1e-9
+MAX_PANELS = 40
+LOWEST, FARTHEST = 10.0, 38.0
+"""Beyond LOWEST t stands for every t; before -FARTHEST nothing is left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,36 +48,22 @@ class Chain:
     take: IntArray
     """The next state if it does."""
 
-    def excess(
-        self,
-        shadows: FloatArray,
-        log_weights: FloatArray,
-        overlaps: FloatArray,
-        guess: float,
-        epsilons: FloatArray,
-        remove: bool,
+    def log_ratios(self, shadows: FloatArray, probabilities: FloatArray) -> FloatArray:
+        """log X of each output u, under each probability of participation (0: none takes part)."""
+        return chain_log_ratios(shadows, probabilities, self.factors, self.idle, self.take)
+
+    def integrals(
+        self, shadows: FloatArray, overlaps: FloatArray, guess: float, epsilons: FloatArray
     ) -> FloatArray:
-        """For each z and epsilon the integral over t, times the weight."""
-        return integrals(
-            shadows,
-            log_weights,
-            overlaps,
-            guess,
-            epsilons,
-            remove,
-            self.probability,
-            self.factors,
-            self.idle,
-            self.take,
-        )
+        """Add: for each z and epsilon the integral over t."""
+        chain = (self.probability, self.factors, self.idle, self.take)
+        return integrals(shadows, overlaps, guess, epsilons, *chain)
 
 
 def chain_of(mechanism: Mechanism) -> Chain | None:
     """The chain of a mechanism, if it needs few states."""
     scheme, gram = mechanism.scheme, mechanism.gram
     if isinstance(scheme, BallsInBins | Shuffle) or gram is None or scheme.probability == 1.0:
-        return None
-    if 8 * np.count_nonzero(gram[0]) > MAX_STATES * 8:
         return None
     far = np.flatnonzero([np.diagonal(gram, k).any() for k in range(len(gram))])
     gap = scheme.separation if isinstance(scheme, MinSeparation) else 1
@@ -123,99 +115,104 @@ def chain_log_ratio(
     factors: FloatArray,
     idle: IntArray,
     take: IntArray,
-    now: FloatArray,
-    new: FloatArray,
 ) -> float:
     """log X at z + t d."""
-    states = now.size
-    now[:] = 0.0
+    states = idle.size
+    now, new = np.zeros(states), np.empty(states)
     now[0] = 1.0
-    scale = 0.0
+    scale, total = 0.0, 1.0
     for j in range(shadow.size):
         exponent = shadow[j] + t * overlaps[j]
-        shift = exponent if exponent > 0.0 else 0.0
+        if exponent > 200.0 or total > 1e100 or total < 1e-100:
+            scale += math.log(total)
+            for s in range(states):
+                now[s] /= total
+        shift = exponent - 200.0 if exponent > 200.0 else 0.0
         gain = probability * math.exp(exponent - shift)
-        stay = math.exp(-shift)
-        rest = (1.0 - probability) * stay
+        stay = math.exp(-shift) if shift > 0.0 else 1.0
+        scale += shift
         new[:] = 0.0
-        total = 0.0
         for s in range(states):
             if factors[j, s] > 0.0:
-                new[idle[s]] += rest * now[s]
+                new[idle[s]] += (1.0 - probability) * stay * now[s]
                 new[take[s]] += gain * factors[j, s] * now[s]
             else:
                 new[idle[s]] += stay * now[s]
+        total = 0.0
         for s in range(states):
+            now[s] = new[s]
             total += new[s]
-        for s in range(states):
-            now[s] = new[s] / total
-        scale += shift + math.log(total)
-    return scale
+    return scale + math.log(total)
+
+
+@compiled
+def chain_log_ratios(
+    shadows: FloatArray,
+    probabilities: FloatArray,
+    factors: FloatArray,
+    idle: IntArray,
+    take: IntArray,
+) -> FloatArray:
+    """log X for each output, under each probability of participation."""
+    logs = np.zeros((shadows.shape[0], probabilities.size))
+    still = np.zeros(shadows.shape[1])
+    for i in range(shadows.shape[0]):
+        for k in range(probabilities.size):
+            if probabilities[k] > 0.0:
+                logs[i, k] = chain_log_ratio(
+                    0.0, shadows[i], still, probabilities[k], factors, idle, take
+                )
+    return logs
 
 
 @compiled
 def integrals(
     shadows: FloatArray,
-    log_weights: FloatArray,
     overlaps: FloatArray,
     guess: float,
     epsilons: FloatArray,
-    remove: bool,
     probability: float,
     factors: FloatArray,
     idle: IntArray,
     take: IntArray,
 ) -> FloatArray:
-    """Remove: int phi (X_t - E)_+ dt.  Add: int phi (1 - E X_t)_+ dt.  Times the weight."""
+    """int phi(t) (1 - E X_t)_+ dt for each z and epsilon: X_t grows with t."""
     values = np.zeros((shadows.shape[0], epsilons.size))
-    now, new = np.empty(idle.size), np.empty(idle.size)
     for i in range(shadows.shape[0]):
-        shadow = shadows[i]
         t = guess
         for e in range(epsilons.size):
-            level = epsilons[e] if remove else -epsilons[e]
-            low, high = -38.0, 1e3
-            t = min(max(t, -10.0), 100.0) if remove else min(max(t, low), 10.0)
+            low, high = -FARTHEST, LOWEST
+            t = min(max(t, low), high)
             before_t, before_gap = math.nan, math.nan
             for _ in range(100):
-                gap = (
-                    chain_log_ratio(
-                        t, shadow, overlaps, probability, factors, idle, take, now, new
-                    )
-                    - level
-                )
+                ratio = chain_log_ratio(t, shadows[i], overlaps, probability, factors, idle, take)
+                gap = ratio + epsilons[e]
                 if abs(gap) <= CLOSE:
                     break
                 if gap > 0.0:
                     high = t
                 else:
                     low = t
-                if high - low < 1e-12 * (1.0 + abs(t)) or high <= -10.0 or low >= 60.0:
+                if high - low < 1e-10 or high <= -FARTHEST or low >= LOWEST:
                     break
                 slope = (gap - before_gap) / (t - before_t)
                 before_t, before_gap = t, gap
                 step = t - gap / slope if slope > 0.0 else t + (1.0 if gap < 0.0 else -1.0)
                 step = min(max(step, t - 8.0), t + 8.0)
-                t = step if low < step < high else 0.5 * (max(low, -40.0) + min(high, 60.0))
-            start = max(t, -10.0) if remove else min(t, 10.0)
-            sign = 1.0 if remove else -1.0
-            total = 0.0
+                t = step if low < step < high else 0.5 * (low + high)
+                if high - t < 1e-9 and high == LOWEST:
+                    t = high
             for panel in range(MAX_PANELS):
                 part = 0.0
-                middle = start + sign * (panel + 0.5) * PANEL
+                middle = t - (panel + 0.5) * PANEL
                 for x in range(NODES.size):
                     point = middle + 0.5 * PANEL * NODES[x]
                     ratio = chain_log_ratio(
-                        point, shadow, overlaps, probability, factors, idle, take, now, new
+                        point, shadows[i], overlaps, probability, factors, idle, take
                     )
-                    height = log_weights[i] - 0.5 * point * point
-                    if remove:
-                        gain = math.exp(height + ratio) - math.exp(height + level)
-                    else:
-                        gain = math.exp(height) - math.exp(height + ratio - level)
-                    part += 0.5 * PANEL * WEIGHTS[x] * INV_SQRT_2PI * gain
-                total += part
-                if part <= NEGLIGIBLE * total and panel >= 3:
+                    gain = -math.expm1(min(ratio + epsilons[e], 0.0))
+                    part += WEIGHTS[x] * gain * math.exp(-0.5 * point * point)
+                values[i, e] += 0.5 * PANEL * INV_SQRT_2PI * part
+                if 0.5 * PANEL * INV_SQRT_2PI * part <= NEGLIGIBLE * values[i, e]:
                     break
-            values[i, e] = total
     return values
