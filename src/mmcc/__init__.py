@@ -10,18 +10,21 @@ from mmcc.errors import MmccError
 
 if TYPE_CHECKING:
     from mmcc import pld
-    from mmcc.accounting.guarantee import Bracket, Guarantee
+    from mmcc.accounting.guarantee import Bracket, Estimate, Guarantee
+    from mmcc.accounting.montecarlo.estimate import estimate
     from mmcc.accounting.solve import bracket, delta, epsilon, sigma
 
 __version__ = "0.1.0"
 
 __all__ = (
     "Bracket",
+    "Estimate",
     "Guarantee",
     "MmccError",
     "bracket",
     "delta",
     "epsilon",
+    "estimate",
     "pld",
     "sampling",
     "sigma",
@@ -31,10 +34,12 @@ __all__ = (
 # Loaded when first used: scipy and numba take a second to import, describing a mechanism does not.
 _LATER = {
     "Bracket": "mmcc.accounting.guarantee",
+    "Estimate": "mmcc.accounting.guarantee",
     "Guarantee": "mmcc.accounting.guarantee",
     "bracket": "mmcc.accounting.solve",
     "delta": "mmcc.accounting.solve",
     "epsilon": "mmcc.accounting.solve",
+    "estimate": "mmcc.accounting.montecarlo.estimate",
     "sigma": "mmcc.accounting.solve",
 }
 

@@ -24,11 +24,13 @@ from mmcc.strategies.base import ORDERS
 def test_package():
     assert set(mmcc.__all__) == {
         "Bracket",
+        "Estimate",
         "Guarantee",
         "MmccError",
         "bracket",
         "delta",
         "epsilon",
+        "estimate",
         "pld",
         "sampling",
         "sigma",

@@ -1,4 +1,4 @@
-"""What the accounting hands out: a proof, with everything it assumed."""
+"""What the accounting hands out: proofs with everything they assumed, and estimates."""
 
 from __future__ import annotations
 
@@ -154,4 +154,62 @@ class Bracket:
             "lower": self.lower,
             "upper": self.upper,
             "estimate": self.estimate.to_dict() if self.estimate else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Epsilon by simulation: low <= true epsilon <= high with the given confidence.  Not a proof.
+
+    The true epsilon is that of the mechanism for fixed inputs, all of clip norm one in the same
+    direction; adjacency zero-out, the larger of both ways.
+    """
+
+    epsilon: float
+    low: float
+    high: float
+    confidence: float
+    samples: int
+    """Simulated outputs."""
+    effective: float
+    """How many outputs of equal weight they are worth."""
+    delta: float
+    sigma: float
+    method: str
+    """How the likelihood ratio was obtained."""
+    strategy: str
+    sampling: str
+    seed: int
+    setting: str = ""
+    """What the number assumes beyond the scheme."""
+    adjacency: str = ADJACENCY
+
+    def __str__(self) -> str:
+        ends = f"[{rounded_down(self.low)}, {rounded_up(self.high)}]"
+        setting = f"; {self.setting}" if self.setting else ""
+        return (
+            f"epsilon about {self.epsilon:.4g}, in {ends} with confidence {self.confidence:g}: "
+            f"an estimate from {self.samples} simulated outputs, not a proof; "
+            f"delta {self.delta:g}, sigma {self.sigma:g}, {self.strategy}, {self.sampling}, "
+            f"{self.method}, {self.adjacency}{setting}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "epsilon": self.epsilon,
+            "low": self.low,
+            "high": self.high,
+            "confidence": self.confidence,
+            "samples": self.samples,
+            "effective": self.effective,
+            "delta": self.delta,
+            "sigma": self.sigma,
+            "method": self.method,
+            "strategy": self.strategy,
+            "sampling": self.sampling,
+            "seed": self.seed,
+            "setting": self.setting,
+            "adjacency": self.adjacency,
+            "certified": False,
         }

@@ -10,6 +10,7 @@ import numpy as np
 
 from mmcc.arrays import FloatArray
 from mmcc.errors import StrategyError
+from mmcc.sampling import Participations
 from mmcc.strategies.geometry import Geometry
 from mmcc.strategies.gram import DenseGram, Gram
 from mmcc.strategies.hierarchy import Node
@@ -19,6 +20,8 @@ Order = Literal["release", "reversed", "heavy"]
 ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
 
 MAX_DENSE_BYTES = 4 * 2**30
+CHUNK = 2**22
+"""Numbers held at once where many vectors are encoded."""
 
 
 class Strategy(ABC):
@@ -85,6 +88,26 @@ class Strategy(ABC):
     def hierarchy(self, bins: int) -> Node | None:
         """The tree of nodes that the m_r share, for sigma = 1; None where they form no tree."""
         return None
+
+    def encode(self, vectors: FloatArray) -> FloatArray:
+        """C x for each row x of `vectors` (steps long); plain floating point."""
+        return np.asarray(vectors @ self.to_dense().T)
+
+    def adjoint(self, outputs: FloatArray) -> FloatArray:
+        """C^T y for each row y of `outputs` (one number for each row of C)."""
+        return np.asarray(outputs @ self.to_dense())
+
+    def squared_norms(self, sets: Participations) -> FloatArray:
+        """|C 1_S|^2 for each participation set S."""
+        squares = np.empty(len(sets))
+        size = max(CHUNK // (self.rows + self.steps), 1)
+        for start in range(0, len(sets), size):
+            edges = sets.edges[start : start + size + 1]
+            marks = np.zeros((len(edges) - 1, self.steps))
+            owners = np.repeat(np.arange(len(marks)), np.diff(edges))
+            marks[owners, sets.steps[edges[0] : edges[-1]]] = 1.0
+            squares[start : start + size] = np.square(self.encode(marks)).sum(axis=1)
+        return squares
 
     def same_order(self, order: Order, separation: int) -> Order:
         """The name under which an order is known, where two names mean the same analysis."""

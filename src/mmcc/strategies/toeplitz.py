@@ -21,6 +21,8 @@ from mmcc.strategies.hierarchy import Node
 
 SMALLEST, LARGEST = 1e-100, 1e100
 MAX_COEFFICIENTS = 10**7
+FEW_BANDS = 16
+"""Up to this many bands a convolution is faster band by band."""
 
 
 def check_entries(entries: FloatArray, what: str) -> None:
@@ -174,6 +176,24 @@ class Toeplitz(Strategy):
             distinct=kept,
         )
         return geometry_of(pieces, blocks, 4 * self.bands, counted)
+
+    def encode(self, vectors: FloatArray) -> FloatArray:
+        """A convolution with the coefficients, cut off at the end."""
+        return self._convolve(vectors)
+
+    def adjoint(self, outputs: FloatArray) -> FloatArray:
+        """The same convolution, backwards in time."""
+        return self._convolve(outputs[..., ::-1])[..., ::-1]
+
+    def _convolve(self, vectors: FloatArray) -> FloatArray:
+        if self.bands <= FEW_BANDS:
+            result = self.coefficients[0] * vectors
+            for k in range(1, self.bands):
+                result[..., k:] += self.coefficients[k] * vectors[..., :-k]
+            return result
+        length = 1 << (self.length + self.bands - 2).bit_length()
+        spectrum = np.fft.rfft(self.coefficients, length) * np.fft.rfft(vectors, length)
+        return np.asarray(np.fft.irfft(spectrum, length)[..., : self.length])
 
     def gram(self, separation: int, group: int, sigma: float) -> Gram:
         """G_j,j+k = sum of c_i c_(i+k) over the rows that are left: running sums, O(n^2)."""

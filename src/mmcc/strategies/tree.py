@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmcc.arrays import FloatArray
+from mmcc.arrays import FloatArray, IntArray
 from mmcc.errors import StrategyError, whole
+from mmcc.sampling import Participations
 from mmcc.strategies.base import Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Block, Geometry, Piece, geometry_of, tally
 from mmcc.strategies.gram import DenseGram, ForestGram, Gram, check_columns
@@ -60,6 +61,46 @@ class Tree(Strategy):
         for row, (level, index) in enumerate(self._nodes()):
             dense[row, index << level : (index + 1) << level] = 1.0
         return dense
+
+    def _places(self, level: int) -> IntArray:
+        """Rows of the nodes of a level: how many nodes were released before each."""
+        ends = ((np.arange(self.leaves >> level) + 1) << level) - 1
+        return sum((ends >> below for below in range(self.levels)), np.full(ends.size, level))
+
+    def encode(self, vectors: FloatArray) -> FloatArray:
+        """Sums over the nodes, each level from the one below."""
+        released = np.empty((*vectors.shape[:-1], self.rows))
+        sums = vectors
+        for level in range(self.levels):
+            if level:
+                complete = self.leaves >> level
+                sums = sums[..., : 2 * complete : 2] + sums[..., 1 : 2 * complete : 2]
+            released[..., self._places(level)] = sums
+        return released
+
+    def adjoint(self, outputs: FloatArray) -> FloatArray:
+        """Sums along the path from each leaf to the root of its tree, from the top down."""
+        sums = outputs[..., self._places(self.levels - 1)]
+        for level in range(self.levels - 2, -1, -1):
+            below = outputs[..., self._places(level)]
+            below[..., 0 : 2 * sums.shape[-1] : 2] += sums
+            below[..., 1 : 2 * sums.shape[-1] : 2] += sums
+            sums = below
+        return np.asarray(sums)
+
+    def squared_norms(self, sets: Participations) -> FloatArray:
+        """Each node adds the square of how many participations lie under it."""
+        owners = np.repeat(np.arange(len(sets)), sets.sizes())
+        squares = np.zeros(len(sets))
+        for level in range(self.levels):
+            nodes = sets.steps >> level
+            complete = nodes < self.leaves >> level
+            keys = owners[complete] * (self.leaves + 1) + nodes[complete]
+            found, counts = np.unique(keys, return_counts=True)
+            squares += np.bincount(
+                found // (self.leaves + 1), np.square(counts, dtype=float), len(sets)
+            )
+        return squares
 
     def groups(self, separation: int) -> Sequence[int]:
         """All of them; of single columns the first alone, which lies in the largest tree."""

@@ -1,0 +1,98 @@
+"""From the means of independent batches to an interval for epsilon.
+
+In: for each batch and epsilon the means above and below.  Out: where the confidence bands of delta
+cross the delta asked for.  Levels are one-sided; log delta is interpolated between the epsilons.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import special
+
+from mmcc.accounting.montecarlo.batches import Batch
+from mmcc.arrays import FloatArray
+
+TINY = 1e-300
+
+
+@dataclass
+class Tally:
+    """Running sums over batches: memory does not grow with their number."""
+
+    batches: int = 0
+    samples: int = 0
+    sums: FloatArray = field(default_factory=lambda: np.zeros(0))
+    squares: FloatArray = field(default_factory=lambda: np.zeros(0))
+    mass: float = 0.0
+    mass_squares: float = 0.0
+
+    def add(self, batch: Batch) -> None:
+        """Count one batch in."""
+        values = batch.values.mean(axis=0)
+        above, below = values[:, :2].mean(axis=1), values[:, 2:].mean(axis=1)
+        means = np.stack([above, below, 0.5 * (above + below)])
+        if not self.batches:
+            self.sums, self.squares = np.zeros_like(means), np.zeros_like(means)
+        self.batches += 1
+        self.samples += len(batch.values)
+        self.sums += means
+        self.squares += means**2
+        mass = batch.values[:, values.shape[0] // 2, :2].mean(axis=1)
+        self.mass += float(mass.sum())
+        self.mass_squares += float(np.square(mass).sum())
+
+    @property
+    def means(self) -> FloatArray:
+        """Above, below and their middle, for each epsilon."""
+        return self.sums / self.batches
+
+    @property
+    def errors(self) -> FloatArray:
+        """Standard errors of the means."""
+        spread = np.maximum(self.squares / self.batches - self.means**2, 0.0)
+        return np.asarray(np.sqrt(spread / max(self.batches - 1, 1)))
+
+    @property
+    def effective(self) -> float:
+        """How many outputs of equal weight the sample is worth."""
+        return self.mass**2 / self.mass_squares if self.mass_squares > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Low <= epsilon <= high with the confidence asked for; an end outside the grid is None."""
+
+    low: float | None
+    epsilon: float | None
+    high: float | None
+    bias: float
+    """The part of the width that more outputs do not shrink."""
+
+
+def interval(tally: Tally, epsilons: FloatArray, delta: float, level: float) -> Interval:
+    """Both ends at the one-sided level."""
+    reach = float(special.stdtrit(tally.batches - 1, 1 - level))
+    above, below, middle = tally.means
+    errors = tally.errors
+    high = falls_to(above + reach * errors[0], epsilons, delta)
+    low = falls_to(below - reach * errors[1], epsilons, delta)
+    ends = falls_to(above, epsilons, delta), falls_to(below, epsilons, delta)
+    bias = ends[0] - ends[1] if ends[0] is not None and ends[1] is not None else math.inf
+    return Interval(low, falls_to(middle, epsilons, delta), high, max(bias, 0.0))
+
+
+def falls_to(curve: FloatArray, epsilons: FloatArray, delta: float) -> float | None:
+    """Where a curve through the points falls to delta; 0 where it starts below at epsilon 0."""
+    heights = np.log(np.maximum(curve, TINY)) - math.log(delta)
+    below = np.flatnonzero(heights <= 0)
+    if not below.size:
+        return None
+    place = int(below[0])
+    if place == 0:
+        return 0.0 if epsilons[0] == 0.0 else None
+    top, bottom = heights[place - 1], heights[place]
+    share = top / (top - bottom)
+    return float(epsilons[place - 1] + share * (epsilons[place] - epsilons[place - 1]))
