@@ -42,7 +42,7 @@ LABELS = {
 
 
 NO_PROOF = "nothing: a Monte Carlo estimate, not a proof"
-LOWER_BY = "one direction of the output; holds for any method"
+LOWER_BY = "no method can prove less"
 
 COMPARED = {
     "unamplified": "unamplified: part in every step allowed",
@@ -90,7 +90,7 @@ def print_bracket(found: Bracket, seconds: float) -> None:
     ends.add_row(
         "lower",
         f"[bold]{rounded_down(found.lower)}[/bold]",
-        LOWER_BY if found.lower > 0 else "nothing is known",
+        LOWER_BY if found.lower > 0 else "nothing is known here",
     )
     if found.estimate is not None:
         ends.add_row("estimate", _interval(found.estimate), NO_PROOF)

@@ -1,0 +1,100 @@
+"""Claim: the executor changes where the work is done and nothing else, and a dead worker is no loss."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import mmcc
+from mmcc import sampling, strategies
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of distributed and its web server
+
+
+def cyclic() -> tuple:
+    """A dense matrix without structure: every group of examples is analysed on its own."""
+    matrix = np.tril(np.random.default_rng(5).random((12, 12))) + 0.5 * np.eye(12)
+    return strategies.dense(matrix), sampling.CyclicPoisson(0.3, 3)
+
+
+def bracket(executor=None) -> tuple[float, float]:
+    found = mmcc.bracket(*cyclic(), sigma=6.0, delta=1e-6, method="projection", executor=executor)
+    return found.lower, found.upper
+
+
+def estimate(executor=None, progress=None) -> mmcc.Estimate:
+    return mmcc.estimate(
+        strategies.continual_counting(40),
+        sampling.MinSeparation(0.05, 3),
+        sigma=8.0,
+        delta=1e-5,
+        width=0.02,
+        samples=20_000,
+        seed=3,
+        executor=executor,
+        progress=progress,
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_pool_of_processes_gives_the_same_numbers(workers):
+    with ProcessPoolExecutor(workers) as pool:
+        assert bracket(pool) == bracket()
+        assert estimate(pool) == estimate()
+
+
+def test_a_plot_is_the_same_on_a_pool(tmp_path):
+    from mmcc import plots
+
+    drawn = []
+    for name, pool in (("here", None), ("pool", ThreadPoolExecutor(2))):
+        file = tmp_path / f"{name}.png"
+        plots.epsilon_against_sigma(*cyclic(), sigma=6.0, delta=1e-6, file=file, executor=pool)
+        drawn.append(file.read_bytes())
+    assert drawn[0] == drawn[1]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A real scheduler and two real worker processes."""
+    from distributed import LocalCluster
+
+    with (
+        warnings.catch_warnings(),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as made,
+    ):
+        warnings.simplefilter("ignore")
+        yield made
+
+
+def test_a_dask_cluster_gives_the_same_numbers(cluster):
+    from distributed import Client
+
+    with Client(cluster) as client:
+        assert bracket(client.get_executor()) == bracket()
+        assert estimate(client.get_executor()) == estimate()
+
+
+def test_a_worker_that_is_killed_in_the_middle_loses_nothing(cluster):
+    from distributed import Client
+
+    killed = []
+    with Client(cluster) as client:
+        client.wait_for_workers(2)
+
+        def kill_one(what: str, done: float) -> None:
+            if what == "estimate: simulated outputs" and not killed:
+                address, pid = next(iter(client.run(os.getpid).items()))
+                os.kill(pid, signal.SIGKILL)
+                killed.append(address)
+
+        found = estimate(client.get_executor(), progress=kill_one)
+    assert killed
+    assert found == estimate()
