@@ -1,4 +1,4 @@
-"""Delta of small mechanisms: every participation set summed, one output integrated exactly.
+"""Delta of small mechanisms: every component summed, one output integrated exactly.
 
 Nothing here imports mmcc.  With A = C / sigma, P = sum_S pi_S N(A_S, I), Q = N(0, I), E = e^epsilon
 and any unit vector d with all a_S = <d, A_S> >= 0, let y = t d + z and
@@ -72,12 +72,54 @@ def enumerated_delta(
     """
     scaled = np.asarray(matrix, dtype=float) / sigma
     scaled = scaled if columns is None else scaled[:, list(columns)]
-    _, sizes, right = np.linalg.svd(scaled, full_matrices=False)
-    scaled = (sizes[:, None] * right)[sizes > 1e-13 * sizes[0]]  # the same inner products
+    scaled = _flattened(scaled)
     sets, logs = participation_sets(scaled.shape[1], probability)
-    shifts = sets @ scaled.T
-    moving = sets.any(axis=1)
-    idle = math.exp(logs[~moving][0]) if (~moving).any() else 0.0
+    along = None if direction is None else scaled @ direction
+    return _mixture_delta(
+        sets @ scaled.T, logs, sets.any(axis=1), epsilon, adjacency, along, relative, absolute, seed
+    )
+
+
+def mixture_delta(
+    components: np.ndarray,
+    weights: np.ndarray,
+    epsilon: float,
+    adjacency: str,
+    *,
+    relative: float = 0.002,
+    absolute: float = 0.0,
+    seed: int = 0,
+    direction: np.ndarray | None = None,
+) -> Estimate:
+    """The same for any P = sum_k weights_k N(components_k, I), components >= 0, one a row.
+
+    `direction` are weights of the components: d lies along that sum of them.
+    """
+    shifts = _flattened(np.asarray(components, dtype=float).T).T
+    logs = np.log(np.asarray(weights, dtype=float))
+    along = None if direction is None else direction @ shifts
+    moving = shifts.any(axis=1)
+    return _mixture_delta(shifts, logs, moving, epsilon, adjacency, along, relative, absolute, seed)
+
+
+def _flattened(scaled: np.ndarray) -> np.ndarray:
+    """Columns in as few dimensions as they need, with the same inner products."""
+    _, sizes, right = np.linalg.svd(scaled, full_matrices=False)
+    return (sizes[:, None] * right)[sizes > 1e-13 * sizes[0]]
+
+
+def _mixture_delta(
+    shifts: np.ndarray,
+    logs: np.ndarray,
+    moving: np.ndarray,
+    epsilon: float,
+    adjacency: str,
+    along: np.ndarray | None,
+    relative: float,
+    absolute: float,
+    seed: int,
+) -> Estimate:
+    idle = float(np.exp(logs[~moving]).sum())
     level = epsilon if adjacency == "remove" else -epsilon
     if idle >= math.exp(level):  # X never falls below this
         return Estimate(0.0, 0.0, math.inf)
@@ -88,10 +130,7 @@ def enumerated_delta(
         heights, most = np.zeros(1), float(ndtr(-distance))
         if most <= absolute:  # delta is at most the chance of the half space
             return Estimate(most / 2, most / 2, math.inf)
-    along = (
-        _posterior_mean(shifts, logs, points[:1])[0] if direction is None else scaled @ direction
-    )
-    frame = _frame(along)
+    frame = _frame(_posterior_mean(shifts, logs, points[:1])[0] if along is None else along)
     mixture = _Slices(
         shifts=(shifts[moving] @ frame)[:, 1:],
         slopes=np.maximum(shifts[moving] @ frame[:, 0], 0.0),

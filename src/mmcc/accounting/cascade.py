@@ -13,7 +13,8 @@ kept by sums of independent variables and by products with independent non-negat
 Cells are even in log X, and the error falls with the square of their width.  Values above the last
 cell are cut to its edge; the mean that is cut is added to delta (remove), or costs nothing (add).
 Rounding: every sum has non-negative terms; masses are pushed up (down), and values to the side
-where the function grows (falls), by more than the rounding of each operation.
+where the function grows (falls), by more than the rounding of each operation.  Masses that
+underflow are paid for (left out).
 """
 
 from __future__ import annotations
@@ -45,8 +46,12 @@ DEVIATIONS = 9.0
 """How far factors and laws reach, at least."""
 LOWEST = -15.0
 """Remove: smaller log X are as good as nothing."""
-WIDEST = 600.0
-"""Laws that reach farther than this in log X are beyond floats."""
+WIDEST = 340.0
+"""Laws that reach farther than this in log X are beyond floats: products of values must fit."""
+SMALL, LEAST = 1e-300, 1e-318
+"""Masses below the first have lost digits to underflow, at most the second (many times over)."""
+NARROW = 1 / 64
+"""Factors with a smaller deviation than this part of a cell are rounded to it, or to a constant."""
 UNIT = 1.2e-16
 TINY = 1e-290
 TOLERANCE = 1e-9
@@ -94,7 +99,7 @@ class Cascade:
         """The safe end of the smallest epsilon at which delta is met; the function falls."""
 
         def missed(epsilon: float) -> bool:
-            return self._delta(bound, adjacency, epsilon) > delta
+            return not self._delta(bound, adjacency, epsilon) <= delta
 
         low, high = 0.0, 1.0
         if not missed(low):
@@ -109,6 +114,8 @@ class Cascade:
         return high if bound == "upper" else low
 
     def _delta(self, bound: Bound, adjacency: Adjacency, epsilon: float) -> float:
+        if bound == "lower" and epsilon > WIDEST:
+            return 0.0
         law = self._law(bound, adjacency)
         up = 1.0 if bound == "upper" else -1.0
         if adjacency == "remove":
@@ -117,7 +124,10 @@ class Cascade:
         else:
             gains = np.maximum(1 - math.exp(min(epsilon, WIDEST)) * law.values + 1e-14 * up, 0.0)
         total = float(gains @ law.masses) * (1 + 1e-12 * up) + up * TINY
-        return max(total + (law.lost if adjacency == "remove" else 0.0), 0.0)
+        found = max(total + (law.lost if adjacency == "remove" else 0.0), 0.0)
+        if math.isnan(found):
+            raise PrecisionError("the law of the privacy loss is beyond floating point.")
+        return found
 
     def _law(self, bound: Bound, adjacency: Adjacency) -> Law:
         key = bound, adjacency
@@ -246,7 +256,12 @@ class _Builder:
         cancellation anywhere.
         """
         s = math.sqrt(variance) / self.cascade.sigma * (1 + 4 * UNIT * self.up)
-        width, reach = self.cascade.width, self.cascade.deviations * s
+        width = self.cascade.width
+        if s < NARROW * width:  # next to nothing against a cell: a larger variance, or none
+            if self.bound == "lower":
+                return Law(np.ones(1), np.ones(1))
+            s = NARROW * width
+        reach = self.cascade.deviations * s
         first = math.floor((-reach - 0.5 * s**2) / width)
         last = math.ceil((reach + 0.5 * s**2) / width)
         logs = width * np.arange(first, last + 1)
@@ -274,7 +289,7 @@ class _Builder:
             masses[1:-1] += left * (1 + room)
             masses[2:] += right * (1 + room)
             masses[-1] += top * (1 + room)
-            lost = top_mean * (1 + room)
+            lost = top_mean * (1 + room) + LEAST * density.size * edges[-1]
             return Law(np.concatenate([[0.0], edges]), masses, lost)
         values = edges[:-1] * (1 + math.expm1(width) * right / np.maximum(inside, TINY))
         values = np.concatenate([values, [top_mean / max(top, TINY)]])
@@ -303,7 +318,8 @@ def combine(
 
     A value is share * x + (1 - share) * y, or x y where share is negative.  `split`: masses are
     those of the ends of the cells (0 first), values beyond the last edge are cut to it and the
-    mean that is cut comes third.  Otherwise masses and first moments of the cells.
+    mean that is cut comes third, with what underflow may have taken.  Otherwise masses and first
+    moments of the cells, without the masses that underflow.
     """
     cells = edges.size
     masses = np.zeros(cells + 1)
@@ -319,6 +335,10 @@ def combine(
             mass = first_masses[i] * second_masses[j]
             while cell < cells and value >= edges[cell]:
                 cell += 1
+            if mass < SMALL:
+                if not split:
+                    continue
+                cut += LEAST * value
             if not split:
                 masses[cell] += mass
                 moments[cell] += mass * value

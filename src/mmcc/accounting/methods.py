@@ -125,7 +125,8 @@ class Problem:
     def lower_epsilon(self, delta: float) -> float:
         """No method can prove less than this; 0 where nothing is known."""
         if self.hierarchy is not None:
-            return self._lower(self.cascade(delta).lower_epsilon, delta)
+            found = self._lower(self.cascade(delta).lower_epsilon, delta)
+            return found or self._lower(lambda at: self.projection.lower_epsilon(at), delta)
         composed, about = self._lower_composed(delta)
         if composed > COMPOSED * about:
             return composed
@@ -167,7 +168,8 @@ class Problem:
     def lower_delta(self, epsilon: float) -> float:
         """No method can prove less than this; 0 where nothing is known."""
         if self.hierarchy is not None:
-            return self._lower(self.cascade(self._least_delta(epsilon)).lower_delta, epsilon)
+            found = self._lower(self.cascade(self._least_delta(epsilon)).lower_delta, epsilon)
+            return found or self._lower(lambda at: self.projection.lower_delta(at), epsilon)
         return self._lower(lambda at: self.projection.lower_delta(at), epsilon)
 
     @cached_property

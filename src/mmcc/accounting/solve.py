@@ -31,6 +31,7 @@ from mmcc.errors import (
 )
 from mmcc.sampling import SCHEMES, BallsInBins, Scheme
 from mmcc.strategies.base import ORDERS, Order, Strategy
+from mmcc.strategies.gram import MAX_COLUMNS
 
 METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
 BINS_METHODS = ("tight", "projection", "cascade", "unamplified")
@@ -231,8 +232,12 @@ def _bins_plans(strategy: Strategy, scheme: BallsInBins, method: str) -> list[Pl
         return [Plan(method)]
     if scheme.bins == 1:  # certain participation: exact already
         return [Plan("unamplified")]
-    tree = strategy.hierarchy(scheme.bins) is not None
-    return [Plan("unamplified"), *([Plan("cascade")] if tree else []), Plan("projection")]
+    plans = [Plan("unamplified")]
+    if tree := strategy.hierarchy(scheme.bins) is not None:
+        plans.append(Plan("cascade"))
+    if not tree or scheme.bins <= MAX_COLUMNS:  # where the cascade says no the plain bound will do
+        plans.append(Plan("projection"))
+    return plans
 
 
 def _feasible(plans: list[Plan], strategy: Strategy, sigma: float) -> list[Plan]:

@@ -102,7 +102,8 @@ class BinsRest(Rest):
     def higher(self, s: float) -> FloatArray:
         """sum_(r >= 2) s^r T_r = sum omega omega' psi(s H'), psi(x) = e^x - 1 - x, rounded up.
 
-        With |psi(x + e) - psi(x)| <= |e| (psi(x) + |x|) (1 + |e|) rounding of H' is paid for.
+        With |psi(x + e) - psi(x)| <= |e| (psi(x) + |x|) (1 + |e|) rounding of H' is paid for, and
+        that of the difference e^x - 1 less x with 2^-52 |x|.
         """
         shares = self.weights.single
         total = np.zeros(len(self.weights.t))
@@ -114,7 +115,7 @@ class BinsRest(Rest):
             total += np.einsum("tr,rt->t", shares[:, rows], psi @ shares.T)
         largest = s * float(np.max(self.gram.diagonal()))
         room = (32 * self.gram.error + 1e-14) * largest
-        error = room * (total + 2 * largest) * math.exp(min(room, 1.0))
+        error = room * (total + 2 * largest) * math.exp(min(room, 1.0)) + UNIT * largest
         return np.asarray((total + error) * (1 + SLACK + 2 * self.weights.error))
 
 

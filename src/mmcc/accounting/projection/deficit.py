@@ -41,6 +41,8 @@ from mmcc.arrays import FloatArray, IntArray
 SPACING = 0.03
 BELOW, ABOVE = 3.5, 2.0
 """How far the nodes reach on both sides of the threshold."""
+LARGEST = 600.0
+"""Where log(e^eps m) is larger than this on either side, floats cannot tell."""
 
 
 @dataclass(eq=False)
@@ -60,6 +62,8 @@ class Deficit:
 
     def bound_delta(self, epsilon: float) -> float:
         """Upper bound on delta at epsilon."""
+        if self._put.log_empty >= -epsilon:
+            return 0.0  # X never falls below e^-eps
         weights = self.projected.rest.weights
         t = weights.t
         prices = self.bound_prices(epsilon)
@@ -82,8 +86,9 @@ class Deficit:
         found = self._by_fourier(self.fourier[0], self.fourier[1], gaps)
         nodes = np.arange(len(best))
         best = np.minimum(best, found + self._costs[self.fourier[0], nodes])
-        with np.errstate(over="ignore"):
-            best = best * np.exp(np.minimum(epsilon + projected.rest.weights.log_scale, 700.0))
+        exponent = epsilon + projected.rest.weights.log_scale
+        inside = np.abs(exponent) < LARGEST
+        best = np.where(inside, best * np.exp(np.where(inside, exponent, 0.0)), 1.0)
         return np.asarray(np.minimum(np.minimum(best, self._put.node_prices(epsilon)), 1.0))
 
     @cached_property
