@@ -195,7 +195,8 @@ def _systematic(shares: FloatArray, points: int, rng: np.random.Generator) -> In
     """Indices, each chosen points * share times but for rounding."""
     sums = np.cumsum(shares)
     places = (np.arange(points) + rng.random()) / points * sums[-1]
-    return np.minimum(np.searchsorted(sums, places, side="right"), len(shares) - 1)
+    found = np.searchsorted(sums, places, side="right")
+    return np.asarray(np.minimum(found, len(shares) - 1), np.int64)
 
 
 def _slices(plan: Plan, prepared: Prepared, shadows: FloatArray) -> Batch:

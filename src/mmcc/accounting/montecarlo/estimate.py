@@ -107,6 +107,20 @@ class Run:
     spent: int
     """All outputs, those of abandoned starts included."""
 
+    def check(self) -> None:
+        """Refuse an interval that would mislead."""
+        effective = self.tally.effective
+        if effective < LEAST_EFFECTIVE:
+            raise PrecisionError(
+                f"{self.tally.samples} simulated outputs are worth only {effective:.0f} of equal "
+                "weight: their weights have collapsed on a few, and an interval from them would "
+                "mislead. Use more samples, a larger sigma, or mmcc.epsilon."
+            )
+        if self.found.high is None:
+            raise PrecisionError(
+                f"{self.spent} simulated outputs do not bound epsilon from above; use more samples."
+            )
+
 
 def simulate(
     mechanism: Mechanism,
@@ -124,17 +138,9 @@ def simulate(
     pilots = _relevant(pilots)
     level = (1 - budget.confidence) / 2 / len(pilots)
     runs = [_run(pilot, delta, budget, level, executor, progress) for pilot in pilots]
-    effective = min(run.tally.effective for run in runs)
+    for run in runs:
+        run.check()
     ends = [(_end(run.found.low), _end(run.found.epsilon), run.found.high) for run in runs]
-    if effective < LEAST_EFFECTIVE or any(high is None for _, _, high in ends):
-        if any(high == 0.0 for _, _, high in ends) and len(ends) == 1:
-            effective = max(effective, 0.0)
-        else:
-            raise PrecisionError(
-                f"{sum(run.spent for run in runs)} simulated outputs are worth only "
-                f"{effective:.0f} of equal weight: their weights have collapsed on a few, and an "
-                "interval from them would mislead. Use more samples, a larger sigma, or mmcc.epsilon."
-            )
     highs = [high for _, _, high in ends if high is not None]
     return Estimate(
         epsilon=max(middle for _, middle, _ in ends),
@@ -142,7 +148,7 @@ def simulate(
         high=max(highs),
         confidence=budget.confidence,
         samples=sum(run.spent for run in runs),
-        effective=effective,
+        effective=min(run.tally.effective for run in runs),
         delta=delta,
         sigma=mechanism.sigma,
         method=_method(runs[0].plan, [run.plan.remove for run in runs]),
@@ -250,9 +256,9 @@ def _accumulate(
             if not last:
                 return run
             continue
-        if found.high - found.low <= budget.width * found.epsilon or found.high == 0.0:
-            if tally.effective >= LEAST_EFFECTIVE or found.high == 0.0:
-                return run
+        narrow = found.high - found.low <= budget.width * found.epsilon or found.high == 0.0
+        if narrow and tally.effective >= LEAST_EFFECTIVE:
+            return run
         if _biased(run, budget) and not last:
             return run
 
