@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from enumeration import enumerated_delta
 from plane import plane_epsilon
+from truth import composed_subsampled_gaussian_delta
 
 import mmcc
 from mmcc import sampling, strategies
@@ -62,11 +63,27 @@ def test_random_matrices_by_sampled_sets(seed):
     check_against_enumeration(matrix, probability, sigma, delta, found)
 
 
-def test_transfer_matrix_against_enumeration():
-    strategy = strategies.toeplitz([1.0, 0.5], 13)
-    found = mmcc.estimate(strategy, sampling.Poisson(0.1), sigma=2.0, delta=1e-5)
-    assert "transfer matrix with 2 states" in found.method
-    check_against_enumeration(strategy.to_dense(), 0.1, 2.0, 1e-5, found)
+def test_transfer_matrix_against_composition():
+    found = mmcc.estimate(strategies.identity(40), sampling.Poisson(0.05), sigma=1.5, delta=1e-5)
+    assert "transfer matrix with 1 states" in found.method
+    brackets = [
+        composed_subsampled_gaussian_delta(40, 1.0, 0.05, 1.5, share * found.epsilon, "remove")
+        for share in (0.99, 1.01)
+    ]
+    assert brackets[0][1] >= 1e-5 >= brackets[1][0]
+
+
+def test_transfer_matrix_and_sampled_sets_agree():
+    mechanism = Mechanism(strategies.toeplitz([1.0, 0.5, 0.3], 24), sampling.Poisson(0.1), 3.0)
+    chain, sampled = (
+        simulate(mechanism, 1e-5, Budget(2**16, 0.02, 0.99, 0, exact=exact))
+        for exact in (True, False)
+    )
+    assert "transfer matrix with 4 states" in chain.method
+    assert "sampled" in sampled.method
+    assert chain.low <= sampled.high
+    assert sampled.low <= chain.high
+    assert sampled.epsilon == pytest.approx(chain.epsilon, rel=0.02)
 
 
 TWO_ROWS = np.array([[0.9, 0.3, 0.5, 0.1], [0.0, 0.8, 0.2, 1.1]])

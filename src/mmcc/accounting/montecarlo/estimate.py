@@ -107,9 +107,16 @@ class Run:
     spent: int
     """All outputs, those of abandoned starts included."""
 
+    @property
+    def effective(self) -> float:
+        """How many outputs of equal weight the sample is worth where epsilon lies."""
+        middle = float(self.plan.epsilons[GRID.size // 2])
+        near = middle if self.found.epsilon is None else self.found.epsilon
+        return self.tally.effective(int(np.argmin(np.abs(self.plan.epsilons - near))))
+
     def check(self) -> None:
         """Refuse an interval that would mislead."""
-        effective = self.tally.effective
+        effective = self.effective
         if effective < LEAST_EFFECTIVE:
             raise PrecisionError(
                 f"{self.tally.samples} simulated outputs are worth only {effective:.0f} of equal "
@@ -148,7 +155,7 @@ def simulate(
         high=max(highs),
         confidence=budget.confidence,
         samples=sum(run.spent for run in runs),
-        effective=min(run.tally.effective for run in runs),
+        effective=min(run.effective for run in runs),
         delta=delta,
         sigma=mechanism.sigma,
         method=_method(runs[0].plan, [run.plan.remove for run in runs]),
@@ -257,7 +264,7 @@ def _accumulate(
                 return run
             continue
         narrow = found.high - found.low <= budget.width * found.epsilon or found.high == 0.0
-        if narrow and tally.effective >= LEAST_EFFECTIVE:
+        if narrow and run.effective >= LEAST_EFFECTIVE:
             return run
         if _biased(run, budget) and not last:
             return run

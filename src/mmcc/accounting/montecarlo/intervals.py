@@ -30,8 +30,8 @@ class Tally:
     samples: int = 0
     sums: FloatArray = field(default_factory=lambda: np.zeros(0))
     squares: FloatArray = field(default_factory=lambda: np.zeros(0))
-    mass: float = 0.0
-    mass_squares: float = 0.0
+    mass_squares: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Of single outputs, for each epsilon."""
 
     def add(self, batch: Batch) -> None:
         """Count one batch in."""
@@ -40,13 +40,12 @@ class Tally:
         means = np.stack([above, below, 0.5 * (above + below)])
         if not self.batches:
             self.sums, self.squares = np.zeros_like(means), np.zeros_like(means)
+            self.mass_squares = np.zeros(len(values))
         self.batches += 1
         self.samples += len(batch.values)
         self.sums += means
         self.squares += means**2
-        mass = batch.values[:, values.shape[0] // 2, :2].mean(axis=1)
-        self.mass += float(mass.sum())
-        self.mass_squares += float(np.square(mass).sum())
+        self.mass_squares += np.square(batch.values[:, :, :2].mean(axis=2)).sum(axis=0)
 
     @property
     def means(self) -> FloatArray:
@@ -59,10 +58,11 @@ class Tally:
         spread = np.maximum(self.squares / self.batches - self.means**2, 0.0)
         return np.asarray(np.sqrt(spread / max(self.batches - 1, 1)))
 
-    @property
-    def effective(self) -> float:
-        """How many outputs of equal weight the sample is worth."""
-        return self.mass**2 / self.mass_squares if self.mass_squares > 0 else 0.0
+    def effective(self, place: int) -> float:
+        """How many outputs of equal weight the sample is worth at one of the epsilons."""
+        mass = float(self.sums[0, place]) / self.batches * self.samples
+        squares = float(self.mass_squares[place])
+        return mass**2 / squares if squares > 0 else 0.0
 
 
 @dataclass(frozen=True)
