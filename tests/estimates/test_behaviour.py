@@ -177,3 +177,7 @@ def test_groups_of_cyclic_poisson_say_which_one():
     strategy = strategies.dense(np.diag([1.0, 3.0, 1.0, 2.0, 1.0, 1.0]))
     found = mmcc.estimate(strategy, sampling.CyclicPoisson(0.2, 3), sigma=3.0, delta=1e-5)
     assert "group 1" in found.method
+    certain = mmcc.estimate(strategy, sampling.CyclicPoisson(1.0, 3), sigma=3.0, delta=1e-5)
+    assert "group 1" in certain.method
+    truth = root(lambda e: gaussian_delta(np.sqrt(10.0), 3.0, e), 1e-5)
+    assert certain.epsilon == pytest.approx(truth, rel=1e-4)

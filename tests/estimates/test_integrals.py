@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -59,7 +60,7 @@ def by_quadrature(exponents, slopes, epsilon, remove):
         return max(gain, 0.0) * math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
 
     edges = np.linspace(-12, 12 + slopes.max(), 400)
-    pieces = zip(edges[:-1], edges[1:], strict=True)
+    pieces = itertools.pairwise(edges)
     return sum(quad(height, a, b, epsabs=0, epsrel=1e-8, limit=50)[0] for a, b in pieces)
 
 
