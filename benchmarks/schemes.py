@@ -33,7 +33,9 @@ def certified(strategy, scheme, sigma, delta) -> str:
 
 def shuffled_tree() -> None:
     """One shuffled pass over a binary tree, 0-1 setting, delta = 1e-6."""
-    print("| sigma | n | lower | upper | ratio | seconds | estimate (99 %) | seconds | unamplified |")
+    print(
+        "| sigma | n | lower | upper | ratio | seconds | estimate (99 %) | seconds | unamplified |"
+    )
     print("|" + "---|" * 9)
     for sigma in (1.0, 2.0, 5.0, 10.0):
         for height in range(1, 17):
@@ -41,7 +43,9 @@ def shuffled_tree() -> None:
             plain = mmcc.epsilon(tree, scheme, sigma=sigma, delta=1e-6, method="unamplified")
             ends = certified(tree, scheme, sigma, 1e-6)
             middle = estimated(tree, scheme, sigma, 1e-6)
-            print(f"| {sigma:g} | 2^{height} | {ends} | {middle} | {plain.epsilon:.4f} |", flush=True)
+            print(
+                f"| {sigma:g} | 2^{height} | {ends} | {middle} | {plain.epsilon:.4f} |", flush=True
+            )
 
 
 def bins() -> None:

@@ -1,4 +1,4 @@
-"""Claim: the executor changes where the work is done and nothing else, and a dead worker is no loss."""
+"""Claim: the executor changes where work is done and nothing else; a dead worker is no loss."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class Toeplitz(Strategy):
 
     def _convolve(self, vectors: FloatArray) -> FloatArray:
         if self.bands <= FEW_BANDS:
-            result = self.coefficients[0] * vectors
+            result = np.asarray(self.coefficients[0] * vectors)
             for k in range(1, self.bands):
                 result[..., k:] += self.coefficients[k] * vectors[..., :-k]
             return result

@@ -27,7 +27,6 @@ from mmcc.accounting.montecarlo import kernels
 from mmcc.accounting.montecarlo.mechanism import Mechanism
 from mmcc.accounting.montecarlo.sets import SetList, draw_members, draw_sets, join
 from mmcc.accounting.montecarlo.transfer import Chain
-from mmcc.accounting.parallel import one_thread
 from mmcc.arrays import FloatArray, IntArray
 
 LOWEST = 10.0
@@ -134,18 +133,15 @@ def prepare(sets: SetList, split: int, direction: Direction) -> Prepared:
 def run_batch(plan: Plan, index: int) -> Batch:
     """Fresh sets, fresh outputs, all from the seed and the batch's index."""
     rng = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(plan.stage, index)))
-    with one_thread():
-        if plan.chain is not None and plan.remove:
-            return _chain_batch(plan, plan.chain, rng)
-        prepared = prepare(*_sets(plan, rng), plan.direction)
-        shadows = _shadows(plan, prepared, rng)
-        if plan.chain is None:
-            return _slices(plan, prepared, shadows)
-        direction = plan.direction
-        values = plan.chain.integrals(
-            shadows, direction.overlaps, direction.threshold, plan.epsilons
-        )
-        return Batch(np.repeat(values[:, :, None], 4, axis=2), np.zeros((len(shadows), 1)))
+    if plan.chain is not None and plan.remove:
+        return _chain_batch(plan, plan.chain, rng)
+    prepared = prepare(*_sets(plan, rng), plan.direction)
+    shadows = _shadows(plan, prepared, rng)
+    if plan.chain is None:
+        return _slices(plan, prepared, shadows)
+    direction = plan.direction
+    values = plan.chain.integrals(shadows, direction.overlaps, direction.threshold, plan.epsilons)
+    return Batch(np.repeat(values[:, :, None], 4, axis=2), np.zeros((len(shadows), 1)))
 
 
 def _chain_batch(plan: Plan, chain: Chain, rng: np.random.Generator) -> Batch:
@@ -195,7 +191,8 @@ def _systematic(shares: FloatArray, points: int, rng: np.random.Generator) -> In
     """Indices, each chosen points * share times but for rounding."""
     sums = np.cumsum(shares)
     places = (np.arange(points) + rng.random()) / points * sums[-1]
-    return np.minimum(np.searchsorted(sums, places, side="right"), len(shares) - 1)
+    found = np.searchsorted(sums, places, side="right")
+    return np.asarray(np.minimum(found, len(shares) - 1), np.int64)
 
 
 def _slices(plan: Plan, prepared: Prepared, shadows: FloatArray) -> Batch:

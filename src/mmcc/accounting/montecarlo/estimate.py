@@ -18,10 +18,11 @@ from mmcc.accounting.montecarlo.batches import Batch, Plan, run_batch
 from mmcc.accounting.montecarlo.intervals import Interval, Tally, interval
 from mmcc.accounting.montecarlo.mechanism import Mechanism
 from mmcc.accounting.montecarlo.pilot import FIRST_SETS, Pilot, explore
-from mmcc.accounting.parallel import Progress
+from mmcc.accounting.parallel import Progress, one_thread
 from mmcc.accounting.projection.bounds import Projection
 from mmcc.arrays import FloatArray
 from mmcc.errors import (
+    MethodError,
     ParameterError,
     PrecisionError,
     SamplingError,
@@ -29,7 +30,15 @@ from mmcc.errors import (
     real,
     whole,
 )
-from mmcc.sampling import SCHEMES, ZERO_ONE, BallsInBins, CyclicPoisson, Scheme, Shuffle
+from mmcc.sampling import (
+    SCHEMES,
+    ZERO_ONE,
+    BallsInBins,
+    CyclicPoisson,
+    Participations,
+    Scheme,
+    Shuffle,
+)
 from mmcc.strategies.base import Strategy
 
 MIN_DELTA = 1e-20
@@ -72,7 +81,7 @@ def estimate(
     the largest certified lower bound is simulated; under `Shuffle` the numbers are for the 0-1
     setting.
     """
-    mechanism = _mechanism(strategy, sampling, real("sigma", sigma, MIN_SIGMA, MAX_SIGMA), delta)
+    sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
     width = real("width", width, 0, 10)
     confidence = real("confidence", confidence, 0.5, 1)
@@ -82,7 +91,10 @@ def estimate(
         raise ParameterError(f"executor must have the interface of Executor, got {executor!r}.")
     if progress is not None and not callable(progress):
         raise ParameterError(f"progress must be a function of (what, done), got {progress!r}.")
-    return simulate(mechanism, delta, Budget(samples, width, confidence, seed), executor, progress)
+    mechanism = _mechanism(strategy, sampling, sigma, delta)
+    budget = Budget(samples, width, confidence, seed)
+    with one_thread():
+        return simulate(mechanism, delta, budget, executor, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,27 @@ class Run:
     spent: int
     """All outputs, those of abandoned starts included."""
 
+    @property
+    def effective(self) -> float:
+        """How many outputs of equal weight the sample is worth where epsilon lies."""
+        middle = float(self.plan.epsilons[GRID.size // 2])
+        near = middle if self.found.epsilon is None else self.found.epsilon
+        return self.tally.effective(int(np.argmin(np.abs(self.plan.epsilons - near))))
+
+    def check(self) -> None:
+        """Refuse an interval that would mislead."""
+        effective = self.effective
+        if effective < LEAST_EFFECTIVE:
+            raise PrecisionError(
+                f"{self.tally.samples} simulated outputs are worth only {effective:.0f} of equal "
+                "weight: their weights have collapsed on a few, and an interval from them would "
+                "mislead. Use more samples, a larger sigma, or mmcc.epsilon."
+            )
+        if self.found.high is None:
+            raise PrecisionError(
+                f"{self.spent} simulated outputs do not bound epsilon from above; use more samples."
+            )
+
 
 def simulate(
     mechanism: Mechanism,
@@ -124,17 +157,9 @@ def simulate(
     pilots = _relevant(pilots)
     level = (1 - budget.confidence) / 2 / len(pilots)
     runs = [_run(pilot, delta, budget, level, executor, progress) for pilot in pilots]
-    effective = min(run.tally.effective for run in runs)
+    for run in runs:
+        run.check()
     ends = [(_end(run.found.low), _end(run.found.epsilon), run.found.high) for run in runs]
-    if effective < LEAST_EFFECTIVE or any(high is None for _, _, high in ends):
-        if any(high == 0.0 for _, _, high in ends) and len(ends) == 1:
-            effective = max(effective, 0.0)
-        else:
-            raise PrecisionError(
-                f"{sum(run.spent for run in runs)} simulated outputs are worth only "
-                f"{effective:.0f} of equal weight: their weights have collapsed on a few, and an "
-                "interval from them would mislead. Use more samples, a larger sigma, or mmcc.epsilon."
-            )
     highs = [high for _, _, high in ends if high is not None]
     return Estimate(
         epsilon=max(middle for _, middle, _ in ends),
@@ -142,7 +167,7 @@ def simulate(
         high=max(highs),
         confidence=budget.confidence,
         samples=sum(run.spent for run in runs),
-        effective=effective,
+        effective=min(run.effective for run in runs),
         delta=delta,
         sigma=mechanism.sigma,
         method=_method(runs[0].plan, [run.plan.remove for run in runs]),
@@ -167,13 +192,25 @@ def _mechanism(strategy: Strategy, scheme: Scheme, sigma: float, delta: float) -
         )
     if isinstance(scheme, BallsInBins | Shuffle):
         scheme.epochs(strategy.steps)  # raises where they do not fit
-    group = 0
-    if isinstance(scheme, CyclicPoisson):
-        groups = strategy.groups(min(scheme.separation, strategy.steps))
-        group = groups[0]
-        if len(groups) > 1:
-            group = Projection(strategy, scheme, sigma).lower_epsilon(delta).group
+    group = _worst_group(strategy, scheme, sigma, delta) if isinstance(scheme, CyclicPoisson) else 0
     return Mechanism(strategy, scheme, sigma, group)
+
+
+def _worst_group(strategy: Strategy, scheme: CyclicPoisson, sigma: float, delta: float) -> int:
+    """The group with the largest certified lower bound; without one, with the longest sum."""
+    separation = min(scheme.separation, strategy.steps)
+    groups = strategy.groups(separation)
+    if len(groups) == 1:
+        return groups[0]
+    if scheme.probability < 1.0:
+        try:
+            return Projection(strategy, scheme, sigma).lower_epsilon(delta).group
+        except (MethodError, PrecisionError, StrategyError):
+            pass  # too many columns for it
+    columns = [np.arange(group, strategy.steps, separation) for group in groups]
+    edges = np.concatenate([[0], np.cumsum([part.size for part in columns])])
+    norms = strategy.squared_norms(Participations(np.concatenate(columns), edges))
+    return groups[int(np.argmax(norms))]
 
 
 def _relevant(pilots: Sequence[Pilot]) -> list[Pilot]:
@@ -250,9 +287,9 @@ def _accumulate(
             if not last:
                 return run
             continue
-        if found.high - found.low <= budget.width * found.epsilon or found.high == 0.0:
-            if tally.effective >= LEAST_EFFECTIVE or found.high == 0.0:
-                return run
+        narrow = found.high - found.low <= budget.width * found.epsilon or found.high == 0.0
+        if narrow and run.effective >= LEAST_EFFECTIVE:
+            return run
         if _biased(run, budget) and not last:
             return run
 
@@ -274,7 +311,8 @@ def _batches(plan: Plan, indices: range, executor: Executor | None) -> Iterator[
 
 
 def _some(plan: Plan, indices: range) -> list[Batch]:
-    return [run_batch(plan, index) for index in indices]
+    with one_thread():
+        return [run_batch(plan, index) for index in indices]
 
 
 def _biased(run: Run, budget: Budget) -> bool:

@@ -10,12 +10,16 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
 from mmcc.accounting.montecarlo.batches import Batch
 from mmcc.arrays import FloatArray
 
 TINY = 1e-300
+DEGREE = 4
+SMOOTH = 5.0
+ACCURACY = 1e-5
+"""Relative error of epsilon by rounding, classes and interpolation: added to every interval."""
 
 
 @dataclass
@@ -26,8 +30,8 @@ class Tally:
     samples: int = 0
     sums: FloatArray = field(default_factory=lambda: np.zeros(0))
     squares: FloatArray = field(default_factory=lambda: np.zeros(0))
-    mass: float = 0.0
-    mass_squares: float = 0.0
+    mass_squares: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Of single outputs, for each epsilon."""
 
     def add(self, batch: Batch) -> None:
         """Count one batch in."""
@@ -36,13 +40,12 @@ class Tally:
         means = np.stack([above, below, 0.5 * (above + below)])
         if not self.batches:
             self.sums, self.squares = np.zeros_like(means), np.zeros_like(means)
+            self.mass_squares = np.zeros(len(values))
         self.batches += 1
         self.samples += len(batch.values)
         self.sums += means
         self.squares += means**2
-        mass = batch.values[:, values.shape[0] // 2, :2].mean(axis=1)
-        self.mass += float(mass.sum())
-        self.mass_squares += float(np.square(mass).sum())
+        self.mass_squares += np.square(batch.values[:, :, :2].mean(axis=2)).sum(axis=0)
 
     @property
     def means(self) -> FloatArray:
@@ -55,10 +58,11 @@ class Tally:
         spread = np.maximum(self.squares / self.batches - self.means**2, 0.0)
         return np.asarray(np.sqrt(spread / max(self.batches - 1, 1)))
 
-    @property
-    def effective(self) -> float:
-        """How many outputs of equal weight the sample is worth."""
-        return self.mass**2 / self.mass_squares if self.mass_squares > 0 else 0.0
+    def effective(self, place: int) -> float:
+        """How many outputs of equal weight the sample is worth at one of the epsilons."""
+        mass = float(self.sums[0, place]) / self.batches * self.samples
+        squares = float(self.mass_squares[place])
+        return mass**2 / squares if squares > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ def interval(tally: Tally, epsilons: FloatArray, delta: float, level: float) -> 
     errors = tally.errors
     high = falls_to(above + reach * errors[0], epsilons, delta)
     low = falls_to(below - reach * errors[1], epsilons, delta)
+    high = None if high is None else high * (1 + ACCURACY)
+    low = None if low is None else low * (1 - ACCURACY)
     ends = falls_to(above, epsilons, delta), falls_to(below, epsilons, delta)
     bias = ends[0] - ends[1] if ends[0] is not None and ends[1] is not None else math.inf
     return Interval(low, falls_to(middle, epsilons, delta), high, max(bias, 0.0))
@@ -93,6 +99,13 @@ def falls_to(curve: FloatArray, epsilons: FloatArray, delta: float) -> float | N
     place = int(below[0])
     if place == 0:
         return 0.0 if epsilons[0] == 0.0 else None
-    top, bottom = heights[place - 1], heights[place]
-    share = top / (top - bottom)
-    return float(epsilons[place - 1] + share * (epsilons[place] - epsilons[place - 1]))
+    left, right = float(epsilons[place - 1]), float(epsilons[place])
+    line = float(left + (right - left) * heights[place - 1] / (heights[place - 1] - heights[place]))
+    if heights.size > DEGREE + 1 or heights.max() - heights.min() > SMOOTH:
+        return line
+    # On a grid this narrow log delta is a smooth curve; the points share their noise.
+    units = (epsilons - left) / (right - left)
+    smooth = np.polynomial.Polynomial.fit(units, heights, DEGREE)
+    if not smooth(0.0) > 0.0 > smooth(1.0):
+        return line
+    return left + float(optimize.brentq(smooth, 0.0, 1.0)) * (right - left)

@@ -49,7 +49,7 @@ def member_sums(values: FloatArray, columns: IntArray, edges: IntArray) -> Float
 
 @compiled
 def log_sum(values: FloatArray) -> float:
-    """Log sum_i e^{values_i}."""
+    """Logarithm of sum_i e^{values_i}."""
     largest = -math.inf
     for value in values:
         largest = value if value > largest else largest
@@ -64,7 +64,7 @@ def log_sum(values: FloatArray) -> float:
 
 @compiled
 def log_normal(x: float) -> float:
-    """Log Phi(x)."""
+    """Logarithm of Phi(x)."""
     if x > -20.0:
         return math.log(0.5 * math.erfc(-x * SQRT_HALF))
     y = 1.0 / (x * x)
@@ -175,7 +175,7 @@ def excess(
 def proposal_densities(
     sums: FloatArray, rests: FloatArray, drawn: FloatArray, kappas: FloatArray, out: FloatArray
 ) -> None:
-    """Log sum_S drawn_S exp(kappa <z, A'_S> - kappa^2 |A'_S|^2 / 2) for each kappa."""
+    """Logs of sum_S drawn_S exp(kappa <z, A'_S> - kappa^2 |A'_S|^2 / 2) for each kappa."""
     terms = np.empty(sums.size)
     for k in range(kappas.size):
         if kappas[k] == 0.0:

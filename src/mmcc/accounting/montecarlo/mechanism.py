@@ -34,8 +34,9 @@ class Mechanism:
     @property
     def separation(self) -> int:
         """Steps between two columns."""
-        cyclic = isinstance(self.scheme, CyclicPoisson)
-        return min(self.scheme.separation, self.strategy.steps) if cyclic else 1
+        if not isinstance(self.scheme, CyclicPoisson):
+            return 1
+        return min(self.scheme.separation, self.strategy.steps)
 
     @property
     def columns(self) -> int:

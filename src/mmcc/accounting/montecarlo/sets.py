@@ -44,7 +44,8 @@ class SetList:
 
     def mean(self, weights: FloatArray, columns: int) -> FloatArray:
         """sum_S weights_S 1_S."""
-        return np.bincount(self.columns, np.repeat(weights, np.diff(self.edges)), columns)
+        spread = np.repeat(weights, np.diff(self.edges))
+        return np.bincount(self.columns, spread, columns).astype(np.float64)
 
     def members(self, chosen: IntArray, columns: int) -> FloatArray:
         """1_S for the chosen sets, one a row."""
@@ -190,10 +191,11 @@ def _log_probabilities(
 ) -> FloatArray:
     """Members taken, and eligible steps not taken; a member blocks the steps behind it."""
     sizes = sets.sizes()
-    blocked = np.zeros(len(sets))
+    blocked: FloatArray = np.zeros(len(sets))
     if isinstance(scheme, MinSeparation):
         reach = np.minimum(scheme.separation - 1, columns - 1 - sets.steps)
-        blocked = np.bincount(np.repeat(np.arange(len(sets)), sizes), reach, len(sets))
+        owners = np.repeat(np.arange(len(sets)), sizes)
+        blocked = np.bincount(owners, reach, len(sets)).astype(np.float64)
     idle = columns - sizes - blocked
     return np.asarray(sizes * math.log(probability) + idle * math.log1p(-probability))
 

@@ -49,7 +49,7 @@ class Chain:
     """The next state if it does."""
 
     def log_ratios(self, shadows: FloatArray, probabilities: FloatArray) -> FloatArray:
-        """Log X of each output u, under each probability of participation (0: none takes part)."""
+        """Logarithm of X for each output u, each probability of participation (0: X is 1)."""
         return chain_log_ratios(shadows, probabilities, self.factors, self.idle, self.take)
 
     def integrals(
@@ -116,7 +116,7 @@ def chain_log_ratio(
     idle: IntArray,
     take: IntArray,
 ) -> float:
-    """Log X at z + t d."""
+    """Logarithm of X at z + t d."""
     states = idle.size
     now, new = np.zeros(states), np.empty(states)
     now[0] = 1.0
@@ -153,7 +153,7 @@ def chain_log_ratios(
     idle: IntArray,
     take: IntArray,
 ) -> FloatArray:
-    """Log X for each output, under each probability of participation."""
+    """Logarithm of X for each output, under each probability of participation."""
     logs = np.zeros((shadows.shape[0], probabilities.size))
     still = np.zeros(shadows.shape[1])
     for i in range(shadows.shape[0]):
@@ -176,7 +176,7 @@ def integrals(
     idle: IntArray,
     take: IntArray,
 ) -> FloatArray:
-    """Int phi(t) (1 - E X_t)_+ dt for each z and epsilon: X_t grows with t."""
+    """The integral of phi(t) (1 - E X_t)_+ for each z and epsilon: X_t grows with t."""
     values = np.zeros((shadows.shape[0], epsilons.size))
     for i in range(shadows.shape[0]):
         t = guess

@@ -128,12 +128,13 @@ class Deficit:
         moves = rest.line.a * rest.gram.counts
         slope = np.maximum(weights.single @ moves, 0.0)
         error = slope * SLACK + weights.error * (weights.tilted @ moves)
-        with np.errstate(over="ignore"):
-            scale = np.exp(np.minimum(epsilon + weights.log_scale, 700.0))
+        exponent = epsilon + weights.log_scale
+        scale = np.exp(np.minimum(exponent, LARGEST))
         rise = (scale * (slope + error))[1:] - (scale * (slope - error))[:-1]
+        rise = np.where(exponent[1:] < LARGEST, rise, np.inf)
         nearest = np.where(t[:-1] > 0, t[:-1], np.minimum(t[1:], 0.0))
         density = np.exp(-0.5 * nearest**2) / math.sqrt(2 * math.pi)
-        return np.asarray(density * np.diff(t) ** 2 / 8 * np.maximum(rise, 0.0))
+        return np.asarray(density * np.diff(t) ** 2 / 8 * np.maximum(rise, 0.0) + TINY)
 
     def _choice(self) -> IntArray:
         """For each node the best limit and kind at `epsilon`; any choice is valid."""
