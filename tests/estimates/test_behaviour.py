@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -92,15 +90,6 @@ def quick(executor=None, progress=None, seed=5):
         executor=executor,
         progress=progress,
     )
-
-
-def test_workers_do_not_change_the_numbers():
-    alone = quick()
-    assert "sampled" in alone.method
-    for workers in (1, 2):
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            assert quick(pool) == alone
-    assert quick(seed=6) != alone
 
 
 def test_progress_is_told_every_batch():

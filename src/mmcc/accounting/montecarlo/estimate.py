@@ -53,6 +53,8 @@ GRID = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
 LEAST_EFFECTIVE = 100.0
 MOST_SETS = 2**16
 MOST_MEMBERS = 2**23
+LOOKS = 4
+"""A run looks at its interval several times before it stops: each look has this part of the error."""
 BIAS_SHARE = 0.4
 """The part of the interval that drawn sets may cause before more of them are drawn."""
 MOST_STARTS = 8
@@ -155,7 +157,7 @@ def simulate(
         if progress is not None:
             progress("estimate: pilot runs", done + 1)
     pilots = _relevant(pilots)
-    level = (1 - budget.confidence) / 2 / len(pilots)
+    level = (1 - budget.confidence) / 2 / len(pilots) / LOOKS
     runs = [_run(pilot, delta, budget, level, executor, progress) for pilot in pilots]
     for run in runs:
         run.check()
