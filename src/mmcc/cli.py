@@ -218,7 +218,9 @@ def _one_line(problem: Exception) -> str | None:
     """What went wrong, in the words of the command line; None if it is a fault of the program."""
     if isinstance(problem, MmccError):
         text = re.sub(r"\b(method|order)='(\w+)'", r"--\1 \2", str(problem))
-        text = text.replace("adaptive=False", "--non-adaptive")
+        text = text.replace("adaptive=False", "--non-adaptive").replace(
+            "mmcc.estimate", "mmcc estimate"
+        )
     elif isinstance(problem, MemoryError):
         text = "not enough memory for this mechanism; use fewer steps or a structured strategy."
     elif isinstance(problem, OSError):

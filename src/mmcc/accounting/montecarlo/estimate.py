@@ -54,7 +54,7 @@ LEAST_EFFECTIVE = 100.0
 MOST_SETS = 2**16
 MOST_MEMBERS = 2**23
 LOOKS = 4
-"""A run looks at its interval several times before it stops: each look has this part of the error."""
+"""A run looks at its interval several times before it stops; each look has a part of the error."""
 BIAS_SHARE = 0.4
 """The part of the interval that drawn sets may cause before more of them are drawn."""
 MOST_STARTS = 8
