@@ -1,4 +1,4 @@
-"""Claim: every sampling scheme can be named on the command line, and estimates are marked as such."""
+"""Claim: every sampling scheme has its words on the command line, and estimates are marked."""
 
 from __future__ import annotations
 
