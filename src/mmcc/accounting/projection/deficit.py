@@ -27,11 +27,10 @@ from mmcc.accounting.projection.line import AnyLine
 from mmcc.accounting.projection.quadratic import Quadratic, quadratic
 from mmcc.accounting.projection.rest import SLACK, TINY
 from mmcc.accounting.projection.upper import (
-    DEVIATIONS,
     KINDS,
-    PARTS,
     Projected,
     chord_weights,
+    excess_by_law,
     excess_by_moments,
 )
 from mmcc.accounting.projection.upper_add import ProjectedAdd
@@ -154,15 +153,8 @@ class Deficit:
 
     def _by_fourier(self, limits: IntArray, kinds: IntArray, gaps: FloatArray) -> FloatArray:
         """Chaos one and two by their law, up to a threshold left to all the others."""
-        law = self.law
-        nodes = np.arange(len(gaps))
-        norms = self.projected.totals[1][limits, :, nodes].T
-        norms = norms + np.multiply.outer(S, law.left_linear)
-        norms = norms + np.multiply.outer(S**2, law.left_quadratic)
-        deviation = np.sqrt(np.minimum(norms[0], 1e200))
-        options = [*(d * deviation for d in DEVIATIONS), *(part * np.abs(gaps) for part in PARTS)]
-        tau = np.array(options)[kinds, nodes] + TINY
-        return np.asarray(law.bound_excess(gaps - tau) + excess_by_moments(norms, tau))
+        norms = self.projected.totals[1][limits, :, np.arange(len(gaps))].T
+        return excess_by_law(self.law, norms, gaps, kinds)
 
 
 class NodesAround(Projected):

@@ -238,16 +238,23 @@ class Recipe:
 
     def _by_fourier(self, limits: IntArray, kinds: IntArray, threshold: FloatArray) -> FloatArray:
         """Chaos one and two by their law, up to a threshold left to all the others."""
-        projected, law = self.projected, self.law
-        nodes = np.arange(len(threshold))
-        norms = projected.totals[1][limits, :, nodes].T
-        norms = norms + np.multiply.outer(S, law.left_linear)
-        norms = norms + np.multiply.outer(S**2, law.left_quadratic)
-        gap = threshold - projected.mass
-        deviation = np.sqrt(np.minimum(norms[0], 1e200))
-        options = [*(d * deviation for d in DEVIATIONS), *(part * np.abs(gap) for part in PARTS)]
-        tau = np.array(options)[kinds, nodes] + TINY
-        return np.asarray(law.bound_excess(gap - tau) + excess_by_moments(norms, tau))
+        norms = self.projected.totals[1][limits, :, np.arange(len(threshold))].T
+        return excess_by_law(self.law, norms, threshold - self.projected.mass, kinds)
+
+
+def excess_by_law(
+    law: Quadratic, norms: FloatArray, gap: FloatArray, kinds: IntArray
+) -> FloatArray:
+    """E(Y - gap)_+ by the law of the first two chaoses, a part tau of the gap left to all others.
+
+    `norms` are those of orders three and more; `kinds` says for each node which tau to take.
+    """
+    norms = norms + np.multiply.outer(S, law.left_linear)
+    norms = norms + np.multiply.outer(S**2, law.left_quadratic)
+    deviation = np.sqrt(np.minimum(norms[0], 1e200))
+    options = [*(d * deviation for d in DEVIATIONS), *(part * np.abs(gap) for part in PARTS)]
+    tau = np.array(options)[kinds, np.arange(len(gap))] + TINY
+    return np.asarray(law.bound_excess(gap - tau) + excess_by_moments(norms, tau))
 
 
 def excess_by_moments(norms: FloatArray, gap: FloatArray) -> FloatArray:
