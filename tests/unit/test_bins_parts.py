@@ -55,6 +55,20 @@ def test_bins_are_sums_of_columns(shape, steps):
             assert implied == pytest.approx(exact, rel=1e-12, abs=1e-300)
 
 
+@pytest.mark.parametrize("bands", [1, 2, 5, 9])
+def test_many_epochs_of_few_bands_fold_like_their_matrix(bands):
+    c = np.random.default_rng(bands).uniform(0.1, 1, bands)
+    for bins, epochs in ((1, 40), (2, 30), (3, 20), (7, 9), (12, 5)):
+        strategy = strategies.toeplitz(c, bins * epochs)
+        components = folded(strategy.to_dense(), bins)
+        found = strategy.bins_gram(bins, 1.0)
+        assert found.matrix == pytest.approx(components.T @ components, rel=1e-13, abs=1e-300)
+    huge = strategies.toeplitz(c, 10**9).bins_gram(1000, 1.0)
+    assert huge.error < 1e-11
+    most = float(c @ c) * 10**6
+    assert np.diag(huge.matrix) == pytest.approx(np.full(1000, most), rel=1e-5)
+
+
 def implied_gram(node: Node) -> np.ndarray:
     """Leaves share the variances of all nodes above both."""
     blocks = [implied_gram(child) for count, child in node.children for _ in range(count)]
