@@ -32,6 +32,7 @@ FIRST, LAST = 2**6, 2**16
 """Points in each cube: doubled from the first until the error is small, at most to the last."""
 PILOT = 2**12
 CENTRES = 8
+"""Gaussians of the proposal for participation sets, which are close to each other."""
 BATCH = 2**19
 """Samples times sets that are held at once."""
 LEAST_EFFECTIVE = 300.0
@@ -76,7 +77,16 @@ def enumerated_delta(
     sets, logs = participation_sets(scaled.shape[1], probability)
     along = None if direction is None else scaled @ direction
     return _mixture_delta(
-        sets @ scaled.T, logs, sets.any(axis=1), epsilon, adjacency, along, relative, absolute, seed
+        sets @ scaled.T,
+        logs,
+        sets.any(axis=1),
+        epsilon,
+        adjacency,
+        along,
+        relative,
+        absolute,
+        seed,
+        CENTRES,
     )
 
 
@@ -98,8 +108,18 @@ def mixture_delta(
     shifts = _flattened(np.asarray(components, dtype=float).T).T
     logs = np.log(np.asarray(weights, dtype=float))
     along = None if direction is None else direction @ shifts
-    moving = shifts.any(axis=1)
-    return _mixture_delta(shifts, logs, moving, epsilon, adjacency, along, relative, absolute, seed)
+    return _mixture_delta(
+        shifts,
+        logs,
+        shifts.any(axis=1),
+        epsilon,
+        adjacency,
+        along,
+        relative,
+        absolute,
+        seed,
+        max(CENTRES, len(logs)),  # components may be far apart: no peak may be left out
+    )
 
 
 def _flattened(scaled: np.ndarray) -> np.ndarray:
@@ -118,6 +138,7 @@ def _mixture_delta(
     relative: float,
     absolute: float,
     seed: int,
+    most: int,
 ) -> Estimate:
     idle = float(np.exp(logs[~moving]).sum())
     level = epsilon if adjacency == "remove" else -epsilon
@@ -144,7 +165,7 @@ def _mixture_delta(
     if not centres.shape[1]:
         value = math.exp(float(mixture.log_excess(np.zeros((1, 0)))[0][0]))
         return Estimate(value, ROUNDING * value, math.inf)
-    proposal = _fitted(mixture, _first_proposal(centres, heights), rng)
+    proposal = _fitted(mixture, _first_proposal(centres, heights, most), rng)
     return _integrate(mixture, proposal, relative, absolute, rng)
 
 
@@ -370,11 +391,11 @@ def _sample(mixture, proposal, uniform):
     return log_excess - proposal.log_density(mixture, z, log_ratio), z
 
 
-def _first_proposal(centres: np.ndarray, heights: np.ndarray) -> _Proposal:
+def _first_proposal(centres: np.ndarray, heights: np.ndarray, most: int) -> _Proposal:
     """The best peaks that are not close to better ones, all a little wider than the normal law."""
     kept: list[int] = []
     for k in range(len(centres)):
-        if heights[k] < heights[0] - 9 or len(kept) == CENTRES:
+        if heights[k] < heights[0] - 9 or len(kept) == most:
             break
         if all(np.linalg.norm(centres[k] - centres[i]) > 0.8 for i in kept):
             kept.append(k)

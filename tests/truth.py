@@ -183,7 +183,37 @@ def two_row_bracket(
         exact = product_mixture_delta(row, [probability] * row.size, 1.0, epsilon, adjacency)
         return float(exact) * (1 - 1e-13), float(exact) * (1 + 1e-13)
     sets, logs = participation_sets(factor.shape[1], probability)
-    first, second = (sets @ factor.T).T
+    return plane_bracket(sets @ factor.T, logs, epsilon, adjacency)
+
+
+def bins_bracket(components: np.ndarray, epsilon: float, adjacency: str) -> tuple[float, float]:
+    """Bracket of the delta of a mixture of Gaussians N(m_r, I), all as likely, <m_r, m_s> >= 0.
+
+    One component a row; they must lie in a plane.
+    """
+    components = np.asarray(components, dtype=float)
+    factor = _first_quadrant(components.T)
+    if not factor[1].any():
+        exact = mixture_delta(
+            np.linalg.norm(components, axis=1),
+            [1 / len(components)] * len(components),
+            1.0,
+            epsilon,
+            adjacency,
+        )
+        return float(exact) * (1 - 1e-13), float(exact) * (1 + 1e-13)
+    logs = np.full(len(components), -math.log(len(components)))
+    return plane_bracket(factor.T, logs, epsilon, adjacency)
+
+
+def plane_bracket(
+    points: np.ndarray, logs: np.ndarray, epsilon: float, adjacency: str
+) -> tuple[float, float]:
+    """Bracket of the delta of a mixture of Gaussians around points >= 0 of the plane.
+
+    `logs` are the logarithms of their weights.
+    """
+    first, second = points.T
 
     def slices(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         joint = logs - (y[:, None] - first) ** 2 / 2  # up to sqrt(2 pi): density of y and the set

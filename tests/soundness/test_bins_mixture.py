@@ -1,18 +1,20 @@
 """Claim: lower <= true <= upper for balls-in-bins, method by method, adjacency by adjacency.
 
 The truth is the mixture of all bins (tests/enumeration.py), at most 64.  It is sampled, to a
-standard error below 0.2 % of delta, and compared at four standard errors: delta at the certified
-upper epsilon may not exceed the target, delta at the lower epsilon may not fall short of it.
+standard error of 0.2 % of delta where there are few bins, of 1 % or where that is out of reach 5 %
+where there are many, and compared at four standard errors: delta at the certified upper epsilon may
+not exceed the target, delta at the lower epsilon may not fall short of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
 import pytest
 from bins_cases import BinsCase, bins_case
-from enumeration import mixture_delta
+from enumeration import UnreliableError, mixture_delta
 from truth import ADJACENCIES, gaussian_delta
 
 import mmcc
@@ -21,21 +23,26 @@ from mmcc.accounting.projection.bounds import _bound_epsilon, _deficit, _solve
 from mmcc.accounting.projection.lower import lower_epsilon
 from mmcc.errors import PrecisionError
 
-ACCURACY = 0.002
+FEW = 10
+ACCURACIES = (0.002, 0.01, 0.05)
 
 
 def true_delta(case: BinsCase, epsilon: float, adjacency: str, seed: int) -> tuple[float, float]:
     """The truth in units of the target, and its standard error."""
-    found = mixture_delta(
-        case.components,
-        np.full(case.bins, 1 / case.bins),
-        epsilon,
-        adjacency,
-        relative=0.9 * ACCURACY,
-        absolute=0.9 * ACCURACY * case.delta,
-        seed=seed,
-    )
-    return found.mean / case.delta, found.error / case.delta
+    weights = np.full(case.bins, 1 / case.bins)
+    for accuracy in ACCURACIES[int(case.bins > FEW) :]:
+        with contextlib.suppress(UnreliableError):
+            found = mixture_delta(
+                case.components,
+                weights,
+                epsilon,
+                adjacency,
+                relative=0.9 * accuracy,
+                absolute=0.9 * accuracy * case.delta,
+                seed=seed,
+            )
+            return found.mean / case.delta, found.error / case.delta
+    pytest.skip(f"no truth for {case}")
 
 
 def brackets(case: BinsCase, adjacency: str) -> dict[str, tuple[float, float]]:

@@ -129,6 +129,6 @@ def test_a_poor_sample_is_refused(monkeypatch):
     monkeypatch.setattr(enumeration, "LAST", 2**6)
     monkeypatch.setattr(enumeration, "_fitted", lambda mixture, proposal, rng: proposal)
     far = enumeration._Proposal(np.ones(1), np.full((1, 5), -6.0), np.eye(5)[None])
-    monkeypatch.setattr(enumeration, "_first_proposal", lambda centres, heights: far)
+    monkeypatch.setattr(enumeration, "_first_proposal", lambda *peaks: far)
     with pytest.raises(UnreliableError):
         enumerated_delta(np.eye(6), 0.05, 0.5, 12.0, "remove")

@@ -203,15 +203,23 @@ class Toeplitz(Strategy):
         return DenseGram(matrix, sigma**-2.0, self.bands)
 
     def bins_gram(self, bins: int, sigma: float) -> DenseGram:
-        """m_r is column r of the Toeplitz matrix with coefficients f_i = sum_e c_(i - e bins)."""
+        """m_r is column r of the Toeplitz matrix with coefficients f_i = sum_e c_(i - e bins).
+
+        From the last tile on f repeats, and every further block of rows adds the same.
+        """
         check_columns(bins, self)
         sums = np.cumsum(self._tiles(bins), axis=0)
-        blocks = self.length // bins
-        repeated = sums[np.minimum(np.arange(blocks), len(sums) - 1)]
         if sums.shape[1] < bins:  # fewer coefficients than bins: nothing is summed
-            repeated = np.pad(repeated, ((0, 0), (0, bins - sums.shape[1])))
-        matrix = _products(repeated.reshape(-1), self.length, np.arange(bins))
-        return DenseGram(matrix, sigma**-2.0, self.length + 2 * self.bands)
+            sums = np.pad(sums, ((0, 0), (0, bins - sums.shape[1])))
+        blocks = self.length // bins
+        first = min(blocks, len(sums))
+        matrix = _products(sums[:first].reshape(-1), first * bins, np.arange(bins))
+        if blocks > first:
+            twice = np.tile(sums[-1], 2)
+            more = np.array([sums[-1] @ twice[k : k + bins] for k in range(bins)])
+            for r in range(bins):
+                matrix[r] += (blocks - first) * np.roll(more, r)
+        return DenseGram(matrix, sigma**-2.0, (first + 1) * bins + 2 * self.bands)
 
     def hierarchy(self, bins: int) -> Node | None:
         """Independent noise: bins share nothing."""

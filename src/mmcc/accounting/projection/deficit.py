@@ -40,8 +40,8 @@ from mmcc.arrays import FloatArray, IntArray
 SPACING = 0.03
 BELOW, ABOVE = 3.5, 2.0
 """How far the nodes reach on both sides of the threshold."""
-LARGEST = 600.0
-"""Where log(e^eps m) is larger than this on either side, floats cannot tell."""
+LOWEST, HIGHEST = -230.0, 600.0
+"""Where log(e^eps m) lies outside floats cannot tell; below, W is as good as e^-eps."""
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class Deficit:
         nodes = np.arange(len(best))
         best = np.minimum(best, found + self._costs[self.fourier[0], nodes])
         exponent = epsilon + projected.rest.weights.log_scale
-        inside = np.abs(exponent) < LARGEST
+        inside = (exponent > LOWEST) & (exponent < HIGHEST)
         best = np.where(inside, best * np.exp(np.where(inside, exponent, 0.0)), 1.0)
         return np.asarray(np.minimum(np.minimum(best, self._put.node_prices(epsilon)), 1.0))
 
@@ -112,7 +112,7 @@ class Deficit:
     def _strikes(self, epsilon: float) -> FloatArray:
         """e^-eps / Z, rounded up."""
         exponent = -epsilon - self.projected.rest.weights.log_scale
-        return np.asarray(np.exp(np.minimum(exponent, 700.0)) * (1 + SLACK))
+        return np.asarray(np.exp(np.minimum(exponent, -LOWEST)) * (1 + SLACK))
 
     def _gaps(self, epsilon: float) -> FloatArray:
         """(m - e^-eps) / Z, rounded down."""

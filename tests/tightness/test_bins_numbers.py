@@ -1,0 +1,66 @@
+"""Claim: for balls-in-bins upper and lower bounds are close, and shuffled trees stay cheap."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import mmcc
+from mmcc import sampling, strategies
+
+DELTA = 1e-5
+
+
+def ratio(strategy, scheme, sigma: float) -> tuple[float, float]:
+    """Upper over lower, and the lower end."""
+    found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=DELTA)
+    return found.upper / found.lower, found.lower
+
+
+@pytest.mark.parametrize(
+    ("bins", "epochs", "sigma", "about", "most"),
+    [
+        (64, 1, 2.8, 1.0, 1.02),
+        (100, 20, 127.0, 0.5, 1.003),
+        (100, 20, 66.0, 1.0, 1.003),
+        pytest.param(100, 20, 35.0, 2.0, 1.003, marks=pytest.mark.slow),
+        pytest.param(100, 20, 19.3, 4.0, 1.003, marks=pytest.mark.slow),
+        pytest.param(100, 20, 11.0, 8.0, 1.003, marks=pytest.mark.slow),
+    ],
+)
+def test_counting_brackets_are_narrow(bins, epochs, sigma, about, most):
+    counting = strategies.continual_counting(bins * epochs)
+    found, lower = ratio(counting, sampling.BallsInBins(bins), sigma)
+    assert lower == pytest.approx(about, rel=0.25)
+    assert found <= most
+
+
+@pytest.mark.parametrize("sigma", [2.0, 10.0])
+def test_shuffled_trees_are_almost_exact(sigma):
+    assert ratio(strategies.binary_tree(2**16), sampling.Shuffle(), sigma)[0] <= 1.002
+
+
+@pytest.mark.parametrize("sigma", [2.0, 10.0])
+def test_shuffled_trees_grow_ever_more_slowly(sigma):
+    """With the steps squared each time: increments shrink, where without amplification
+    epsilon grows like the square root of the number of levels, or faster.
+    """
+    shuffled, plain = [], []
+    for levels in (4, 8, 12, 16):
+        tree = strategies.binary_tree(2**levels)
+        found = mmcc.bracket(tree, sampling.Shuffle(), sigma=sigma, delta=DELTA)
+        alone = mmcc.epsilon(
+            tree, sampling.Shuffle(), sigma=sigma, delta=DELTA, method="unamplified"
+        )
+        shuffled.append((found.lower, found.upper))
+        plain.append(alone.epsilon)
+    low, high = np.array(shuffled).T
+    assert low[1] > high[0]
+    assert np.all(high[1:] >= low[:-1])  # it grows
+    most = high[1:] - low[:-1]
+    assert np.all(most[1:] < 0.8 * most[:-1])  # less and less
+    for k, levels in enumerate((8, 12, 16)):
+        assert plain[k + 1] / plain[k] >= 0.99 * math.sqrt((levels + 1) / (levels - 3))
+    assert high[-1] / low[0] < plain[-1] / plain[0]

@@ -1,0 +1,110 @@
+"""Claim: the sensitivity of a scheme is at least |C 1_S| for every set S that it allows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from bins_cases import SHAPES, build, folded
+
+from mmcc import sampling, strategies
+from mmcc.accounting.methods import worst_sensitivity
+
+STEPS = (1, 2, 5, 6, 8, 12)
+
+
+def apart(steps: int, separation: int) -> list[list[int]]:
+    """All largest sets of steps at least `separation` apart, and some smaller ones."""
+    found: list[list[int]] = []
+
+    def extend(chosen: list[int]) -> None:
+        start = chosen[-1] + separation if chosen else 0
+        if start >= steps:
+            found.append(chosen)
+        for step in range(start, steps):
+            extend([*chosen, step])
+
+    extend([])
+    return found
+
+
+def shuffled(steps: int, length: int) -> list[tuple[int, ...]]:
+    epochs = [range(start, start + length) for start in range(0, steps, length)]
+    return list(itertools.product(*epochs))
+
+
+def longest(matrix: np.ndarray, sets) -> float:
+    return max(float(np.linalg.norm(matrix[:, list(s)].sum(axis=1))) for s in sets)
+
+
+def cases(shape: str):
+    for seed, steps in enumerate(STEPS):
+        yield *build(np.random.default_rng([seed, 911]), shape, steps), steps
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_set_of_separated_steps_is_longer(shape):
+    for strategy, matrix, steps in cases(shape):
+        for separation in {1, 2, 3, max(steps // 2, 1), steps}:
+            brute = longest(matrix, apart(steps, separation))
+            found = strategy.sensitivity_apart(min(separation, steps))
+            assert found >= brute * (1 - 1e-15), (shape, steps, separation)
+            scheme = sampling.MinSeparation(0.1, separation)
+            assert worst_sensitivity(strategy, scheme) == found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_shuffled_set_is_longer(shape):
+    for strategy, matrix, steps in cases(shape):
+        for length in (d for d in range(1, steps + 1) if steps % d == 0):
+            if length ** (steps // length) > 5000:
+                continue
+            brute = longest(matrix, shuffled(steps, length))
+            assert strategy.sensitivity_shuffled(length) >= brute * (1 - 1e-15)
+            found = worst_sensitivity(strategy, sampling.Shuffle(length))
+            assert found >= brute * (1 - 1e-15)
+            if length == steps:  # one pass: the longest column
+                assert found == pytest.approx(brute, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bins_are_exact(shape):
+    for strategy, matrix, steps in cases(shape):
+        for bins in (d for d in range(1, steps + 1) if steps % d == 0):
+            brute = float(np.linalg.norm(folded(matrix, bins), axis=0).max())
+            found = worst_sensitivity(strategy, sampling.BallsInBins(bins))
+            assert brute * (1 - 1e-15) <= found <= brute * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("steps", [7, 12])
+@pytest.mark.parametrize("separation", [1, 2, 3, 5])
+def test_falling_coefficients_are_exact(steps, separation):
+    rng = np.random.default_rng([steps, separation])
+    for bands in (1, 2, 4, steps):
+        c = np.sort(rng.uniform(0.05, 1, bands))[::-1]
+        strategy = strategies.toeplitz(c, steps)
+        brute = longest(strategy.to_dense(), apart(steps, separation))
+        found = strategy.sensitivity_apart(separation)
+        assert brute * (1 - 1e-15) <= found <= brute * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("strategy", [strategies.continual_counting(64), strategies.blt(64)])
+def test_large_falling_strategies_are_the_first_group(strategy):
+    assert strategy.sensitivity_apart(7) == strategy.sensitivity(7)
+    first = np.linalg.norm(strategy.to_dense()[:, ::7].sum(axis=1))
+    assert strategy.sensitivity_apart(7) == pytest.approx(float(first), rel=1e-12)
+
+
+def test_huge_strategies_answer_at_once():
+    tree = strategies.binary_tree(2**30)
+    assert worst_sensitivity(tree, sampling.Shuffle()) == pytest.approx(math.sqrt(31))
+    assert worst_sensitivity(tree, sampling.MinSeparation(0.1, 2**30)) == pytest.approx(
+        math.sqrt(31)
+    )
+    one = strategies.identity(10**9)
+    assert worst_sensitivity(one, sampling.Shuffle(10**6)) == pytest.approx(math.sqrt(1000))
+    assert worst_sensitivity(one, sampling.MinSeparation(0.1, 10**6)) == pytest.approx(
+        math.sqrt(1000)
+    )
