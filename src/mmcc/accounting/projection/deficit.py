@@ -128,9 +128,9 @@ class Deficit:
         slope = np.maximum(weights.single @ moves, 0.0)
         error = slope * SLACK + weights.error * (weights.tilted @ moves)
         exponent = epsilon + weights.log_scale
-        scale = np.exp(np.minimum(exponent, LARGEST))
+        scale = np.exp(np.minimum(exponent, HIGHEST))
         rise = (scale * (slope + error))[1:] - (scale * (slope - error))[:-1]
-        rise = np.where(exponent[1:] < LARGEST, rise, np.inf)
+        rise = np.where(exponent[1:] < HIGHEST, rise, np.inf)
         nearest = np.where(t[:-1] > 0, t[:-1], np.minimum(t[1:], 0.0))
         density = np.exp(-0.5 * nearest**2) / math.sqrt(2 * math.pi)
         return np.asarray(density * np.diff(t) ** 2 / 8 * np.maximum(rise, 0.0) + TINY)
