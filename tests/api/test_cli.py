@@ -28,7 +28,8 @@ NUMBERS = {
     "sigma": {"--epsilon": "1", "--delta": "1e-6"},
     "bracket": {"--sigma": "10", "--delta": "1e-6"},
 }
-ANSWERS = tuple(command for command in COMMANDS if command != "bracket")
+CERTIFIED = tuple(command for command in COMMANDS if command in NUMBERS)
+ANSWERS = tuple(command for command in CERTIFIED if command != "bracket")
 
 
 def words(command: str = "epsilon", *extra: str, **changed: str | None) -> list[str]:
@@ -78,7 +79,7 @@ def run_process(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 # -------------------------------------------------------------------------------------- answers
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", CERTIFIED)
 @pytest.mark.parametrize("method", ["tight", "mmcc", "unamplified"])
 def test_json_is_what_the_library_says(ask, command, method):
     found = json.loads(ask(words(command, "--json", method=method)))
@@ -117,7 +118,7 @@ def test_bracket_table_has_both_ends_and_what_gave_them(ask):
     assert (lower[0], upper[0], upper[2]) == ("lower", "upper", found.method)
     assert float(lower[1]) <= found.lower <= found.upper <= float(upper[1])
     assert float(upper[1]) <= 1.01 * float(lower[1])
-    for word in ("zero-out", "adaptive", "binary_tree(8)", "Poisson(", "any method"):
+    for word in ("zero-out", "adaptive", "binary_tree(8)", "Poisson(", "no method"):
         assert word in printed
 
 
@@ -287,7 +288,7 @@ def test_help(ask, arguments):
     printed = ask(arguments)
     assert "Usage" in printed
     if len(arguments) > 1:
-        for option in ("--strategy", "--sampling", "--prob", "--separation", "--method", "--json"):
+        for option in ("--strategy", "--sampling", "--prob", "--separation", "--bins", "--json"):
             assert option in printed
 
 
@@ -384,9 +385,9 @@ def test_coefficients(refused, value):
         ({"strategy": ""}, "choose from"),
         ({"strategy": "dense"}, "choose from"),
         ({"sampling": "poison"}, "did you mean 'poisson'?"),
-        ({"sampling": "shuffle"}, "choose from poisson, cyclic-poisson"),
+        ({"sampling": "shuffled"}, "did you mean 'shuffle'? choose from poisson, cyclic-poisson"),
         ({"method": "mmc"}, "did you mean 'mmcc'?"),
-        ({"method": "best"}, "choose from tight, mmcc, projection, chain, unamplified"),
+        ({"method": "best"}, "choose from tight, mmcc, projection, chain, cascade, unamplified"),
         ({"method": "mmcc", "order": "heavi"}, "did you mean 'heavy'?"),
     ],
 )
@@ -406,7 +407,7 @@ def test_wrong_names(refused, changed, said):
         ({"strategy": "c.npy", "steps": None, "height": "3"}, "--height does not apply"),
     ],
 )
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", CERTIFIED)
 def test_options_that_do_not_apply(refused, command, changed, said):
     assert said in refused(words(command, **changed))
 
@@ -476,7 +477,7 @@ def test_words_that_make_no_command(refused, arguments, said):
         ("c.csv", b"1,0\n1,0\n", "column 1 is zero"),
     ],
 )
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", CERTIFIED)
 def test_files(refused, tmp_path, command, name, content, said):
     path = tmp_path / name
     if content is not None:

@@ -130,10 +130,10 @@ class Deficit:
         exponent = epsilon + weights.log_scale
         scale = np.exp(np.minimum(exponent, HIGHEST))
         rise = (scale * (slope + error))[1:] - (scale * (slope - error))[:-1]
-        rise = np.where(exponent[1:] < HIGHEST, rise, np.inf)
         nearest = np.where(t[:-1] > 0, t[:-1], np.minimum(t[1:], 0.0))
         density = np.exp(-0.5 * nearest**2) / math.sqrt(2 * math.pi)
-        return np.asarray(density * np.diff(t) ** 2 / 8 * np.maximum(rise, 0.0) + TINY)
+        bend = density * np.diff(t) ** 2 / 8 * np.maximum(rise, 0.0) + TINY
+        return np.asarray(np.where(exponent[1:] < HIGHEST, bend, np.inf))
 
     def _choice(self) -> IntArray:
         """For each node the best limit and kind at `epsilon`; any choice is valid."""
