@@ -16,7 +16,7 @@ from mmcc.accounting import chain
 from mmcc.accounting.methods import Problem, amplified
 from mmcc.accounting.parallel import Progress, spread
 from mmcc.errors import MmccError, ParameterError
-from mmcc.sampling import BallsInBins, Scheme
+from mmcc.sampling import BallsInBins, Scheme, Shuffle
 from mmcc.strategies.base import Strategy
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -102,7 +102,8 @@ def epsilon_against_sigma(
         axis.set_major_formatter("{x:g}")
     axes.set_xlabel("noise multiplier sigma")
     axes.set_ylabel(f"epsilon at delta = {delta:g}, certified")
-    axes.set_title(f"{strategy!r}, {sampling!r}", fontsize="medium")
+    setting = " (amplified: the paper's 0-1 setting)" if isinstance(sampling, Shuffle) else ""
+    axes.set_title(f"{strategy!r}, {sampling!r}{setting}", fontsize="medium")
     axes.legend(fontsize="small")
     figure.savefig(file, dpi=150)
 

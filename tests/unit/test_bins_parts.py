@@ -97,6 +97,11 @@ def atoms(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(np.exp(rng.normal(0, 1.5, size))), rng.dirichlet(np.ones(size))
 
 
+def shares(share: float) -> tuple[float, float]:
+    """Weights of a mean; none for a product."""
+    return (share, 1 - share) if share >= 0 else (0.0, 0.0)
+
+
 def excess(values, masses, k) -> float:
     return math.fsum(m * max(float(v) - k, 0.0) for v, m in zip(values, masses, strict=True))
 
@@ -119,7 +124,7 @@ def test_cells_keep_mass_and_mean_and_move_in_convex_order(seed, share):
     edges = np.exp(0.37 * np.arange(-6, 7.0))  # some pairs lie beyond both ends
     thresholds = np.exp(np.linspace(-4, 4, 41))
 
-    got, _, cut = combine(first, p, second, q, share, edges, True, 0.0)
+    got, _, cut = combine(first, p, second, q, *shares(share), edges, True, 0.0)
     ends = np.concatenate([[0.0], edges])
     assert math.fsum(got) == pytest.approx(1.0, rel=1e-13)
     assert math.fsum(got * ends) + cut == pytest.approx(mean, rel=1e-13)
@@ -128,7 +133,7 @@ def test_cells_keep_mass_and_mean_and_move_in_convex_order(seed, share):
         assert excess(ends, got, k) + cut >= exact * (1 - 1e-13)
         assert shortfall(ends, got, k) >= shortfall(values, masses, k) * (1 - 1e-13)
 
-    got, moments, cut = combine(first, p, second, q, share, edges, False, 0.0)
+    got, moments, cut = combine(first, p, second, q, *shares(share), edges, False, 0.0)
     assert cut == 0.0
     assert math.fsum(got) == pytest.approx(1.0, rel=1e-13)
     assert math.fsum(moments) == pytest.approx(mean, rel=1e-13)
@@ -145,8 +150,8 @@ def test_nudges_move_the_mean_to_their_side(nudge):
     first, p = atoms(rng, 6)
     edges = np.exp(0.3 * np.arange(-30, 30.0))
     ends = np.concatenate([[0.0], edges])
-    plain = combine(first, p, first, p, 0.5, edges, True, 0.0)[0]
-    moved = combine(first, p, first, p, 0.5, edges, True, nudge)[0]
+    plain = combine(first, p, first, p, 0.5, 0.5, edges, True, 0.0)[0]
+    moved = combine(first, p, first, p, 0.5, 0.5, edges, True, nudge)[0]
     assert (math.fsum(moved * ends) - math.fsum(plain * ends)) * nudge > 0
     for k in np.exp(np.linspace(-3, 3, 13)):
         assert (excess(ends, moved, k) - excess(ends, plain, k)) * nudge >= -1e-15
@@ -155,10 +160,10 @@ def test_nudges_move_the_mean_to_their_side(nudge):
 def test_masses_that_underflow_are_paid_for_or_left_out():
     values, tiny = np.array([1.0, 1e100]), np.array([1.0, 1e-200])
     edges = np.exp(np.arange(-2, 400.0))
-    masses, _, cut = combine(values, tiny, values, tiny, -1.0, edges, True, 0.0)
+    masses, _, cut = combine(values, tiny, values, tiny, 0.0, 0.0, edges, True, 0.0)
     assert masses[-1] == 0.0
     assert cut > 1e-324 * 1e200
-    masses, moments, _ = combine(values, tiny, values, tiny, -1.0, edges, False, 0.0)
+    masses, moments, _ = combine(values, tiny, values, tiny, 0.0, 0.0, edges, False, 0.0)
     assert masses[-1] == moments[-1] == 0.0
 
 

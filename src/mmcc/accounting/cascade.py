@@ -52,6 +52,8 @@ SMALL, LEAST = 1e-300, 1e-318
 """Masses below the first have lost digits to underflow, at most the second (many times over)."""
 NARROW = 1 / 64
 """Factors with a smaller deviation than this part of a cell are rounded to it, or to a constant."""
+VARIANCES = 1e-11
+"""Variances of nodes are sums of up to some ten thousand squares: their relative error."""
 UNIT = 1.2e-16
 TINY = 1e-290
 TOLERANCE = 1e-9
@@ -204,7 +206,7 @@ class _Builder:
             if below is None:
                 below, leaves = part, many
             else:
-                below = self._sum(below, part, leaves / (leaves + many))
+                below = self._sum(below, part, leaves, many)
                 leaves += many
         if not node.variance:
             return below or Law(np.ones(1), np.ones(1))
@@ -216,18 +218,20 @@ class _Builder:
         if count == 1:
             return law
         half = self._mean(law, count // 2)
-        even = self._sum(half, half, 0.5)
-        return self._sum(even, law, (count - 1) / count) if count % 2 else even
+        even = self._sum(half, half, 1, 1)
+        return self._sum(even, law, count - 1, 1) if count % 2 else even
 
-    def _sum(self, first: Law, second: Law, share: float) -> Law:
-        lost = share * first.lost + (1 - share) * second.lost
-        return self._combined(first, second, share, lost)
+    def _sum(self, first: Law, second: Law, leaves: int, others: int) -> Law:
+        """The mean over the leaves of both."""
+        shares = leaves / (leaves + others), others / (leaves + others)
+        lost = shares[0] * first.lost + shares[1] * second.lost
+        return self._combined(first, second, *shares, lost)
 
     def _product(self, first: Law, second: Law) -> Law:
-        return self._combined(first, second, -1.0, first.lost + second.lost)
+        return self._combined(first, second, 0.0, 0.0, first.lost + second.lost)
 
-    def _combined(self, first: Law, second: Law, share: float, lost: float) -> Law:
-        """Share * X + (1 - share) * Y, or X Y where share is negative, back on the cells."""
+    def _combined(self, first: Law, second: Law, share: float, other: float, lost: float) -> Law:
+        """Share * X + other * Y, or X Y where both are zero, back on the cells."""
         room = UNIT * (first.values.size * second.values.size + 64)
         masses, moments, cut = combine(
             first.values,
@@ -235,6 +239,7 @@ class _Builder:
             second.values,
             second.masses,
             share,
+            other,
             self.edges,
             self.bound == "upper",
             self.push * 16 * UNIT / self.cascade.width,
@@ -255,7 +260,7 @@ class _Builder:
         tau from there, mean above the edge = edge * int expm1(s tau) phi(a + tau) dtau: no
         cancellation anywhere.
         """
-        s = math.sqrt(variance) / self.cascade.sigma * (1 + 4 * UNIT * self.up)
+        s = math.sqrt(variance) / self.cascade.sigma * (1 + VARIANCES * self.up)
         width = self.cascade.width
         if s < NARROW * width:  # next to nothing against a cell: a larger variance, or none
             if self.bound == "lower":
@@ -310,13 +315,14 @@ def combine(
     second: FloatArray,
     second_masses: FloatArray,
     share: float,
+    other: float,
     edges: FloatArray,
     split: bool,
     nudge: float,
 ) -> tuple[FloatArray, FloatArray, float]:
     """All pairs of values, put into cells: 0 .. edges[0], ..., edges[-1] .. infinity.
 
-    A value is share * x + (1 - share) * y, or x y where share is negative.  `split`: masses are
+    A value is share * x + other * y, or x y where both are zero.  `split`: masses are
     those of the ends of the cells (0 first), values beyond the last edge are cut to it and the
     mean that is cut comes third, with what underflow may have taken.  Otherwise masses and first
     moments of the cells, without the masses that underflow.
@@ -328,10 +334,8 @@ def combine(
     for i in range(first.size):
         cell = 0  # values grow with j, so the cell is found by walking
         for j in range(second.size):
-            if share < 0:
-                value = first[i] * second[j]
-            else:
-                value = share * first[i] + (1.0 - share) * second[j]
+            product = share == 0.0
+            value = first[i] * second[j] if product else share * first[i] + other * second[j]
             mass = first_masses[i] * second_masses[j]
             while cell < cells and value >= edges[cell]:
                 cell += 1

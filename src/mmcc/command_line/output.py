@@ -93,7 +93,7 @@ def print_bracket(found: Bracket, seconds: float) -> None:
         LOWER_BY if found.lower > 0 else "nothing is known here",
     )
     if found.estimate is not None:
-        ends.add_row("estimate", _interval(found.estimate), NO_PROOF)
+        ends.add_row("estimate", _interval(found.estimate), _remark(found))
     ends.add_row("upper", f"[bold]{rounded_up(found.upper)}[/bold]", found.method)
     table = _table("", "")
     table.add_row("upper / lower", rounded_up(found.ratio))
@@ -101,6 +101,8 @@ def print_bracket(found: Bracket, seconds: float) -> None:
     table.add_row("sigma", f"{guarantee.sigma:.12g}")
     for name, value in _assumptions(guarantee):
         table.add_row(name, value)
+    if found.estimate is not None and found.estimate.setting:
+        table.add_row("setting of the estimate", found.estimate.setting)
     table.add_row("seconds", f"{seconds:.2f}")
     console = Console(highlight=False)
     console.print(ends)
@@ -127,6 +129,14 @@ def print_estimate(found: Estimate, seconds: float) -> None:
         table.add_row("setting", found.setting)
     table.add_row("seconds", f"{seconds:.2f}")
     Console(highlight=False).print(table)
+
+
+def _remark(found: Bracket) -> str:
+    """What to think of the estimate of a bracket."""
+    estimate = found.estimate
+    if estimate is None or (estimate.low <= found.upper and estimate.high >= found.lower):
+        return NO_PROOF
+    return "nothing, and outside the certified ends: disregard this estimate"
 
 
 def _interval(found: Estimate) -> str:

@@ -14,11 +14,14 @@ Two independent lists T1, T2 of sets, their weights right on average, bracket de
     below   the set of outputs where T1's ratio exceeds E, judged by T2: a fixed test.
 
 z is drawn from a mixture over kappa: a set S from the list, z = kappa A'_S + noise; kappa = 0 is
-Q's own law.  Everything is divided by the mixture's density over Q's.
+Q's own law.  Half of the sets are drawn as P has them, half as the threshold along d makes them
+likely; so for remove, where what z adds is at most P's density over Q's, weights stay bounded.
+Everything is divided by the mixture's density over Q's.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,6 +121,7 @@ def prepare(sets: SetList, split: int, direction: Direction) -> Prepared:
     residuals = slopes - centres[classes]
     residuals[np.abs(residuals) < 1e-11 * (1 + slopes)] = 0.0
     tilted = sets.logs + direction.threshold * slopes - slopes**2 / 2
+    likely = np.logaddexp(tilted - kernels.log_sum(tilted), sets.logs - kernels.log_sum(sets.logs))
     return Prepared(
         sets=sets,
         split=split,
@@ -126,7 +130,7 @@ def prepare(sets: SetList, split: int, direction: Direction) -> Prepared:
         classes=classes.astype(np.int64),
         residuals=residuals,
         centres=centres,
-        drawn=tilted - kernels.log_sum(tilted),
+        drawn=likely - math.log(2),
     )
 
 

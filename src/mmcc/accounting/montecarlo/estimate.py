@@ -51,6 +51,8 @@ TOGETHER = 4
 """Batches that travel to a worker together."""
 GRID = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
 LEAST_EFFECTIVE = 100.0
+FEW_GROUPS = 16
+MOST_NUMBERS = 2**24
 MOST_SETS = 2**16
 MOST_MEMBERS = 2**23
 LOOKS = 4
@@ -79,9 +81,9 @@ def estimate(
 
     The larger of remove and add; one that is clearly smaller after a pilot run is left out.  The
     run stops when the interval is narrower than `width` times epsilon, or after `samples` outputs.
-    The same seed gives the same numbers with any executor.  Under `CyclicPoisson` the group with
-    the largest certified lower bound is simulated; under `Shuffle` the numbers are for the 0-1
-    setting.
+    The same seed gives the same numbers with any executor.  Under `CyclicPoisson` one group is
+    simulated: the one with the largest epsilon in pilot runs if there are few, with the largest
+    certified lower bound if there are many; under `Shuffle` the numbers are for the 0-1 setting.
     """
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
@@ -93,9 +95,11 @@ def estimate(
         raise ParameterError(f"executor must have the interface of Executor, got {executor!r}.")
     if progress is not None and not callable(progress):
         raise ParameterError(f"progress must be a function of (what, done), got {progress!r}.")
-    mechanism = _mechanism(strategy, sampling, sigma, delta)
     budget = Budget(samples, width, confidence, seed)
     with one_thread():
+        mechanism = _mechanism(strategy, sampling, sigma, delta, seed)
+        if mechanism.presence <= delta:  # an example that takes no part shows nothing
+            return _nothing(mechanism, delta, budget)
         return simulate(mechanism, delta, budget, executor, progress)
 
 
@@ -180,7 +184,27 @@ def simulate(
     )
 
 
-def _mechanism(strategy: Strategy, scheme: Scheme, sigma: float, delta: float) -> Mechanism:
+def _nothing(mechanism: Mechanism, delta: float, budget: Budget) -> Estimate:
+    """Epsilon is 0: the chance to take part at all is no more than delta."""
+    return Estimate(
+        epsilon=0.0,
+        low=0.0,
+        high=0.0,
+        confidence=budget.confidence,
+        samples=0,
+        effective=math.inf,
+        delta=delta,
+        sigma=mechanism.sigma,
+        method="the chance to take part at all is at most delta",
+        strategy=repr(mechanism.strategy),
+        sampling=repr(mechanism.scheme),
+        seed=budget.seed,
+    )
+
+
+def _mechanism(
+    strategy: Strategy, scheme: Scheme, sigma: float, delta: float, seed: int
+) -> Mechanism:
     """The mechanism as the worst-placed example sees it."""
     if not isinstance(strategy, Strategy):
         raise StrategyError(
@@ -194,16 +218,36 @@ def _mechanism(strategy: Strategy, scheme: Scheme, sigma: float, delta: float) -
         )
     if isinstance(scheme, BallsInBins | Shuffle):
         scheme.epochs(strategy.steps)  # raises where they do not fit
-    group = _worst_group(strategy, scheme, sigma, delta) if isinstance(scheme, CyclicPoisson) else 0
+    if strategy.rows + strategy.steps > MOST_NUMBERS:
+        raise StrategyError(
+            f"{strategy!r} is too large to simulate: one output and its columns are "
+            f"{strategy.rows + strategy.steps:.2g} numbers, more than {MOST_NUMBERS:.2g}. "
+            "Use fewer steps, or mmcc.epsilon."
+        )
+    group = 0
+    if isinstance(scheme, CyclicPoisson):
+        group = _worst_group(strategy, scheme, sigma, delta, seed)
     return Mechanism(strategy, scheme, sigma, group)
 
 
-def _worst_group(strategy: Strategy, scheme: CyclicPoisson, sigma: float, delta: float) -> int:
-    """The group with the largest certified lower bound; without one, with the longest sum."""
+def _worst_group(
+    strategy: Strategy, scheme: CyclicPoisson, sigma: float, delta: float, seed: int
+) -> int:
+    """By pilot runs, by certified lower bounds, or by the longest sum of columns."""
     separation = min(scheme.separation, strategy.steps)
     groups = strategy.groups(separation)
     if len(groups) == 1:
         return groups[0]
+    if scheme.probability < 1.0 and len(groups) <= FEW_GROUPS:
+
+        def rough(group: int) -> float:
+            mechanism = Mechanism(strategy, scheme, sigma, group)
+            if mechanism.presence <= delta:
+                return 0.0
+            sides = (explore(mechanism, remove, delta, seed, True) for remove in (True, False))
+            return max(pilot.epsilon for pilot in sides)
+
+        return max(groups, key=rough)
     if scheme.probability < 1.0:
         try:
             return Projection(strategy, scheme, sigma).lower_epsilon(delta).group

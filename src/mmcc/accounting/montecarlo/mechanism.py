@@ -6,6 +6,7 @@ those columns.  Plain floating point: nothing here is a bound.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from mmcc.accounting.montecarlo import kernels
 from mmcc.arrays import FloatArray
-from mmcc.sampling import CyclicPoisson, Participations, Scheme
+from mmcc.sampling import BallsInBins, CyclicPoisson, Participations, Scheme, Shuffle
 from mmcc.strategies.base import Strategy
 from mmcc.strategies.gram import DenseGram
 from mmcc.strategies.tree import Tree
@@ -42,6 +43,13 @@ class Mechanism:
     def columns(self) -> int:
         """How many columns there are."""
         return len(range(self.group, self.strategy.steps, self.separation))
+
+    @property
+    def presence(self) -> float:
+        """The chance to take part at all."""
+        if isinstance(self.scheme, BallsInBins | Shuffle) or self.scheme.probability == 1.0:
+            return 1.0
+        return -math.expm1(self.columns * math.log1p(-self.scheme.probability))
 
     @cached_property
     def gram(self) -> FloatArray | None:

@@ -37,7 +37,8 @@ KAPPAS = {True: (0.0, 1.0, 1.5, 2.5, 4.0), False: (0.0,)}
 """Remove, add: below the level all columns are low, which is the direction's business."""
 MORE = 2.5
 """Probabilities of participation that are tried differ by this factor."""
-LEAST_SHARE, LEAST_OWN = 0.02, 0.1
+LEAST_SHARE, LEAST_OWN = 0.05, 0.1
+"""No way of drawing is given up: what a pilot did not see may still matter."""
 OUTPUT_NUMBERS = 2**21
 POINTS = 64
 SLOW_POINTS = 16
@@ -242,11 +243,11 @@ def _measure(plan: Plan, delta: float, near: float, turn: int) -> Pilot:
     here = means[:, place]
     error = here.mean(axis=1).std(ddof=1) / math.sqrt(len(batches)) / slope
     bias = max(here[:, :2].mean() - here[:, 2:].mean(), 0.0) / slope
-    better = replace(plan, proposal=_fitted(plan.proposal, batches, place, last))
+    better = replace(plan, proposal=_fitted(plan.proposal, batches, place))
     return Pilot(epsilon, float(error), float(bias), better)
 
 
-def _fitted(proposal: Proposal, batches: list[Batch], place: int, last: bool) -> Proposal:
+def _fitted(proposal: Proposal, batches: list[Batch], place: int) -> Proposal:
     """Shares that make the proposal most like the integrand; a few steps of EM."""
     mass = np.concatenate([batch.values[:, place, :2].mean(axis=1) for batch in batches])
     logs = np.concatenate([batch.densities for batch in batches])
@@ -260,6 +261,5 @@ def _fitted(proposal: Proposal, batches: list[Batch], place: int, last: bool) ->
         shares = np.maximum(mass @ parts / mass.sum(), 1e-6)
         shares /= shares.sum()
     own = np.arange(shares.size) <= 1  # Q's law and P's: the weights stay bounded
-    kept = own | (shares >= (LEAST_SHARE if last else 0.0))
-    shares = np.maximum(shares, np.where(own, LEAST_OWN, LEAST_SHARE))[kept]
-    return Proposal(choices[kept], shares / shares.sum())
+    shares = np.maximum(shares, np.where(own, LEAST_OWN, LEAST_SHARE))
+    return Proposal(choices, shares / shares.sum())

@@ -32,6 +32,8 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 """On a panel of length 2 the rule's error is below 1e-9 of the integrand."""
 NEGLIGIBLE = 1e-9
 MAX_PANELS = 40
+LARGEST_COST = 600.0
+"""A factor e^-cost must not look like a blocked state."""
 LOWEST, FARTHEST = 10.0, 38.0
 """Beyond LOWEST t stands for every t; before -FARTHEST nothing is left."""
 
@@ -85,6 +87,8 @@ def chain_of(mechanism: Mechanism) -> Chain | None:
         for k in range(1, min(memory, len(gram) - 1) + 1):
             if state >> (k - 1) & 1:
                 cost = cost + np.concatenate([np.zeros(k), np.diagonal(gram, k)])
+        if float(np.max(cost)) > LARGEST_COST:
+            return None
         factors[:, i] = np.exp(-cost)
     return Chain(scheme.probability, factors, idle, take)
 
