@@ -10,7 +10,8 @@ kept by sums of independent variables and by products with independent non-negat
     upper bound  each value is moved to the two ends of its cell, the mean kept (Jensen backwards);
     lower bound  all values of a cell are moved to their mean (Jensen).
 
-Cells are even in log X, and the error falls with the square of their width.  Values above the last
+Cells are even in log X, finer around 1 where a law is narrow; the error falls with the square of
+their width.  Values above the last
 cell are cut to its edge; the mean that is cut is added to delta (remove), or costs nothing (add).
 Rounding: every sum has non-negative terms; masses are pushed up (down), and values to the side
 where the function grows (falls), by more than the rounding of each operation.  Masses that
@@ -54,6 +55,9 @@ NARROW = 1 / 64
 """Factors with a smaller deviation than this part of a cell are rounded to it, or to a constant."""
 VARIANCES = 1e-11
 """Variances of nodes are sums of up to some ten thousand squares: their relative error."""
+NARROWER, SHARPEST = 40.0, 1e-9
+AROUND = np.linspace(-12, 12, 1201)
+"""Where a law is narrower than some cells: finer cells, in standard deviations around 1."""
 UNIT = 1.2e-16
 TINY = 1e-290
 TOLERANCE = 1e-9
@@ -191,6 +195,15 @@ class _Builder:
         first, last = math.floor(lowest / width) - 2, math.ceil(reach / width) + 2
         return np.asarray(np.exp(width * np.arange(first, last + 1)))
 
+    def _edges(self, deviation: float) -> FloatArray:
+        """Any edges are valid; means of many leaves need finer cells around 1."""
+        if deviation > NARROWER * self.cascade.width or not deviation > SHARPEST:
+            return self.edges
+        fine = 1 + deviation * AROUND
+        fine = fine[fine > 0]
+        coarse = self.edges[(self.edges < fine[0]) | (self.edges > fine[-1])]
+        return np.sort(np.concatenate([coarse, fine]))
+
     def law(self, node: Node) -> Law:
         """The law of X at a node."""
         if node not in self._known:
@@ -233,6 +246,7 @@ class _Builder:
     def _combined(self, first: Law, second: Law, share: float, other: float, lost: float) -> Law:
         """Share * X + other * Y, or X Y where both are zero, back on the cells."""
         room = UNIT * (first.values.size * second.values.size + 64)
+        edges = self._edges(_deviation(first, second, share, other))
         masses, moments, cut = combine(
             first.values,
             first.masses,
@@ -240,13 +254,13 @@ class _Builder:
             second.masses,
             share,
             other,
-            self.edges,
+            edges,
             self.bound == "upper",
-            self.push * 16 * UNIT / self.cascade.width,
+            self.push * 16 * UNIT / float(np.min(np.diff(np.log(edges)))),
         )
         kept = masses > 0
         if self.bound == "upper":
-            values = np.concatenate([[0.0], self.edges])[kept]
+            values = np.concatenate([[0.0], edges])[kept]
         else:
             values = moments[kept] / masses[kept] * (1 + 2 * self.push * room)
         return Law(
@@ -301,6 +315,14 @@ class _Builder:
         masses = np.concatenate([inside, [top]]) * (1 - room)
         kept = masses > TINY
         return Law(values[kept] * (1 + room * self.push), masses[kept])
+
+
+def _deviation(first: Law, second: Law, share: float, other: float) -> float:
+    """About the standard deviation of share * X + other * Y, or of X Y; both have mean 1."""
+    variances = [float((law.values - 1) ** 2 @ law.masses) for law in (first, second)]
+    if share:
+        return math.sqrt(share**2 * variances[0] + other**2 * variances[1])
+    return math.sqrt((1 + variances[0]) * (1 + variances[1]) - 1)
 
 
 def _variances(node: Node) -> list[float]:
