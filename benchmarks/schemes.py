@@ -1,6 +1,6 @@
 """Sampling schemes beside Poisson: the tables of docs/tightness.md, one a run.
 
-    python benchmarks/schemes.py shuffled-tree | bins | estimates
+    python benchmarks/schemes.py shuffled-tree [SIGMA ...] | bins | estimates
 
 Every line has both certified ends and the seconds that they took, and a Monte Carlo estimate.
 """
@@ -31,13 +31,13 @@ def certified(strategy, scheme, sigma, delta) -> str:
     return f"{found.lower:.4f} | {found.upper:.4f} | {found.ratio:.5f} | {seconds:.1f}"
 
 
-def shuffled_tree() -> None:
+def shuffled_tree(*sigmas: str) -> None:
     """One shuffled pass over a binary tree, 0-1 setting, delta = 1e-6; 8192 samples at most."""
     print(
         "| sigma | n | lower | upper | ratio | seconds | estimate (99 %) | seconds | unamplified |"
     )
     print("|" + "---|" * 9)
-    for sigma in (1.0, 2.0, 5.0, 10.0):
+    for sigma in map(float, sigmas or ("1", "2", "5", "10")):
         for height in range(1, 17):
             tree, scheme = strategies.binary_tree(2**height), sampling.Shuffle()
             plain = mmcc.epsilon(tree, scheme, sigma=sigma, delta=1e-6, method="unamplified")
@@ -74,4 +74,6 @@ def estimates() -> None:
 
 
 if __name__ == "__main__":
-    {"shuffled-tree": shuffled_tree, "bins": bins, "estimates": estimates}[sys.argv[1]]()
+    {"shuffled-tree": shuffled_tree, "bins": bins, "estimates": estimates}[sys.argv[1]](
+        *sys.argv[2:]
+    )

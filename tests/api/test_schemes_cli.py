@@ -70,6 +70,13 @@ def test_a_bracket_shows_the_estimate_beside_it(capsys):
     assert "not a proof" in " ".join(out.split())
 
 
+def test_an_estimate_beside_an_unamplified_bound_says_its_setting(capsys):
+    options = ["--method", "unamplified", "--estimate", "--width", "0.1"]
+    code, out, _ = run(capsys, "bracket", "shuffle --epoch-steps 4", *options)
+    assert code == 0
+    assert "0-1 setting" in " ".join(out.split())
+
+
 def test_an_estimate_alone(capsys):
     words = "min-separation --prob 1/4 --separation 3"
     code, out, _ = run(capsys, "estimate", words, "--json", "--confidence", "0.9")
