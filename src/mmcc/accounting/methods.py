@@ -177,10 +177,7 @@ class Problem:
         """The scheme as certificates see it: one shuffled pass puts an example into one bin."""
         scheme = amplified(self.scheme, self.strategy.steps)
         if scheme is None:
-            raise MethodError(
-                f"no amplification is proven for {self.scheme!r}. Use method='unamplified' for a "
-                "certificate, or mmcc.estimate for a Monte Carlo estimate."
-            )
+            raise unproven(self.scheme)
         return scheme
 
     @property
@@ -313,6 +310,14 @@ def amplified(scheme: Scheme, steps: int) -> PoissonScheme | BallsInBins | None:
     if isinstance(scheme, Shuffle):
         return BallsInBins(steps) if scheme.epochs(steps) == 1 else None
     return None if isinstance(scheme, MinSeparation) else scheme
+
+
+def unproven(scheme: Scheme) -> MethodError:
+    """What to say where there is no amplified certificate."""
+    return MethodError(
+        f"no amplification is proven for {scheme!r}. Use method='unamplified' for a certificate, "
+        "or mmcc.estimate for a Monte Carlo estimate."
+    )
 
 
 def worst_sensitivity(strategy: Strategy, scheme: Scheme) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 from mmcc.accounting import chain
 from mmcc.accounting.calibrate import gaussian_problem, smallest_sigma
 from mmcc.accounting.guarantee import Bracket, Guarantee
-from mmcc.accounting.methods import Plan, Problem, amplified, worst_sensitivity
+from mmcc.accounting.methods import Plan, Problem, amplified, unproven, worst_sensitivity
 from mmcc.accounting.montecarlo.estimate import estimate as simulate
 from mmcc.accounting.parallel import Progress
 from mmcc.accounting.pld import Effort
@@ -200,10 +200,7 @@ def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None)
     if method == "unamplified":
         return [Plan(method)]
     if sampled is None:
-        raise MethodError(
-            f"no amplification is proven for {scheme!r}. Use method='unamplified' for a "
-            "certificate, or mmcc.estimate for a Monte Carlo estimate."
-        )
+        raise unproven(scheme)
     if method == "cascade":
         raise MethodError(f"the cascade is for balls-in-bins, not for {scheme!r}.")
     if method == "chain" and not chain.applies(strategy):
