@@ -48,7 +48,7 @@ def check_bracket(case: BracketCase, seed: int, every_group: bool = True) -> Non
         for group in analysed:
             gram = case.strategy.gram(separation, group, case.sigma)
             low = lower_epsilon(gram, case.probability, case.delta, adjacency).value
-            high = _bound_epsilon(gram, case.probability, case.delta, adjacency)
+            high = _bound_epsilon(gram, case.probability, case.delta, adjacency, enough=0.0)
             assert low <= high, (str(case), adjacency, group, low, high)
             if low > 0:
                 mean, error = true_delta(case, group, low, adjacency, seed)
@@ -64,7 +64,10 @@ def check_bracket(case: BracketCase, seed: int, every_group: bool = True) -> Non
         worst[adjacency] = highest
     if every_group and seed % 5 == 0:
         found = Projection(case.strategy, case.scheme, case.sigma).bound_epsilon(case.delta)
-        assert {a: getattr(found, a) for a in ADJACENCIES} == pytest.approx(worst, rel=1e-4)
+        assert found.remove == pytest.approx(worst["remove"], rel=1e-4)
+        # Below remove, add is not looked at closely.
+        assert worst["add"] * (1 - 1e-4) <= found.add
+        assert found.add <= max(worst["add"], found.remove) * (1 + 1e-4)
 
 
 @pytest.mark.parametrize("seed", QUICK)

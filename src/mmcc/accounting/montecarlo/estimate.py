@@ -50,7 +50,7 @@ LEAST_BATCHES = 48
 TOGETHER = 4
 """Batches that travel to a worker together."""
 GRID = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
-LEAST_EFFECTIVE = 100.0
+LEAST_EFFECTIVE = 300.0
 FEW_GROUPS = 16
 MOST_NUMBERS = 2**24
 MOST_SETS = 2**16
