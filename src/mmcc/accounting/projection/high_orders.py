@@ -258,7 +258,8 @@ class HighOrders:
                 if r % 2:
                     size = np.sqrt(size * self.sums[even + 1])
                 cumulants.append(eta * size / math.factorial(r - 1))
-            moments = _moments(cumulants)
+            with np.errstate(over="ignore", invalid="ignore"):
+                moments = _moments(cumulants)
             scale = [math.factorial(r) / math.factorial(r // 2) for r in range(len(moments))]
             even_moments = np.array(
                 [scale[r] * np.sum(share * moments[r], axis=0) for r in range(2, len(moments), 2)]

@@ -60,6 +60,7 @@ class Quadratic:
         return np.asarray(np.maximum(np.maximum(excess, 0.0), -x) * (1 + 1e-12))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # infinite or NaN: nothing is known there
 def quadratic(rest: Rest, gaps: FloatArray, sign: float = 1.0) -> Quadratic:
     """The law of Y (or -Y) near the thresholds `gaps`: any are valid, these are the sharpest."""
     gram, weights = rest.gram, rest.weights

@@ -109,7 +109,8 @@ class Rest(ABC):
     @cached_property
     def quadratic(self) -> FloatArray:
         """T_2, with the interpolation's residual."""
-        return np.asarray((self.quadratic_norm * (1 + SLACK) + self.residual) ** 2 + TINY)
+        with np.errstate(over="ignore"):  # infinite: nothing is known
+            return np.asarray((self.quadratic_norm * (1 + SLACK) + self.residual) ** 2 + TINY)
 
     @cached_property
     def lower_quadratic(self) -> FloatArray:

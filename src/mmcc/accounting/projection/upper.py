@@ -242,6 +242,7 @@ class Recipe:
         return excess_by_law(self.law, norms, threshold - self.projected.mass, kinds)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # infinite or NaN: nothing is known there
 def excess_by_law(
     law: Quadratic, norms: FloatArray, gap: FloatArray, kinds: IntArray
 ) -> FloatArray:
