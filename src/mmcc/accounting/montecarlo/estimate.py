@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -249,10 +250,8 @@ def _worst_group(
 
         return max(groups, key=rough)
     if scheme.probability < 1.0:
-        try:
+        with suppress(MethodError, PrecisionError, StrategyError):  # too many columns for it
             return Projection(strategy, scheme, sigma).lower_epsilon(delta).group
-        except (MethodError, PrecisionError, StrategyError):
-            pass  # too many columns for it
     columns = [np.arange(group, strategy.steps, separation) for group in groups]
     edges = np.concatenate([[0], np.cumsum([part.size for part in columns])])
     norms = strategy.squared_norms(Participations(np.concatenate(columns), edges))
