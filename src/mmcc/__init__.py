@@ -9,7 +9,7 @@ from mmcc import sampling, strategies
 from mmcc.errors import MmccError
 
 if TYPE_CHECKING:
-    from mmcc import pld
+    from mmcc import pld, utility
     from mmcc.accounting.guarantee import Bracket, Estimate, Guarantee
     from mmcc.accounting.montecarlo.estimate import estimate
     from mmcc.accounting.solve import bracket, delta, epsilon, sigma
@@ -29,6 +29,7 @@ __all__ = (
     "sampling",
     "sigma",
     "strategies",
+    "utility",
 )
 
 # Loaded when first used: scipy and numba take a second to import, describing a mechanism does not.
@@ -45,8 +46,8 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "pld":
-        return import_module("mmcc.pld")
+    if name in ("pld", "utility"):
+        return import_module(f"mmcc.{name}")
     if name in _LATER:
         value = getattr(import_module(_LATER[name]), name)
         globals()[name] = value

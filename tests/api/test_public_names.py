@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import mmcc
-from mmcc import accounting, pld, sampling, strategies
+from mmcc import accounting, pld, sampling, strategies, utility
 from mmcc.accounting import solve
 from mmcc.command_line import words
 from mmcc.errors import (
@@ -35,6 +35,7 @@ def test_package():
         "sampling",
         "sigma",
         "strategies",
+        "utility",
     }
     assert all(hasattr(mmcc, name) for name in mmcc.__all__)
     assert set(mmcc.__all__) <= set(dir(mmcc))
@@ -68,6 +69,22 @@ def test_distributions():
     }
     for name in ("compose", "self_compose", "epsilon", "delta"):
         assert callable(getattr(pld.PrivacyLossDistribution, name))
+
+
+def test_utility():
+    assert set(utility.__all__) == {
+        "Workload",
+        "cooldown",
+        "decoder_matrix",
+        "level_weights",
+        "max_error",
+        "momentum",
+        "noise_memory",
+        "rmse",
+        "schedule",
+        "step_errors",
+    }
+    assert all(hasattr(utility, name) for name in utility.__all__)
 
 
 def test_sampling():

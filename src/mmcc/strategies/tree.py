@@ -62,7 +62,7 @@ class Tree(Strategy):
             dense[row, index << level : (index + 1) << level] = 1.0
         return dense
 
-    def _places(self, level: int) -> IntArray:
+    def node_rows(self, level: int) -> IntArray:
         """Rows of the nodes of a level: how many nodes were released before each."""
         ends = ((np.arange(self.leaves >> level) + 1) << level) - 1
         return sum((ends >> below for below in range(self.levels)), np.full(ends.size, level))
@@ -75,14 +75,14 @@ class Tree(Strategy):
             if level:
                 complete = self.leaves >> level
                 sums = sums[..., : 2 * complete : 2] + sums[..., 1 : 2 * complete : 2]
-            released[..., self._places(level)] = sums
+            released[..., self.node_rows(level)] = sums
         return released
 
     def adjoint(self, outputs: FloatArray) -> FloatArray:
         """Sums along the path from each leaf to the root of its tree, from the top down."""
-        sums = outputs[..., self._places(self.levels - 1)]
+        sums = outputs[..., self.node_rows(self.levels - 1)]
         for level in range(self.levels - 2, -1, -1):
-            below = outputs[..., self._places(level)]
+            below = outputs[..., self.node_rows(level)]
             below[..., 0 : 2 * sums.shape[-1] : 2] += sums
             below[..., 1 : 2 * sums.shape[-1] : 2] += sums
             sums = below
