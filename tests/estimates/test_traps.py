@@ -7,7 +7,7 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.errors import StrategyError
+from mmcc.errors import PrecisionError, StrategyError
 
 UNEQUAL = strategies.dense(np.diag([3.0, 2.0, 2.0, 2.0]))
 LESS = strategies.dense(np.diag([3.0, 2.0, 1.0, 1.0]))
@@ -65,3 +65,26 @@ def test_strong_signals_do_not_look_like_blocked_steps():
     found = mmcc.estimate(strategy, scheme, sigma=0.04, delta=0.2, samples=4000, width=0.1)
     assert "sampled" in found.method
     assert found.high > mmcc.bracket(strategy, scheme, sigma=0.04, delta=0.2).lower
+
+
+@pytest.mark.parametrize(
+    ("probability", "delta", "truth"),
+    [
+        # One step, sigma 1: closed form, 40 digits by mpmath.
+        (1e-6, 1e-9, 2.207292818963208e-05),
+        (1e-6, 1e-12, 1.3148757522856482e-04),
+        (1e-3, 1e-6, 2.183308589031925e-02),
+        (0.1, 1e-12, 4.608247988231536),
+    ],
+)
+def test_tiny_epsilons_are_not_read_off_a_coarse_grid(probability, delta, truth):
+    scheme = sampling.Poisson(probability)
+    found = mmcc.estimate(strategies.identity(1), scheme, sigma=1.0, delta=delta, seed=1)
+    assert found.low <= truth <= found.high
+    assert found.high - found.low <= 1e-3 * truth
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-15])
+def test_an_epsilon_below_rounding_is_refused(delta):
+    with pytest.raises(PrecisionError, match="epsilon"):
+        mmcc.estimate(strategies.identity(1), sampling.Poisson(1e-9), sigma=1.0, delta=delta)

@@ -91,3 +91,23 @@ def test_participation_that_is_nearly_certain(p, sigma, delta):
         t = mpmath.log(ratio) / a + a / 2
         mixed = (1 - chance) * mpmath.ncdf(t) + chance * mpmath.ncdf(t - a)
         assert mpmath.ncdf(t) - mpmath.exp(level) * mixed >= delta
+
+
+@pytest.mark.parametrize("p", [1e-17, 5e-324])
+@pytest.mark.parametrize(
+    "strategy",
+    [strategies.binary_tree(2), strategies.dense([[1, 0], [1, 1]])],
+    ids=str,
+)
+def test_participation_that_is_all_but_impossible(strategy, p):
+    """The truth is at most the chance to take part at all."""
+    scheme = sampling.Poisson(p)
+    found = mmcc.bracket(strategy, scheme, sigma=1.0, delta=1e-6)
+    assert 0 == found.lower <= found.upper <= 1e-5
+    assert mmcc.delta(strategy, scheme, sigma=1.0, epsilon=0.0).delta <= 1e-8
+
+
+def test_more_steps_than_memory():
+    """No list of all columns is made before it is known that there are too many."""
+    found = mmcc.bracket(strategies.identity(10**9), sampling.Poisson(1e-9), sigma=3.0, delta=1e-6)
+    assert 0 <= found.lower <= found.upper < 0.1

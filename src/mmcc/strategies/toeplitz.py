@@ -197,8 +197,8 @@ class Toeplitz(Strategy):
 
     def gram(self, separation: int, group: int, sigma: float) -> Gram:
         """G_j,j+k = sum of c_i c_(i+k) over the rows that are left: running sums, O(n^2)."""
+        check_columns(len(range(group, self.length, separation)), self)
         places = np.arange(group, self.length, separation)
-        check_columns(places.size, self)
         matrix = _products(self.coefficients, self.length, places)
         return DenseGram(matrix, sigma**-2.0, self.bands)
 

@@ -18,7 +18,7 @@ from mmcc.accounting.guarantee import Estimate
 from mmcc.accounting.montecarlo.batches import Batch, Plan, run_batch
 from mmcc.accounting.montecarlo.intervals import Interval, Tally, interval
 from mmcc.accounting.montecarlo.mechanism import Mechanism
-from mmcc.accounting.montecarlo.pilot import FIRST_SETS, Pilot, explore
+from mmcc.accounting.montecarlo.pilot import FIRST_SETS, SMALLEST, Pilot, explore
 from mmcc.accounting.parallel import Progress, one_thread
 from mmcc.accounting.projection.bounds import Projection
 from mmcc.arrays import FloatArray
@@ -145,6 +145,11 @@ class Run:
         if self.found.high is None:
             raise PrecisionError(
                 f"{self.spent} simulated outputs do not bound epsilon from above; use more samples."
+            )
+        if 0 < self.found.high < SMALLEST:
+            raise PrecisionError(
+                f"epsilon is smaller than {SMALLEST:g}, where differences of probabilities drown in "
+                "rounding; use mmcc.epsilon, or a smaller delta."
             )
 
 
@@ -288,8 +293,12 @@ def _run(
         if spent >= budget.samples:
             return run
         outside = found.low is None or found.high is None
-        if not outside and not _biased(run, budget):
+        if not outside and found.coarse is None and not _biased(run, budget):
             return run
+        if found.coarse is not None:
+            left, right = found.coarse
+            centre, step = 0.5 * (left + right), 0.25 * (right - left)
+            continue
         if outside:
             step *= 2
         else:
@@ -332,6 +341,8 @@ def _accumulate(
             if not last:
                 return run
             continue
+        if found.coarse is not None and not last:
+            return run
         narrow = found.high - found.low <= budget.width * found.epsilon or found.high == 0.0
         if narrow and run.effective >= LEAST_EFFECTIVE:
             return run

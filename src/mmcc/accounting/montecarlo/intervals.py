@@ -1,7 +1,8 @@
 """From the means of independent batches to an interval for epsilon.
 
 In: for each batch and epsilon the means above and below.  Out: where the confidence bands of delta
-cross the delta asked for.  Levels are one-sided; log delta is interpolated between the epsilons.
+cross the delta asked for.  Levels are one-sided; log delta is interpolated between the epsilons
+where they are close together, and where they are not an end is the next epsilon outwards.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from mmcc.arrays import FloatArray
 
 TINY = 1e-300
 DEGREE = 4
-SMOOTH = 5.0
+SMOOTH = 2.5
+"""Over so large a fall of log delta a polynomial follows it to `ACCURACY`."""
 ACCURACY = 1e-5
 """Relative error of epsilon by rounding, classes and interpolation: added to every interval."""
 
@@ -74,6 +76,8 @@ class Interval:
     high: float | None
     bias: float
     """The part of the width that more outputs do not shrink."""
+    coarse: tuple[float, float] | None = None
+    """The epsilons around the crossing, where they lie too far apart to interpolate."""
 
 
 def interval(tally: Tally, epsilons: FloatArray, delta: float, level: float) -> Interval:
@@ -81,31 +85,59 @@ def interval(tally: Tally, epsilons: FloatArray, delta: float, level: float) -> 
     reach = float(special.stdtrit(tally.batches - 1, 1 - level))
     above, below, middle = tally.means
     errors = tally.errors
-    high = falls_to(above + reach * errors[0], epsilons, delta)
-    low = falls_to(below - reach * errors[1], epsilons, delta)
-    high = None if high is None else high * (1 + ACCURACY)
-    low = None if low is None else low * (1 - ACCURACY)
+    upper = Crossing.of(above + reach * errors[0], epsilons, delta)
+    lower = Crossing.of(below - reach * errors[1], epsilons, delta)
+    epsilon = falls_to(middle, epsilons, delta)
     ends = falls_to(above, epsilons, delta), falls_to(below, epsilons, delta)
     bias = ends[0] - ends[1] if ends[0] is not None and ends[1] is not None else math.inf
-    return Interval(low, falls_to(middle, epsilons, delta), high, max(bias, 0.0))
+    if upper is None or lower is None:
+        return Interval(
+            None if lower is None else lower.left,
+            epsilon,
+            None if upper is None else upper.right,
+            bias,
+        )
+    coarse = None if upper.smooth and lower.smooth else (lower.left, upper.right)
+    low = lower.place if lower.smooth else lower.left
+    high = upper.place if upper.smooth else upper.right
+    return Interval(low * (1 - ACCURACY), epsilon, high * (1 + ACCURACY), max(bias, 0.0), coarse)
 
 
 def falls_to(curve: FloatArray, epsilons: FloatArray, delta: float) -> float | None:
-    """Where a curve through the points falls to delta; 0 where it starts below at epsilon 0."""
-    heights = np.log(np.maximum(curve, TINY)) - math.log(delta)
-    below = np.flatnonzero(heights <= 0)
-    if not below.size:
-        return None
-    place = int(below[0])
-    if place == 0:
-        return 0.0 if epsilons[0] == 0.0 else None
-    left, right = float(epsilons[place - 1]), float(epsilons[place])
-    line = float(left + (right - left) * heights[place - 1] / (heights[place - 1] - heights[place]))
-    if heights.size > DEGREE + 1 or heights.max() - heights.min() > SMOOTH:
-        return line
-    # On a grid this narrow log delta is a smooth curve; the points share their noise.
-    units = (epsilons - left) / (right - left)
-    smooth = np.polynomial.Polynomial.fit(units, heights, DEGREE)
-    if not smooth(0.0) > 0.0 > smooth(1.0):
-        return line
-    return left + float(optimize.brentq(smooth, 0.0, 1.0)) * (right - left)
+    """About where a curve falls to delta; None if it never does, or does so before the first."""
+    found = Crossing.of(curve, epsilons, delta)
+    return None if found is None else found.place
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where a falling curve through points crosses delta, and between which two epsilons."""
+
+    left: float
+    place: float
+    right: float
+    smooth: bool
+    """Whether `place` is good to a relative `ACCURACY` of the curve; otherwise a rough guess."""
+
+    @classmethod
+    def of(cls, curve: FloatArray, epsilons: FloatArray, delta: float) -> Crossing | None:
+        """The first crossing; at 0 where the curve starts below delta at epsilon 0."""
+        heights = np.log(np.maximum(curve, TINY)) - math.log(delta)
+        below = np.flatnonzero(heights <= 0)
+        if not below.size:
+            return None
+        index = int(below[0])
+        if index == 0:
+            return cls(0.0, 0.0, 0.0, True) if epsilons[0] == 0.0 else None
+        left, right = float(epsilons[index - 1]), float(epsilons[index])
+        share = float(heights[index - 1] / (heights[index - 1] - heights[index]))
+        line = left + (right - left) * share
+        if heights.size > DEGREE + 1 or heights.max() - heights.min() > SMOOTH:
+            return cls(left, line, right, False)
+        # On a grid this narrow log delta is a smooth curve; the points share their noise.
+        units = (epsilons - left) / (right - left)
+        curved = np.polynomial.Polynomial.fit(units, heights, DEGREE)
+        if not curved(0.0) > 0.0 > curved(1.0):
+            return cls(left, line, right, False)
+        root = float(optimize.brentq(curved, 0.0, 1.0))
+        return cls(left, left + root * (right - left), right, True)

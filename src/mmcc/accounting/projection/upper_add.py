@@ -78,25 +78,25 @@ class ProjectedAdd:
 
     def _best_prices(self, epsilon: float, cells: int) -> FloatArray:
         """The smaller of both prices, and no more than the empty set allows."""
-        plain = self._prices(epsilon, 0.0, cells)
+        plain = self._prices(epsilon, -math.inf, cells)
         if self.log_empty == -math.inf:
             return plain
-        apart = self._prices(epsilon, math.exp(self.log_empty), cells)
-        return np.minimum(np.minimum(plain, apart), 1 - math.exp(epsilon + self.log_empty))
+        apart = self._prices(epsilon, self.log_empty, cells)
+        return np.minimum(np.minimum(plain, apart), -math.expm1(epsilon + self.log_empty))
 
-    def _prices(self, epsilon: float, empty: float, cells: int) -> FloatArray:
+    def _prices(self, epsilon: float, log_empty: float, cells: int) -> FloatArray:
         """e^eps E_z (e^-eps - X_t)_+ at the left ends of the first cells, one node a row."""
         rest, weights = self.rest, self.rest.weights
         mass = weights.mass * (1 - SLACK) - weights.error
-        if empty:
-            mass = mass - np.exp(np.minimum(math.log(empty) - weights.log_scale, 700.0))
+        if log_empty > -math.inf:
+            mass = mass - np.exp(np.minimum(log_empty - weights.log_scale, 700.0))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             least = weights.single - weights.error[:, None] * weights.tilted
             most = mass * (1 + 3 * SLACK) + 2 * weights.error
             slope = np.maximum(least @ (rest.line.a * rest.gram.counts), 0.0) / most * (1 - SLACK)
             volatility = np.sqrt(rest.linear) / mass
             loss = rest.trace / (2 * mass)
-            strike = -math.expm1(epsilon + math.log(empty)) if empty else 1.0
+            strike = -math.expm1(epsilon + log_empty)
             steps = SPACING * np.arange(cells) / CELLS
             level = epsilon + np.log(mass) + weights.log_scale - loss
             level = level[:, None] + np.multiply.outer(slope, steps)
