@@ -85,9 +85,7 @@ def banded(steps: int, bands: int, *, progress: Progress | None = None) -> Bande
     return from_diagonals(diagonals, made_by("banded", arguments, "mean", error))
 
 
-def best_diagonals(
-    steps: int, bands: int, progress: Progress | None
-) -> tuple[FloatArray, float]:
+def best_diagonals(steps: int, bands: int, progress: Progress | None) -> tuple[FloatArray, float]:
     """Columns of norm 1, [j, k] = C[j + k, j] >= 0, and the error that they reach."""
     from mmcc.strategies.banded_kernels import square_and_gradient  # numba takes a second
 

@@ -17,7 +17,7 @@ from mmcc.errors import ParameterError, StrategyError, suggestion, whole
 from mmcc.sampling import MAX_STEPS
 from mmcc.strategies.blt_optimum import OBJECTIVES, best_buffers, prefix_error
 from mmcc.strategies.descent import Progress, check_progress
-from mmcc.strategies.provenance import Provenance, made_by
+from mmcc.strategies.provenance import Argument, Provenance, made_by
 from mmcc.strategies.toeplitz import MAX_COEFFICIENTS, SMALLEST, Toeplitz
 
 MAX_BUFFERS = 1000
@@ -69,9 +69,7 @@ class Blt(BufferedToeplitz):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.buffers != 1:
-            raise StrategyError(
-                f"a Blt has one buffer, got {self.buffers}; make several with blt."
-            )
+            raise StrategyError(f"a Blt has one buffer, got {self.buffers}; make several with blt.")
 
 
 def blt(
@@ -96,14 +94,16 @@ def blt(
             f"blt({steps}) keeps a coefficient for each step; at most {MAX_COEFFICIENTS} steps."
         )
     if objective not in OBJECTIVES:
-        raise ParameterError(f"unknown objective {objective!r}; {suggestion(objective, OBJECTIVES)}")
+        raise ParameterError(
+            f"unknown objective {objective!r}; {suggestion(objective, OBJECTIVES)}"
+        )
     if (decay is None) != (scale is None):
         raise StrategyError("a BLT is given by decay and scale together, one number a buffer.")
     if decay is None or scale is None:
         count = 1 if buffers is None else whole("buffers", buffers, 1, MAX_OPTIMISED)
         decays, scales = best_buffers(steps, count, objective, progress)
         error = prefix_error(steps, decays, scales, objective)
-        arguments = {"steps": steps, "buffers": count, "objective": objective}
+        arguments: dict[str, Argument] = {"steps": steps, "buffers": count, "objective": objective}
         made = made_by("blt", arguments, objective, error)
         return from_buffers(steps, decays, scales, made)
     decays, scales = real_array("decay", decay), real_array("scale", scale)

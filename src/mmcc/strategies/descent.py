@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,8 @@ def minimise(
         if progress is not None:
             progress(f"{what}: iterations", done)
 
-    optimize.minimize(
+    search: Any = optimize.minimize
+    search(
         watched,
         start,
         jac=True,
