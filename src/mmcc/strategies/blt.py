@@ -163,5 +163,5 @@ def power_sums(steps: int, decay: FloatArray, scale: FloatArray) -> FloatArray:
 
 
 def _digits(decay: float) -> int:
-    """Six digits of 1 - decay, and never fewer of decay."""
-    return 6 + max(math.floor(-math.log10(1 - decay)), 0)
+    """Six digits of 1 - decay, as far as floats have them, and never fewer of decay."""
+    return min(6 + max(math.floor(-math.log10(1 - decay)), 0), 16)

@@ -35,7 +35,7 @@ def save(strategy: Strategy, path: str | Path) -> None:
     members = {RECORD: np.array(record), **arrays}
     try:
         with path.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **members)
+            np.savez_compressed(file, **members)
     except OSError as problem:
         raise StrategyError(f"cannot write {str(path)!r}: {problem.strerror or problem}.") from None
 
