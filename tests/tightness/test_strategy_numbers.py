@@ -49,7 +49,9 @@ def lower_bound(matrix: np.ndarray, bands: int) -> float:
     [(8, 1.585857, 1.494414, 2.121320), (128, 2.448826, 2.311001, 8.031189)],
 )
 def test_published_errors(steps, counting, optimal, identity):
-    assert rmse(strategies.continual_counting(steps).to_dense()) == pytest.approx(counting, abs=1e-6)
+    assert rmse(strategies.continual_counting(steps).to_dense()) == pytest.approx(
+        counting, abs=1e-6
+    )
     assert rmse(strategies.identity(steps).to_dense()) == pytest.approx(identity, abs=1e-6)
     best = strategies.optimal(steps)
     assert rmse(best.to_dense()) == pytest.approx(optimal, abs=2e-6)

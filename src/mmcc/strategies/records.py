@@ -40,7 +40,7 @@ def described(strategy: Strategy) -> tuple[str, Arrays]:
         "facts": facts,
         "provenance": _provenance_record(strategy, kind, facts),
     }
-    record["digest"] = _digest(record, arrays)
+    record["digest"] = digest_of(record, arrays)
     return json.dumps(record, sort_keys=True), arrays
 
 
@@ -114,7 +114,7 @@ def _provenance_record(strategy: Strategy, kind: str, facts: Facts) -> dict[str,
     }
 
 
-def _digest(record: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> str:
+def digest_of(record: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> str:
     """SHA-256 of the record without its digest and of all numbers."""
     plain = {name: value for name, value in record.items() if name != "digest"}
     state = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
@@ -143,7 +143,7 @@ def rebuilt(text: str, arrays: Arrays, name: str) -> Strategy:
         raise refuse("its record does not have the entries it needs")
     if record["format"] != FORMAT or record["kind"] not in BUILDERS:
         raise refuse(f"format {record['format']!r}, kind {record['kind']!r} is not known")
-    if record["digest"] != _digest(record, arrays):
+    if record["digest"] != digest_of(record, arrays):
         raise refuse("it was changed after it was saved (its digest does not match)")
     build, names, members = BUILDERS[record["kind"]]
     facts = record["facts"]
