@@ -46,7 +46,11 @@ def lower_bound(matrix: np.ndarray, bands: int) -> float:
 
 @pytest.mark.parametrize(
     ("steps", "counting", "optimal", "identity"),
-    [(8, 1.585857, 1.494414, 2.121320), (128, 2.448826, 2.311001, 8.031189)],
+    [
+        (8, 1.585857, 1.494414, 2.121320),
+        (128, 2.448826, 2.311001, 8.031189),
+        (512, 2.889173, 2.739385, 16.015617),
+    ],
 )
 def test_published_errors(steps, counting, optimal, identity):
     assert rmse(strategies.continual_counting(steps).to_dense()) == pytest.approx(
@@ -56,13 +60,6 @@ def test_published_errors(steps, counting, optimal, identity):
     best = strategies.optimal(steps)
     assert rmse(best.to_dense()) == pytest.approx(optimal, abs=2e-6)
     assert best.provenance.reached == pytest.approx(rmse(best.to_dense()), rel=1e-9)
-
-
-@pytest.mark.slow
-def test_published_errors_at_512():
-    assert rmse(strategies.continual_counting(512).to_dense()) == pytest.approx(2.889173, abs=1e-6)
-    assert rmse(strategies.identity(512).to_dense()) == pytest.approx(16.015617, abs=1e-6)
-    assert rmse(strategies.optimal(512).to_dense()) == pytest.approx(2.739385, abs=2e-6)
 
 
 def test_optimal_of_two_steps_in_closed_form():

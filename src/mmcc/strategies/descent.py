@@ -42,7 +42,7 @@ def minimise(
     what: str,
     progress: Progress | None,
 ) -> tuple[FloatArray, float]:
-    """L-BFGS within bounds until the projected gradient is within the tolerance; `most` iterations."""
+    """L-BFGS within bounds, until the projected gradient is within the tolerance."""
     from scipy import optimize  # takes a while to import, and few need it
 
     best, least = start, math.inf
