@@ -139,6 +139,8 @@ FORGERIES = {
     "nan": lambda record, arrays: arrays.update(decay=np.array([np.nan])),
     "two shapes": lambda record, arrays: arrays.update(decay=np.array([0.5, 0.6])),
     "no list": lambda record, arrays: arrays.update(decay=np.array(0.5), scale=np.array(0.5)),
+    "steps 10^12": lambda record, arrays: record["facts"].update(steps=10**12),
+    "another maker": lambda record, arrays: record["provenance"].update(constructor="optimal"),
     "steps 0": lambda record, arrays: record["facts"].update(steps=0),
     "steps 1.5": lambda record, arrays: record["facts"].update(steps=1.5),
     "steps true": lambda record, arrays: record["facts"].update(steps=True),
@@ -165,6 +167,16 @@ def test_numbers_are_checked_even_if_the_digest_fits(saved, name):
     rewritten(saved, record, arrays, digest=True)
     with pytest.raises(StrategyError):
         strategies.load(saved)
+
+
+def test_a_forged_size_is_refused_before_it_takes_memory(tmp_path):
+    path = tmp_path / "c.npz"
+    strategies.save(strategies.banded(4, 1), path)
+    record, arrays = parts(path)
+    arrays.update(diagonals=np.ones((10**6, 1)))
+    rewritten(path, record, arrays, digest=True)
+    with pytest.raises(StrategyError, match="steps"):
+        strategies.load(path)
 
 
 def test_a_forged_number_of_buffers_is_no_single_buffer(saved):

@@ -58,6 +58,7 @@ class Banded(Dense):
 def from_diagonals(diagonals: FloatArray, provenance: Provenance | None) -> Banded:
     """The encoder with C[j + k, j] = diagonals[j, k]."""
     steps, bands = diagonals.shape
+    whole("steps", steps, 1, MAX_STEPS)
     inside = inside_matrix(steps, bands)
     columns, places = np.nonzero(inside)
     matrix = np.zeros((steps, steps))

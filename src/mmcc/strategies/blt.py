@@ -154,6 +154,7 @@ def check_buffers(decay: FloatArray, scale: FloatArray) -> None:
 
 def power_sums(steps: int, decay: FloatArray, scale: FloatArray) -> FloatArray:
     """1, then sum_i scale_i decay_i^(k-1), rounded up: a power errs by two units at most."""
+    steps = whole("steps", steps, 1, MAX_COEFFICIENTS)
     exponents = np.arange(steps - 1.0)
     later = np.zeros(steps - 1)
     for rho, weight in zip(decay, scale, strict=True):

@@ -32,7 +32,7 @@ def save(strategy: Strategy, path: str | Path) -> None:
     if path.suffix.lower() != ".npz":
         raise StrategyError(f"a strategy is saved to a .npz file, not to {path.name!r}.")
     record, arrays = described(strategy)
-    members = {RECORD: np.array(record), **arrays}
+    members: dict[str, Any] = {RECORD: np.array(record), **arrays}
     try:
         with path.open("wb") as file:
             np.savez_compressed(file, **members)

@@ -96,6 +96,14 @@ BUILDERS: Mapping[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str
 }
 """How a kind is built again: a function of the provenance, the facts and the arrays named."""
 
+KINDS = {
+    "optimal": "dense",
+    "banded_toeplitz": "toeplitz",
+    "binary_tree": "tree",
+    "tree_restart": "tree",
+}
+"""What a constructor makes, where its name does not say it."""
+
 
 def _provenance_record(strategy: Strategy, kind: str, facts: Facts) -> dict[str, Any]:
     made = getattr(strategy, "provenance", None)
@@ -150,7 +158,7 @@ def rebuilt(text: str, arrays: Arrays, name: str) -> Strategy:
     if not isinstance(facts, dict) or set(facts) != set(names) or set(arrays) != set(members):
         raise refuse(f"a {record['kind']} is described by {', '.join((*names, *members))}")
     try:
-        made = _provenance(record["provenance"])
+        made = _provenance(record["provenance"], record["kind"])
         return build(made, **facts, **arrays)
     except MmccError as problem:
         raise refuse(str(problem).rstrip(".")) from None
@@ -158,7 +166,7 @@ def rebuilt(text: str, arrays: Arrays, name: str) -> Strategy:
         raise refuse("its entries do not have the types they need") from None
 
 
-def _provenance(found: Mapping[str, Any]) -> Provenance | None:
+def _provenance(found: Mapping[str, Any], kind: str) -> Provenance | None:
     """What made the strategy; None for one that was given, not made."""
     made = Provenance(
         found["constructor"],
@@ -167,4 +175,6 @@ def _provenance(found: Mapping[str, Any]) -> Provenance | None:
         found["reached"],
         found["version"],
     )
+    if KINDS.get(made.constructor, made.constructor) != kind:
+        raise StrategyError(f"{made.constructor} does not make a strategy of the kind {kind!r}.")
     return None if found["given"] else made
