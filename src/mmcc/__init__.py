@@ -9,7 +9,7 @@ from mmcc import sampling, strategies
 from mmcc.errors import MmccError
 
 if TYPE_CHECKING:
-    from mmcc import pld
+    from mmcc import bridge, mixtures, pld
     from mmcc.accounting.guarantee import Bracket, Estimate, Guarantee
     from mmcc.accounting.montecarlo.estimate import estimate
     from mmcc.accounting.solve import bracket, delta, epsilon, sigma
@@ -22,9 +22,11 @@ __all__ = (
     "Guarantee",
     "MmccError",
     "bracket",
+    "bridge",
     "delta",
     "epsilon",
     "estimate",
+    "mixtures",
     "pld",
     "sampling",
     "sigma",
@@ -45,8 +47,8 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "pld":
-        return import_module("mmcc.pld")
+    if name in ("bridge", "mixtures", "pld"):
+        return import_module(f"mmcc.{name}")
     if name in _LATER:
         value = getattr(import_module(_LATER[name]), name)
         globals()[name] = value
