@@ -9,8 +9,8 @@ one.  If link j is (e_j, d_j)-private then, for all outputs B,
     P_0(B) <= d_1 + e^(e_1) P_1(B) <= ...
            <= sum_j e^(e_1 + ... + e_(j-1)) d_j + e^(e_1 + ... + e_k) P_k(B).
 
-All links alike: (k e, d (e^(k e) - 1)/(e^e - 1)), the lemma as it is usually stated.  Links of their
-own are better: shares s_j of delta with sum 1, and d_j = s_j delta e^-(e_1 + ... + e_(j-1)).
+All links alike: (k e, d (e^(k e) - 1)/(e^e - 1)), the lemma as it is usually stated.  Links of
+their own are better: shares s_j of delta with sum 1, and d_j = s_j delta e^-(e_1 + ... + e_(j-1)).
 """
 
 from __future__ import annotations

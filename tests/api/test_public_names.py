@@ -74,7 +74,11 @@ def test_distributions():
 
 def test_mixtures():
     assert set(mmcc.mixtures.__all__) == {"fixed_batches", "group_privacy", "last_iterate"}
-    assert set(mmcc.bridge.__all__) == {"GridDistribution", "from_dp_accounting", "to_dp_accounting"}
+    assert set(mmcc.bridge.__all__) == {
+        "GridDistribution",
+        "from_dp_accounting",
+        "to_dp_accounting",
+    }
 
 
 def test_sampling():
