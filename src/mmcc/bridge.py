@@ -1,4 +1,4 @@
-r"""To and from dp_accounting's `PrivacyLossDistribution`, so that both libraries' mechanisms compose.
+r"""To and from dp_accounting's `PrivacyLossDistribution`, so that their events and ours compose.
 
 In: a distribution of one library.  Out: one of the other.
 Rounding: upwards; theirs are made and accepted as pessimistic estimates only.
@@ -11,6 +11,7 @@ dp_accounting does afterwards (FFT without an error bound, 1e-15 of truncation) 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -148,7 +149,9 @@ def _dots(distribution: GridDistribution, side: Adjacency) -> GridLoss:
     ends = math.floor(bottom / spacing / step) - 1, math.ceil(top / spacing / step) + 2
     places = np.arange(*ends) * step
     x = np.concatenate([[0.0], np.exp(places * spacing)])
-    heights = np.concatenate([[1.0], distribution.curve(places * spacing, side)])
+    heights = np.concatenate(
+        [[1.0], distribution.curve(np.asarray(places * spacing, np.float64), side)]
+    )
     corners = _hull(x, heights)
     x, heights, places = x[corners], heights[corners], places[corners[1:] - 1]
     slopes = np.append(np.diff(heights) / np.diff(x), 0.0)
@@ -166,10 +169,8 @@ def _dots(distribution: GridDistribution, side: Adjacency) -> GridLoss:
 def _farthest(distribution: GridDistribution, side: Adjacency, least: float) -> float:
     """About where delta has fallen to `least`, or to the smallest that can be certified."""
     for delta in (least, *(d for d in (1e-12, 1e-9, 1e-6, 1e-3) if d > least)):
-        try:
+        with suppress(PrecisionError):
             return distribution.epsilon(delta, side)
-        except PrecisionError:
-            continue
     raise PrecisionError(
         "too much of the privacy loss is infinite for a curve of its deltas. Use a larger sigma."
     )

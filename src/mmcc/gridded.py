@@ -4,8 +4,8 @@ In: losses on a grid k * spacing, or a distribution of ours, which is put on one
 Out: epsilon(delta), delta(epsilon).  Rounding: upper bounds.
 
 A `PrivacyLossDistribution` chooses its grid for each question; here the grid is given.  Its errors
-are of second order in the spacing.  `TAIL` of the mass goes to infinite loss, so a delta below about
-1e-18 cannot be certified.
+are of second order in the spacing.  `TAIL` of the mass goes to infinite loss, so a delta below
+about 1e-18 cannot be certified.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TAIL = 1e-20
 SMALLEST_DELTA = 1e-290
 TILTS = np.geomspace(1e-3, 1e4, 36)
 MAX_COUNT = 10**12
-CURVE_DELTAS = (1e-1, 1e-3, 1e-6, 1e-9, 1e-12, 1e-15, 1e-18)
+CURVE_DELTAS = (1e-2, 1e-5, 1e-9, 1e-13)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -165,7 +165,7 @@ def _curve(parts: Parts, epsilons: FloatArray) -> FloatArray:
     """Every tilt gives upper bounds: the smallest over tilts made for different deltas."""
     cumulant = cumulant_of(parts)
     logs = np.array([cumulant(t) for t in TILTS])
-    chosen = {0}
+    chosen = {int(np.argmin(np.abs(TILTS - 0.1)))}
     for delta in CURVE_DELTAS:
         chosen.add(int(np.argmin((logs - math.log(delta) - np.log1p(TILTS)) / TILTS)))
     found = np.ones(epsilons.size)
@@ -178,7 +178,7 @@ def _curve(parts: Parts, epsilons: FloatArray) -> FloatArray:
 def _read(composed: Composed, epsilons: FloatArray) -> FloatArray:
     r"""`Composed.delta` at many increasing epsilons in one pass over the window.
 
-    With W_i = sum_(l > e_i) m(l) e^(e_i - l), from the right, g = e_(i+1) - e_i, all terms positive:
+    With W_i = sum_(l > e_i) m(l) e^(e_i - l), g = e_(i+1) - e_i, all terms positive:
     delta_i = sum_(e_i < l <= e_(i+1)) m(l) (1 - e^(e_i - l)) + delta_(i+1) + (1 - e^-g) W_(i+1).
     """
     deltas = np.ones(epsilons.size)

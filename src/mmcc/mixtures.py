@@ -174,7 +174,7 @@ class _Mixture:
         left = (delta - self.steps * self.law.beyond * (1 + 1e-9)) * (1 - 2 * drift)
         if not left > 0:
             raise PrecisionError(
-                f"delta = {delta:g} is below what floating point can certify here. Use a larger one."
+                f"delta = {delta:g} is below what floating point can certify here; use a larger."
             )
         return self._distribution().epsilon(left, adjacency) + drift
 
