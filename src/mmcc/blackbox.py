@@ -38,6 +38,8 @@ def bound_by_even_links(epsilon_at: EpsilonAt, group: int, delta: float) -> floa
     """The lemma with k equal links, at the smallest epsilon found; None if there is none."""
     if group == 1:
         return epsilon_at(delta)
+    if delta / group < SMALLEST_DELTA:
+        return None
 
     def holds(epsilon: float) -> bool:
         grown = math.log(-math.expm1(-group * epsilon)) - math.log(-math.expm1(-epsilon))
@@ -66,7 +68,7 @@ def bound_by_links(epsilon_at: EpsilonAt, group: int, delta: float) -> float | N
     """
     if group == 1:
         return epsilon_at(delta)
-    if group > MAX_LINKS:
+    if group > MAX_LINKS or delta / group < SMALLEST_DELTA:
         return None
     first = _chain(epsilon_at, np.full(group, 1 / group), delta)
     if first is None:
@@ -83,7 +85,7 @@ def _chain(
     epsilons, logs = np.zeros(shares.size), np.zeros(shares.size)
     spent = 0.0
     for place, share in enumerate(shares):
-        log_delta = math.log(delta * float(share)) - spent * (1 + MARGIN) - MARGIN
+        log_delta = math.log(delta) + math.log(share) - spent * (1 + MARGIN) - MARGIN
         if log_delta < math.log(SMALLEST_DELTA):
             return None
         epsilons[place] = _tried(epsilon_at, math.exp(log_delta) * (1 - MARGIN))

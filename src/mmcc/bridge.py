@@ -148,10 +148,9 @@ def _dots(distribution: GridDistribution, side: Adjacency) -> GridLoss:
     step = max(1, math.ceil((top - bottom) / spacing / DOTS))
     ends = math.floor(bottom / spacing / step) - 1, math.ceil(top / spacing / step) + 2
     places = np.arange(*ends) * step
-    x = np.concatenate([[0.0], np.exp(places * spacing)])
-    heights = np.concatenate(
-        [[1.0], distribution.curve(np.asarray(places * spacing, np.float64), side)]
-    )
+    epsilons = np.asarray(places * spacing, np.float64)
+    x = np.concatenate([[0.0], np.exp(epsilons)])
+    heights = np.concatenate([[1.0], distribution.curve(epsilons, side)])
     corners = _hull(x, heights)
     x, heights, places = x[corners], heights[corners], places[corners[1:] - 1]
     slopes = np.append(np.diff(heights) / np.diff(x), 0.0)

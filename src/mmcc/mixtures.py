@@ -31,6 +31,7 @@ __all__ = ("fixed_batches", "group_privacy", "last_iterate")
 
 MAX_STEPS = MAX_EXAMPLES = 10**12
 RARE = 1e-250
+SMALLEST_DELTA = 1e-280
 SETTINGS = ("any", "0-1")
 LINEAR = (
     "linear losses: gradients do not depend on the iterate; equal step sizes, no projection, no "
@@ -172,7 +173,7 @@ class _Mixture:
                 "probabilities adds up to too much. Use fewer steps or a smaller group."
             )
         left = (delta - self.steps * self.law.beyond * (1 + 1e-9)) * (1 - 2 * drift)
-        if not left > 0:
+        if not left > SMALLEST_DELTA:
             raise PrecisionError(
                 f"delta = {delta:g} is below what floating point can certify here; use a larger."
             )
