@@ -8,9 +8,7 @@ import math
 import numpy as np
 
 
-def line_delta(
-    p: dict[float, float], q: dict[float, float], sigma: float, epsilon: float
-) -> float:
+def line_delta(p: dict[float, float], q: dict[float, float], sigma: float, epsilon: float) -> float:
     """P(B) - e^epsilon Q(B) for two mixtures of N(mean, sigma^2), B a union of cells: from below.
 
     Cells in which the densities favour P at both ends are taken; the value of any such union is a

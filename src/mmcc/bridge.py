@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -29,7 +30,7 @@ __all__ = ("GridDistribution", "from_dp_accounting", "to_dp_accounting")
 SPACING = 1e-4
 """dp_accounting's own default of `value_discretization_interval`."""
 DOTS = 512
-FARTHEST_DELTA = 1e-15
+FARTHEST_DELTAS = (1e-15, 1e-12, 1e-9, 1e-6, 1e-3)
 MARGIN = 1e-12
 SMALLEST_MASS = 1e-290
 """Less counts as infinite loss: near 1e-308 numbers lose their digits."""
@@ -142,9 +143,9 @@ def _dots(distribution: GridDistribution, side: Adjacency) -> GridLoss:
     which is the curve of masses m_i at log x_i with m_i = x_i times the change of slope there.
     """
     spacing = distribution.spacing
-    least = max(FARTHEST_DELTA, 4 * distribution.slack)
-    top = _farthest(distribution, side, least)
-    bottom = -_farthest(distribution, "add" if side == "remove" else "remove", least)
+    finite = replace(distribution, slack=0.0)  # bad events go to infinity as a whole
+    top = _farthest(finite, side)
+    bottom = -_farthest(finite, "add" if side == "remove" else "remove")
     step = max(1, math.ceil((top - bottom) / spacing / DOTS))
     ends = math.floor(bottom / spacing / step) - 1, math.ceil(top / spacing / step) + 2
     places = np.arange(*ends) * step
@@ -165,9 +166,9 @@ def _dots(distribution: GridDistribution, side: Adjacency) -> GridLoss:
     return _without_specks(spacing, int(places[0]), masses, infinite)
 
 
-def _farthest(distribution: GridDistribution, side: Adjacency, least: float) -> float:
-    """About where delta has fallen to `least`, or to the smallest that can be certified."""
-    for delta in (least, *(d for d in (1e-12, 1e-9, 1e-6, 1e-3) if d > least)):
+def _farthest(distribution: GridDistribution, side: Adjacency) -> float:
+    """About where delta has fallen to nothing, or to the smallest that can be certified."""
+    for delta in FARTHEST_DELTAS:
         with suppress(PrecisionError):
             return distribution.epsilon(delta, side)
     raise PrecisionError(

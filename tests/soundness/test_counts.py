@@ -27,7 +27,9 @@ def check(law: counts.CountLaw, exact: dict[int, Fraction], rare: float) -> None
     left_out = dict(exact)
     for value, prob in zip(law.values, law.probs, strict=True):
         true = left_out.pop(int(value))
-        assert true * (1 - Fraction(law.error)) <= Fraction(prob) <= true * (1 + Fraction(law.error))
+        assert (
+            true * (1 - Fraction(law.error)) <= Fraction(prob) <= true * (1 + Fraction(law.error))
+        )
     assert sum(left_out.values()) <= Fraction(law.beyond)
     assert law.beyond <= 2 * rare
 
