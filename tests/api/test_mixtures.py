@@ -62,6 +62,16 @@ def test_table_has_both_sides_and_what_is_assumed(name, capsys):
     assert ("not available" in text) == (name == "zero-one")
 
 
+@pytest.mark.parametrize("command", ["group", "last-iterate"])
+def test_help(command, capsys):
+    assert main([command, "--help"]) == 0
+    printed = capsys.readouterr().out
+    for option in ("--steps", "--prob", "--sigma", "--delta", "--json"):
+        assert option in printed
+    for option in ("--group", "--examples", "--batch", "--zero-one"):
+        assert (option in printed) == (command == "group")
+
+
 def test_what_is_assumed():
     found = said()
     assert found["poisson"].adaptive

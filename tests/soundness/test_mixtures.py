@@ -43,6 +43,22 @@ def test_many_steps_of_a_group(group, steps, probability, sigma):
         assert truth.composed_mixture_delta([part], found.details[bound], "remove")[0] <= delta
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_lemma_is_never_below_the_mixture(seed):
+    """It holds for the mechanism that the mixture is exact for; add has its own, smaller truth."""
+    rng = np.random.default_rng(seed)
+    group, steps = int(rng.integers(2, 6)), int(rng.integers(1, 40))
+    numbers = {"sigma": float(rng.uniform(0.8, 6)), "delta": float(10 ** rng.uniform(-9, -2))}
+    for found in (
+        mixtures.group_privacy(group, steps, float(rng.uniform(0.01, 0.9)), **numbers),
+        mixtures.fixed_batches(int(rng.integers(12, 200)), 6, steps, group=group, **numbers),
+    ):
+        lowest = max(found.details[side] for side in SIDES) * (1 - 1e-3)  # both are rounded up
+        assert lowest <= found.details["black_box"]
+        even = found.details["black_box_even"]
+        assert even is None or found.details["black_box"] <= even
+
+
 def test_the_even_lemma_by_itself():
     """Each link at black_box_even / k, its delta from the closed form, summed as the lemma says."""
     group, delta = 3, 1e-6
