@@ -90,36 +90,39 @@ def fixed_batches(
     steps, sigma, delta = _run(steps, sigma, delta)
     if setting not in SETTINGS:
         raise MethodError(f"setting must be one of {', '.join(SETTINGS)}, got {setting!r}.")
-    alone = setting == "0-1"
-    if not alone and batch > examples - group:
-        raise SamplingError(
-            f"without {_examples(group)} only {examples - group} of {examples} are left, too few "
-            f"for a batch of {batch}: the neighbouring run does not exist. Use a smaller batch."
-        )
+    sampling = f"fixed batches of {batch} out of {examples}, without replacement"
     law = hypergeometric(examples, group, batch, _rare(delta, steps))
-    found = _Mixture(law, 1.0 if alone else 2.0, sigma, steps)
-    if alone:
-        # The lemma's chain has other members of the group in it, which do contribute.
-        beside: dict[str, Any] = {"black_box": found.epsilon(delta) if group == 1 else None}
-    else:
-        last = hypergeometric(examples - group + 1, 1, batch, RARE)
-        beside = _lemma(_Mixture(last, 2.0, sigma, steps), group, delta)
-    times = "" if alone else "2 "
-    change = (
-        f"zero-out of {_examples(group)}, which keep their places in the batches"
-        if alone
-        else f"{examples} examples with, {examples - group} without {_examples(group)}, "
-        "batches of the same size"
-    )
+    listed = f"Hypergeometric({examples}, {group}, {batch}) in each step"
+    if setting == "0-1":
+        found = _Mixture(law, 1.0, sigma, steps)
+        return _answer(
+            found,
+            delta,
+            # The lemma's chain has other members of the group in it, which do contribute.
+            {"black_box": found.epsilon(delta) if group == 1 else None},
+            sampling=sampling,
+            bound=f"sensitivity {listed}",
+            adjacency=f"zero-out of {_examples(group)}, which keep their places in the batches: "
+            "the larger of remove and add",
+            setting=ZERO_ONE,
+            adaptive=False,
+            group=group,
+        )
+    left = examples - group
+    if batch > left:
+        raise SamplingError(
+            f"without {_examples(group)} only {left} of {examples} are left, too few for a batch "
+            f"of {batch}: the neighbouring run does not exist. Use a smaller batch."
+        )
+    last = _Mixture(hypergeometric(left + 1, 1, batch, RARE), 2.0, sigma, steps)
     return _answer(
-        found,
+        _Mixture(law, 2.0, sigma, steps),
         delta,
-        beside,
-        sampling=f"fixed batches of {batch} out of {examples}, without replacement",
-        bound=f"sensitivity {times}Hypergeometric({examples}, {group}, {batch}) in each step",
-        adjacency=f"{change}: the larger of remove and add",
-        setting=ZERO_ONE if alone else "",
-        adaptive=not alone,
+        _lemma(last, group, delta),
+        sampling=sampling,
+        bound=f"sensitivity 2 {listed}",
+        adjacency=f"{examples} examples with, {left} without {_examples(group)}, batches of the "
+        "same size: the larger of remove and add",
         group=group,
     )
 
