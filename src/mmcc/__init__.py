@@ -9,7 +9,7 @@ from mmcc import sampling, strategies
 from mmcc.errors import MmccError
 
 if TYPE_CHECKING:
-    from mmcc import pld, utility
+    from mmcc import bridge, mixtures, pld, utility
     from mmcc.accounting.guarantee import Bracket, Estimate, Guarantee
     from mmcc.accounting.montecarlo.estimate import estimate
     from mmcc.accounting.solve import bracket, delta, epsilon, sigma
@@ -22,9 +22,11 @@ __all__ = (
     "Guarantee",
     "MmccError",
     "bracket",
+    "bridge",
     "delta",
     "epsilon",
     "estimate",
+    "mixtures",
     "pld",
     "sampling",
     "sigma",
@@ -46,7 +48,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("pld", "utility"):
+    if name in ("bridge", "mixtures", "pld", "utility"):
         return import_module(f"mmcc.{name}")
     if name in _LATER:
         value = getattr(import_module(_LATER[name]), name)

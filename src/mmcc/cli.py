@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mmcc
-from mmcc.command_line import output
+from mmcc.command_line import mixtures, output
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
 from mmcc.command_line.words import Options, UsageError
 from mmcc.errors import MmccError, suggestion
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mmcc import Guarantee
     from mmcc.accounting.parallel import Progress
 
-COMMANDS = ("epsilon", "delta", "sigma", "bracket", "estimate")
+COMMANDS = ("epsilon", "delta", "sigma", "bracket", "estimate", "group", "last-iterate")
 BAD_INPUT, STOPPED = 2, 130
 
 app = typer.Typer(
@@ -133,6 +133,18 @@ def estimate(options: Options) -> None:
         output.print_json(found, seconds, None)
     else:
         output.print_estimate(found, seconds)
+
+
+@command(app, *mixtures.GROUP, "sigma", "delta", "as_json")
+def group(options: Options) -> None:
+    """Print the certified epsilon of DP-SGD for a group of examples."""
+    mixtures.show_group(options)
+
+
+@command(app, *mixtures.LAST_ITERATE, "sigma", "delta", "as_json")
+def last_iterate(options: Options) -> None:
+    """Print the certified epsilon of the last iterate of DP-SGD on linear losses."""
+    mixtures.show_last_iterate(options)
 
 
 def answer(asked: str, options: Options) -> None:

@@ -28,9 +28,11 @@ def test_package():
         "Guarantee",
         "MmccError",
         "bracket",
+        "bridge",
         "delta",
         "epsilon",
         "estimate",
+        "mixtures",
         "pld",
         "sampling",
         "sigma",
@@ -96,6 +98,15 @@ def test_utility():
     assert all(hasattr(utility, name) for name in utility.__all__)
 
 
+def test_mixtures():
+    assert set(mmcc.mixtures.__all__) == {"fixed_batches", "group_privacy", "last_iterate"}
+    assert set(mmcc.bridge.__all__) == {
+        "GridDistribution",
+        "from_dp_accounting",
+        "to_dp_accounting",
+    }
+
+
 def test_sampling():
     assert sampling.Poisson(probability=0.5) == sampling.Poisson(0.5)
     assert sampling.CyclicPoisson(probability=0.5, separation=3) == sampling.CyclicPoisson(0.5, 3)
@@ -132,7 +143,7 @@ def test_the_command_line_knows_the_same_names():
     ],
 )
 def test_importing_is_cheap(statement):
-    heavy = "{'scipy', 'numba', 'torch', 'matplotlib'}"
+    heavy = "{'scipy', 'numba', 'torch', 'matplotlib', 'dp_accounting'}"
     code = f"{statement}\nimport sys\nprint(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stderr.splitlines()[-1] == "[]"

@@ -53,6 +53,13 @@ OPTIONS: dict[str, tuple[Any, object]] = {
     ),
     "bins": _text("balls-in-bins: steps of an epoch; an example has one of them.", "N"),
     "epoch_steps": _text("shuffle: steps of an epoch; left out, one pass.", "N"),
+    "group": _text("Examples that are protected together.", "K"),
+    "examples": _text("Fixed batches: examples in the data set.", "N"),
+    "batch": _text("Fixed batches: examples in each batch, drawn without replacement.", "N"),
+    "zero_one": _flag(
+        "--zero-one",
+        "Fixed batches: the paper's 0-1 setting, in which no other example contributes.",
+    ),
     "method": _text(f"Which bound: {', '.join(METHODS)}.", "NAME", "tight"),
     "order": _text(f"mmcc: the order of analysis: {', '.join(ORDERS)}.", "NAME"),
     "non_adaptive": _flag("--non-adaptive", "File: accept rows that are not in causal order."),
@@ -100,7 +107,7 @@ def command(
                 if name in names
             ]
         )
-        app.command(name=body.__name__, help=body.__doc__)(run)
+        app.command(name=body.__name__.replace("_", "-"), help=body.__doc__)(run)
         return body
 
     return register

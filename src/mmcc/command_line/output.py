@@ -36,6 +36,10 @@ LABELS = {
     "delta_lower": "lower bound on the true delta (certified)",
     "sigma_lower": "sigma below which this is impossible (certified)",
     "slack": "sigma that the proof costs beyond that",
+    "group": "examples in the group",
+    "black_box": "from one example's epsilon alone, links at their best",
+    "black_box_even": "from one example's epsilon alone, all links alike",
+    "composition": "all iterates, any losses (composition)",
     "epsilon_if_p_tilde_were_p (neither bound)": "epsilon if p~ = p (neither bound)",
 }
 """How the entries of `Guarantee.details` are called in print; {} is the number asked for."""
@@ -193,7 +197,7 @@ def _shown(name: str, value: object) -> str:
     if isinstance(value, dict):
         return "; ".join(f"{key} {_shown(key, inner)}" for key, inner in value.items())
     if not isinstance(value, float):
-        return str(value)
+        return "not available" if value is None else str(value)
     if name == "slack":
         return f"{100 * value:.2f} %"
     return rounded_down(value) if name.endswith("_lower") else rounded_up(value)

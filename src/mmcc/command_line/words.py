@@ -56,8 +56,8 @@ class UsageError(MmccError):
 class Options:
     """What was typed: text as it came, None where an option was left out."""
 
-    strategy: str
-    sampling: str
+    strategy: str = ""
+    sampling: str = ""
     steps: str | None = None
     height: str | None = None
     bands: str | None = None
@@ -70,6 +70,10 @@ class Options:
     separation: str | None = None
     bins: str | None = None
     epoch_steps: str | None = None
+    group: str | None = None
+    examples: str | None = None
+    batch: str | None = None
+    zero_one: bool = False
     sigma: str | None = None
     epsilon: str | None = None
     delta: str | None = None

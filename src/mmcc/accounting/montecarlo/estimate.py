@@ -148,8 +148,8 @@ class Run:
             )
         if 0 < self.found.high < SMALLEST:
             raise PrecisionError(
-                f"epsilon is smaller than {SMALLEST:g}, where differences of probabilities drown in "
-                "rounding; use mmcc.epsilon, or a smaller delta."
+                f"epsilon is smaller than {SMALLEST:g}, where differences of probabilities drown "
+                "in rounding; use mmcc.epsilon, or a smaller delta."
             )
 
 
