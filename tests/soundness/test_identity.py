@@ -2,8 +2,9 @@
 
 Truth for two steps: integrals over the first output with the boundary in the second one found by
 root search, in mpmath with 20 digits and its own error estimate; nothing is shared with
-benchmarks/near_identity.py, which conditions on another variable and has the boundary in closed form.
-Slopes are compared with finite differences of that truth, whose error is the difference of two orders.
+benchmarks/near_identity.py, which conditions on another variable and has the boundary in closed
+form.  Slopes are compared with finite differences, whose error is the difference of two orders: of
+that truth in one case, in the others of the quadrature that was compared with it.
 """
 
 from __future__ import annotations
@@ -50,23 +51,27 @@ def true_delta(corner, sigma, p, epsilon, adjacency="remove"):
         weights = [(p if a else 1 - p) * (p if b else 1 - p) for a in (0, 1) for b in (0, 1)]
 
         def boundary(parts):
-            """The second output at which sum of parts e^{m y / s} is x; X increases in it."""
-
-            def excess(y):
+            """The second output at which X = x: Newton in floats, then twice in full precision."""
+            logs = [float(mp.log(k / x)) for k in parts]
+            rates = [float(m[1] / s) for m in means]
+            y, low, high = 0.0, -1e4, 1e4
+            for _ in range(200):
+                exponents = [k + r * y for k, r in zip(logs, rates, strict=True)]
+                top = max(exponents)
+                terms = [math.exp(v - top) for v in exponents]
+                value = top + math.log(sum(terms))
+                low, high = (low, y) if value > 0 else (y, high)
+                slope = sum(r * t for r, t in zip(rates, terms, strict=True)) / sum(terms)
+                after = y - value / slope if slope > 1e-300 else math.inf
+                after = after if low < after < high else (low + high) / 2
+                if abs(after - y) <= 1e-13 * (1 + abs(y)):
+                    break
+                y = after
+            y = mp.mpf(after)
+            for _ in range(2):
                 terms = [k * mp.exp(m[1] * y / s) for k, m in zip(parts, means, strict=True)]
                 slope = mp.fsum(m[1] / s * t for m, t in zip(means, terms, strict=True))
-                return mp.log(mp.fsum(terms) / x), slope / mp.fsum(terms)
-
-            low, high = mp.mpf(-200), mp.mpf(200)
-            y = mp.mpf(0)
-            for _ in range(300):
-                value, slope = excess(y)
-                low, high = (low, y) if value > 0 else (y, high)
-                step = y - value / slope
-                after = step if low < step < high else (low + high) / 2
-                if abs(after - y) < mp.mpf(10) ** (3 - DIGITS):
-                    return after
-                y = after
+                y -= (mp.fsum(terms) - x) / slope
             return y
 
         def slice_at(y):
@@ -78,8 +83,8 @@ def true_delta(corner, sigma, p, epsilon, adjacency="remove"):
             edge = boundary(parts) if always < x else -mp.inf
             total = -sign * x * mp.ncdf(-sign * edge)
             for k, m in zip(parts, means, strict=True):
-                total += sign * k * mp.exp(m[1] ** 2 / (2 * s * s)) * mp.ncdf(
-                    sign * (m[1] / s - edge)
+                total += (
+                    sign * k * mp.exp(m[1] ** 2 / (2 * s * s)) * mp.ncdf(sign * (m[1] / s - edge))
                 )
             return total * mp.npdf(y)
 
@@ -129,6 +134,17 @@ def test_correlated_noise_has_the_smaller_true_delta_at_equal_largest_error():
     assert found + error < plain - plain_error
     added = near.two_step_delta(corner_gram(corner, larger), 1 / 4, 1.0, "add")
     assert added < plain - plain_error
+
+
+def test_slope_in_tau_is_the_slope_of_the_truth():
+    p, epsilon, sigma, step = 1 / 4, 3.0, 1.06345, mp.mpf("1e-4")
+    at, errors = zip(*(true_delta(k * step, sigma, p, epsilon) for k in range(4)), strict=True)
+    low = (-3 * at[0] + 4 * at[1] - at[2]) / (2 * step)
+    high = (-11 * at[0] + 18 * at[1] - 9 * at[2] + 2 * at[3]) / (6 * step)
+    allowed = abs(high - low) + 7 * max(errors) / step
+    slope = near.two_step_sensitivity(p, sigma, epsilon, "remove")[0, 1] / sigma**2
+    assert allowed < 1e-4 * high
+    assert abs(slope - high) <= allowed
 
 
 @pytest.mark.parametrize(("p", "epsilon", "sigma"), CELLS)
@@ -181,7 +197,9 @@ def test_unequal_independent_noise_beats_equal_noise(p, epsilon, sigma):
     """Mean error, diagonal C = (1 + t, 1 - t): wins for every p, full batch or nearly."""
     g, t = sigma**-2.0, 1e-3
     error = (2 / (1 + t) + 1 / (1 - t)) / 3
-    found = near.two_step_worst(near.Gram(g * error * (1 + t), 0.0, g * error * (1 - t)), p, epsilon)
+    found = near.two_step_worst(
+        near.Gram(g * error * (1 + t), 0.0, g * error * (1 - t)), p, epsilon
+    )
     assert found < near.two_step_worst(near.Gram(g, 0.0, g), p, epsilon)
 
 
@@ -226,5 +244,5 @@ def test_no_noise_is_needed_where_nobody_takes_part(delta):
 
 @pytest.mark.parametrize("entries", [(0.0, 0.0, 1.0), (1.0, -0.1, 1.0), (1.0, 1.0, 1.0)])
 def test_only_gram_matrices_of_encoders(entries):
-    with pytest.raises(ValueError, match="got|definite"):
+    with pytest.raises(ValueError, match=r"got|definite"):
         near.Gram(*entries)
