@@ -82,12 +82,12 @@ def two_steps(epsilon: float, p: float) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A strategy, its errors for sigma = 1, and the methods to try until one shows it ahead."""
+    """A strategy, its errors for sigma = 1, and the method that certifies its noise."""
 
     strategy: strategies.Strategy
     rmse: float
     largest: float
-    methods: tuple[str, ...]
+    method: str
 
 
 def toeplitz_errors(coefficients: np.ndarray) -> tuple[float, float]:
@@ -108,7 +108,7 @@ def unequal_noise() -> Candidate:
     squares = np.sqrt(blocks / blocks[0])
     rmse, largest = (left / squares).sum() / STEPS, (1 / squares).sum()
     strategy = strategies.dense(np.diag(np.sqrt(squares)))
-    return Candidate(strategy, math.sqrt(rmse), math.sqrt(largest), ("mmcc",))
+    return Candidate(strategy, math.sqrt(rmse), math.sqrt(largest), "mmcc")
 
 
 def candidates() -> dict[str, Candidate]:
@@ -118,13 +118,13 @@ def candidates() -> dict[str, Candidate]:
         coefficients = np.zeros(STEPS)
         coefficients[:2] = 1, tau
         strategy = strategies.toeplitz([1, tau], STEPS)
-        found[f"band {tau:g}"] = Candidate(strategy, *toeplitz_errors(coefficients), ("chain",))
+        found[f"band {tau:g}"] = Candidate(strategy, *toeplitz_errors(coefficients), "chain")
     for decay, total in BUFFERS:
         scale = total * (1 - decay)
         coefficients = np.r_[1.0, scale * decay ** np.arange(STEPS - 1)]
         strategy = strategies.blt(STEPS, decay=[decay], scale=[scale])
         errors = toeplitz_errors(coefficients)
-        found[f"blt {decay:g} {total:g}"] = Candidate(strategy, *errors, ("chain", "projection"))
+        found[f"blt {decay:g} {total:g}"] = Candidate(strategy, *errors, "chain")
     return found
 
 
@@ -139,18 +139,13 @@ def certified_noise(strategy: strategies.Strategy, p: float, epsilon: float, met
 
 
 def gains(candidate: Candidate, identity: float, p: float, epsilon: float) -> tuple[float, float]:
-    """Gain in RMSE and in largest error at equal certified epsilon; negative where there is none.
-
-    The chain is quick; what it does not show ahead in RMSE is tried with the projection too.
-    """
-    plain = math.sqrt((STEPS + 1) / 2), math.sqrt(STEPS)
-    noise = math.inf
-    for method in candidate.methods:
-        noise = min(noise, certified_noise(candidate.strategy, p, epsilon, method))
-        if noise * candidate.rmse < identity * plain[0]:
-            break
-    rmse, largest = noise * candidate.rmse, noise * candidate.largest
-    return 1 - rmse / (identity * plain[0]), 1 - largest / (identity * plain[1])
+    """Gain in RMSE and in largest error at equal certified epsilon; negative where there is none."""
+    noise = certified_noise(candidate.strategy, p, epsilon, candidate.method) / identity
+    rmse, largest = (
+        candidate.rmse / math.sqrt((STEPS + 1) / 2),
+        candidate.largest / math.sqrt(STEPS),
+    )
+    return 1 - noise * rmse, 1 - noise * largest
 
 
 def many_steps(epsilon: float, p: float) -> dict[str, float]:
