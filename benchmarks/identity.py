@@ -139,12 +139,10 @@ def certified_noise(strategy: strategies.Strategy, p: float, epsilon: float, met
 
 
 def gains(candidate: Candidate, identity: float, p: float, epsilon: float) -> tuple[float, float]:
-    """Gain in RMSE and in largest error at equal certified epsilon; negative where there is none."""
+    """Gains in RMSE and in largest error at equal certified epsilon, negative if it is worse."""
     noise = certified_noise(candidate.strategy, p, epsilon, candidate.method) / identity
-    rmse, largest = (
-        candidate.rmse / math.sqrt((STEPS + 1) / 2),
-        candidate.largest / math.sqrt(STEPS),
-    )
+    rmse = candidate.rmse / math.sqrt((STEPS + 1) / 2)
+    largest = candidate.largest / math.sqrt(STEPS)
     return 1 - noise * rmse, 1 - noise * largest
 
 
