@@ -143,17 +143,21 @@ def contour_alignment(steps: int, p: float, sigma: float, log_level: float) -> f
     range not even two have, the answer is NaN.
     """
     u = np.linspace(-REACH / sigma, (REACH + 30 / sigma) / sigma, 2501)
-    log_weight = -0.5 * (u * sigma) ** 2
-    log_odds = math.log(p) + u - 0.5 / sigma**2
-    log_f = np.logaddexp(math.log1p(-p), log_odds)
 
-    def tilted(alpha: float) -> np.ndarray:
-        exponent = log_weight + alpha * log_f
+    def tilted(u: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        log_odds = math.log(p) + u - 0.5 / sigma**2
+        log_f = np.logaddexp(math.log1p(-p), log_odds)
+        exponent = alpha * log_f - 0.5 * (u * sigma) ** 2
         mass = np.exp(exponent - exponent.max())
-        return mass / mass.sum()
+        return mass / mass.sum(), log_f, log_odds
 
-    alpha = brentq(lambda a: steps * (tilted(a) @ log_f) - log_level, -1e4, 1e4, xtol=1e-6)
-    mass = tilted(alpha)
+    def mean_loss(alpha: float) -> float:
+        mass, log_f, _ = tilted(u, alpha)
+        return steps * float(mass @ log_f)
+
+    alpha = brentq(lambda a: mean_loss(a) - log_level, -1e4, 1e4, xtol=1e-6)
+    used = u[tilted(u, alpha)[0] > 1e-20]
+    mass, log_f, log_odds = tilted(np.linspace(used[0], used[-1], 2501), alpha)
     centred = log_f - mass @ log_f
     weighted = (mass * np.exp(log_odds - log_f) ** np.arange(3)[:, None]).T
     spacing = 0.06 / math.sqrt(steps * (mass @ centred**2))
