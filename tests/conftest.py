@@ -6,8 +6,14 @@ Hypothesis draws the same examples every time, so that a red run means a change 
 
 from __future__ import annotations
 
-import hypothesis
-import pytest
+import os
+
+# Before numpy is imported: workers that each start threads for small matrices wait for each other.
+for library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("search", deadline=None, print_blob=True)
