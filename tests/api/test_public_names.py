@@ -28,6 +28,7 @@ def test_package():
         "Guarantee",
         "MmccError",
         "bracket",
+        "compare",
         "delta",
         "epsilon",
         "estimate",

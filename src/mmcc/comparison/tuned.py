@@ -1,0 +1,146 @@
+"""One-buffer BLTs made for a target: decay and scale with the least certified error.
+
+In: a scheme and (epsilon, delta).  Out: a BLT.  Nothing here is a certificate: the parameters come
+from a short search, and whoever uses them calibrates the noise afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmcc.accounting import solve
+from mmcc.accounting.parallel import Progress
+from mmcc.arrays import FloatArray
+from mmcc.errors import MmccError, whole
+from mmcc.sampling import MAX_STEPS, BallsInBins, Scheme
+from mmcc.strategies import Blt, blt
+
+EVALUATIONS = 30
+BEYOND = 1e3
+"""Larger than any logarithm of an error: where a point is out of range."""
+NEAR = 0.1
+"""A bound within this of the target (in log epsilon) tells sigma well enough by its slope."""
+SLOPE = -1.2
+"""Of log epsilon against log sigma, until two evaluations tell."""
+START = ((2.2, -1.6), (2.9, -2.0), (1.8, -2.2))
+"""log 1/(1 - decay) and log scale: around what 20 epochs want at epsilon of 1 to 8."""
+
+
+@dataclass(frozen=True)
+class TunedBlt:
+    """A one-buffer BLT whose decay and scale are searched for each scheme and target."""
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", whole("steps", self.steps, 1, MAX_STEPS))
+
+    def tuned(
+        self,
+        scheme: Scheme,
+        epsilon: float,
+        delta: float,
+        method: str = "tight",
+        progress: Progress | None = None,
+    ) -> Blt:
+        """The BLT with the least error among those tried: a simplex search, deterministic."""
+        from scipy import optimize
+
+        search = _Search(self.steps, scheme, epsilon, delta, _bound(scheme, method), progress)
+        optimize.minimize(
+            search.error,
+            START[0],
+            method="Nelder-Mead",
+            options={
+                "initial_simplex": np.array(START),
+                "xatol": 0.05,
+                "fatol": 5e-4,
+                "maxfev": EVALUATIONS,
+            },
+        )
+        if search.best is None:
+            raise MmccError(f"no BLT was found that reaches epsilon = {epsilon:g} here.")
+        decay, scale = search.best
+        return blt(self.steps, decay=[decay], scale=[scale])
+
+
+def _bound(scheme: Scheme, method: str) -> str:
+    """The bound that steers: the one that is cheap and closest for a BLT."""
+    if method != "tight":
+        return method
+    return "projection" if isinstance(scheme, BallsInBins) else "chain"
+
+
+class _Search:
+    """The certified error of a BLT against its two parameters.
+
+    Sigma is followed from point to point: one evaluation at the last sigma, and the slope of log
+    epsilon in log sigma tells the rest, which is enough for steering.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        scheme: Scheme,
+        epsilon: float,
+        delta: float,
+        bound: str,
+        progress: Progress | None,
+    ) -> None:
+        self.steps, self.scheme, self.epsilon, self.delta = steps, scheme, epsilon, delta
+        self.bound, self.progress = bound, progress
+        self.sigma = 0.0
+        self.slope = SLOPE
+        self.least = math.inf
+        self.best: tuple[float, float] | None = None
+
+    def error(self, point: FloatArray) -> float:
+        """Logarithm of sigma times the RMSE at sigma = 1; huge outside the range."""
+        from mmcc import utility
+
+        x, y = (float(coordinate) for coordinate in point)
+        decay = -math.expm1(-x)
+        scale = math.exp(y)
+        if not (1e-3 <= x <= 16 and y >= -12 and scale <= decay):
+            return BEYOND
+        decay, scale = float(f"{decay:.6g}"), float(f"{scale:.6g}")
+        encoder = blt(self.steps, decay=[decay], scale=[min(scale, decay)])
+        sigma = self._sigma(encoder)
+        if sigma is None:
+            return BEYOND
+        found = math.log(sigma) + math.log(utility.rmse(encoder, 1.0))
+        if found < self.least:
+            self.least, self.best = found, (decay, min(scale, decay))
+        return found
+
+    def _sigma(self, encoder: Blt) -> float | None:
+        """About the noise that the bound needs; None where it proves nothing."""
+        column = encoder.sensitivity(encoder.steps)
+        sigma = self.sigma * column if self.sigma else 2 * column
+        last: tuple[float, float] | None = None
+        for _ in range(8):
+            try:
+                value = solve.epsilon(
+                    encoder,
+                    self.scheme,
+                    sigma=sigma,
+                    delta=self.delta,
+                    method=self.bound,
+                    progress=self.progress,
+                ).epsilon
+            except MmccError:  # too little noise for any proof
+                sigma *= 2
+                continue
+            excess = math.log(max(value, 1e-12) / self.epsilon)
+            if last is not None and abs(math.log(sigma) - last[0]) > 1e-3:
+                slope = (excess - last[1]) / (math.log(sigma) - last[0])
+                self.slope = min(max(slope, -6.0), -0.5)
+            last = math.log(sigma), excess
+            sigma *= math.exp(min(max(-excess / self.slope, -1.5), 1.5))
+            if abs(excess) <= NEAR:
+                self.sigma = sigma / column
+                return sigma
+        return None
