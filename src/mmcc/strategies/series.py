@@ -22,7 +22,7 @@ DIGITS = 1e-10
 
 def quotient(dividend: FloatArray, divisor: FloatArray, length: int) -> FloatArray:
     """The first `length` coefficients of dividend / divisor; divisor[0] is not zero."""
-    from mmcc.strategies.series_kernels import divide  # compiles
+    from mmcc.strategies.kernels import divide  # compiles
 
     top, below = _first(dividend, length), np.ascontiguousarray(divisor[:length])
     work = length * below.size
@@ -75,7 +75,7 @@ def _transformed(dividend: FloatArray, divisor: FloatArray) -> FloatArray | None
 
 def _inverse(divisor: FloatArray, length: int) -> FloatArray:
     """1 / divisor: twice as many coefficients with each step g <- g - g (divisor g - 1)."""
-    from mmcc.strategies.series_kernels import divide
+    from mmcc.strategies.kernels import divide
 
     known = min(START, length)
     inverse = np.asarray(divide(_first(np.ones(1), known), divisor[:known]))
