@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mmcc
-from mmcc.command_line import output
+from mmcc.command_line import comparing, output
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
 from mmcc.command_line.words import Options, UsageError
 from mmcc.errors import MmccError, suggestion
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mmcc import Guarantee
     from mmcc.accounting.parallel import Progress
 
-COMMANDS = ("epsilon", "delta", "sigma", "bracket", "estimate")
+COMMANDS = ("epsilon", "delta", "sigma", "bracket", "estimate", "compare")
 BAD_INPUT, STOPPED = 2, 130
 
 app = typer.Typer(
@@ -133,6 +133,12 @@ def estimate(options: Options) -> None:
         output.print_json(found, seconds, None)
     else:
         output.print_estimate(found, seconds)
+
+
+@command(app, *comparing.COMPARE)
+def compare(options: Options) -> None:
+    """Print strategies at equal guarantees, with the noise and the error of each."""
+    comparing.show_comparison(options)
 
 
 def answer(asked: str, options: Options) -> None:

@@ -56,8 +56,8 @@ class UsageError(MmccError):
 class Options:
     """What was typed: text as it came, None where an option was left out."""
 
-    strategy: str
-    sampling: str
+    strategy: str = ""
+    sampling: str = ""
     steps: str | None = None
     height: str | None = None
     bands: str | None = None
@@ -72,6 +72,7 @@ class Options:
     epoch_steps: str | None = None
     sigma: str | None = None
     epsilon: str | None = None
+    epsilons: str | None = None
     delta: str | None = None
     method: str = "tight"
     order: Order | None = None
@@ -82,6 +83,12 @@ class Options:
     width: str | None = None
     confidence: str | None = None
     seed: str | None = None
+    rate: str | None = None
+    strategies: str | None = None
+    schemes: str | None = None
+    only_wins: bool = False
+    estimates: bool = False
+    seconds: str | None = None
     plot: str | None = None
     as_json: bool = False
 

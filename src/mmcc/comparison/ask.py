@@ -133,10 +133,12 @@ def _named(
     strategies: Compared | Sequence[Compared] | Mapping[str, Compared],
 ) -> tuple[dict[str, Compared], int]:
     """Strategies by name, and their number of steps."""
+    named: dict[str, Compared]
     if isinstance(strategies, Mapping):
         named = dict(strategies)
     else:
-        named = {_label(strategy): strategy for strategy in _list(strategies)}
+        several = strategies if isinstance(strategies, Sequence) else [strategies]
+        named = {_label(strategy): strategy for strategy in several}
     for strategy in named.values():
         if not isinstance(strategy, Compared):
             raise StrategyError(

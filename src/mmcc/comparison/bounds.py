@@ -8,7 +8,7 @@ answer is as certified, and may be a little larger than that of `mmcc.sigma`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mmcc.accounting import chain, solve
 from mmcc.accounting.guarantee import Guarantee
@@ -69,6 +69,20 @@ def proves(strategy: Strategy, scheme: Scheme, sigma: float, target: Target) -> 
     if not answers and refusal is not None and not _no_finite_epsilon(refusal):
         raise refusal
     return None
+
+
+def may_need_less(strategy: Strategy, scheme: Scheme, sigma: float, target: Target) -> bool:
+    """Whether the target can be had with less noise than this, by lower and cheap upper bounds.
+
+    For looking through a family: a no by the cheap bound is not a proof that there is no other.
+    """
+    if lower_epsilon(strategy, scheme, sigma, target) > target.epsilon:
+        return False
+    first = methods(strategy, scheme, target.method)[0]
+    sampled = isinstance(scheme, PoissonScheme) and scheme.probability < 1
+    if first == "tight" and sampled and not _exact(strategy, scheme):
+        first = "projection"
+    return proves(strategy, scheme, sigma, replace(target, method=first)) is not None
 
 
 def certified_epsilon(

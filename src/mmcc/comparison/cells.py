@@ -14,7 +14,13 @@ from typing import Any
 from mmcc.accounting.guarantee import Guarantee
 from mmcc.accounting.methods import amplified
 from mmcc.accounting.parallel import Progress
-from mmcc.comparison.bounds import Target, certified_sigma, lower_epsilon, proves
+from mmcc.comparison.bounds import (
+    Target,
+    certified_sigma,
+    lower_epsilon,
+    may_need_less,
+    proves,
+)
 from mmcc.comparison.estimated import estimated_sigma
 from mmcc.comparison.schemes import Family
 from mmcc.comparison.table import (
@@ -129,7 +135,7 @@ def answer(cell: Cell, progress: Progress | None = None) -> tuple[Row, ...]:
 def _rows(cell: Cell, empty: Row, watch: Watch) -> tuple[Row, ...]:
     strategy, errors, limits = cell.strategy, cell.errors, cell.limits
     if isinstance(strategy, TunedBlt):
-        scheme = cell.family.schemes[0]
+        scheme = cell.family.schemes[len(cell.family.schemes) // 2]
         strategy = strategy.tuned(scheme, cell.epsilon, cell.delta, limits.method, watch)
         empty = replace(empty, detail=repr(strategy))
     if isinstance(errors, MmccError):
@@ -162,7 +168,8 @@ class _Mechanism:
         skipped = 0
         for scheme in in_turn(self.cell.family, self.strategy):
             try:
-                if best is not None and not self._possible(scheme, best[1].sigma):
+                known = math.inf if best is None else best[1].sigma
+                if best and not may_need_less(self.strategy, scheme, known, self.target):
                     skipped += 1
                     continue
                 found = certified_sigma(self.strategy, scheme, self.target)
@@ -222,12 +229,6 @@ class _Mechanism:
         told = (ESTIMATED, *([ZERO_ONE] if isinstance(scheme, Shuffle) else []))
         row = replace(empty, sigma=sigma, bound=how, reservations=told, **self._scaled(sigma))
         return self._judged(row)
-
-    def _possible(self, scheme: Scheme, sigma: float) -> bool:
-        """Whether less noise than this may do, by a lower bound and by the method asked for."""
-        if lower_epsilon(self.strategy, scheme, sigma, self.target) > self.cell.epsilon:
-            return False
-        return proves(self.strategy, scheme, sigma, self.target) is not None
 
     def _row(self, scheme: Scheme, found: Guarantee, skipped: int) -> Row:
         return replace(

@@ -113,8 +113,8 @@ def family(word: str, rate: float, steps: int) -> Family:
         return Family(word, several)
     if word not in WORDS:
         raise SamplingError(f"unknown scheme {word!r}; {suggestion(word, WORDS)}")
-    length = round(1 / rate)
-    if not (abs(length * rate - 1) <= SAME_RATE and steps % length == 0):
+    length = epoch(rate, steps)
+    if length is None:
         raise SamplingError(
             f"{word} needs epochs of 1 / rate = {1 / rate:g} steps, a whole number that divides "
             f"the {steps} steps. Change the rate or the steps, or leave {word} out."
@@ -124,6 +124,20 @@ def family(word: str, rate: float, steps: int) -> Family:
     if word == "fixed-order":
         return Family(word, (CyclicPoisson(1, length),))
     return Family(word, (Shuffle(length),))
+
+
+def default_words(rate: float, steps: int) -> tuple[str, ...]:
+    """The schemes that amplify and are possible at this rate."""
+    cyclic = ("cyclic-poisson",) if separations(rate, steps) else ()
+    bins = ("balls-in-bins",) if epoch(rate, steps) else ()
+    return ("poisson", *cyclic, *bins)
+
+
+def epoch(rate: float, steps: int) -> int | None:
+    """Steps of an epoch in which everyone takes part once; None if epochs do not fit."""
+    length = round(1 / rate)
+    fits = abs(length * rate - 1) <= SAME_RATE and steps % length == 0
+    return length if fits else None
 
 
 def separations(rate: float, steps: int) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ class TunedBlt:
         if search.best is None:
             raise MmccError(f"no BLT was found that reaches epsilon = {epsilon:g} here.")
         decay, scale = search.best
-        return blt(self.steps, decay=[decay], scale=[scale])
+        return one_buffer(self.steps, decay, scale)
 
 
 def _bound(scheme: Scheme, method: str) -> str:
@@ -72,6 +72,13 @@ def _bound(scheme: Scheme, method: str) -> str:
     if method != "tight":
         return method
     return "projection" if isinstance(scheme, BallsInBins) else "chain"
+
+
+def one_buffer(steps: int, decay: float, scale: float) -> Blt:
+    """The BLT with these parameters."""
+    made = blt(steps, decay=[decay], scale=[scale])
+    assert isinstance(made, Blt)
+    return made
 
 
 class _Search:
@@ -107,7 +114,7 @@ class _Search:
         if not (1e-3 <= x <= 16 and y >= -12 and scale <= decay):
             return BEYOND
         decay, scale = float(f"{decay:.6g}"), float(f"{scale:.6g}")
-        encoder = blt(self.steps, decay=[decay], scale=[min(scale, decay)])
+        encoder = one_buffer(self.steps, decay, min(scale, decay))
         sigma = self._sigma(encoder)
         if sigma is None:
             return BEYOND
