@@ -234,7 +234,7 @@ class _Mechanism:
         return replace(
             self.empty,
             sampling=repr(scheme),
-            sigma=found.sigma,
+            sigma=float(found.sigma),
             sigma_lower=found.details.get("sigma_lower"),
             bound=found.bound,
             certified=True,
@@ -245,8 +245,8 @@ class _Mechanism:
 
     def _scaled(self, sigma: float) -> dict[str, Any]:
         return {
-            "rmse": self.errors.rmse * sigma,
-            "max_error": self.errors.max_error * sigma,
+            "rmse": float(self.errors.rmse * sigma),
+            "max_error": float(self.errors.max_error * sigma),
             "noise_memory": self.errors.noise_memory,
         }
 

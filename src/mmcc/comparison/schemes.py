@@ -146,6 +146,7 @@ def separations(rate: float, steps: int) -> tuple[int, ...]:
     From 2 up to what leaves a chance below 1 in a round; powers of two, 1/2 and 3/4 of the longest
     epoch.  Separation 1 is Poisson sampling, and a certain round is a fixed order.
     """
+    rate, steps = real("rate", rate, 0, 1, closed="h"), whole("steps", steps, 1, MAX_STEPS)
     longest = min(1 / rate, float(steps))
     powers = [2**k for k in range(1, math.ceil(math.log2(longest)) + 1)]
     found = {*powers, round(longest / 2), round(3 * longest / 4)}

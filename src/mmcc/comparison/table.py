@@ -178,10 +178,10 @@ HEADER = ("strategy", "sampling", "sigma", "RMSE", "max error", "memory", "again
 def cells(row: Row) -> tuple[str, ...]:
     """The row as text: sigma and errors rounded up, and estimates marked."""
     mark = "~" if row.sigma is not None and not row.certified else ""
-    less = "<=" if row.at_tie else ""  # sigma is the tie, not what the row needs
+    mark += "<=" if row.at_tie else ""  # what ties, not what the row needs
 
     def number(value: float | None) -> str:
-        return "-" if value is None else mark + less * (value == row.sigma) + rounded_up(value)
+        return "-" if value is None else mark + rounded_up(value)
 
     memory = "-" if row.noise_memory is None else str(row.noise_memory)
     sampling = row.sampling if row.sampling else row.scheme

@@ -18,15 +18,15 @@ from mmcc.errors import MmccError, whole
 from mmcc.sampling import MAX_STEPS, BallsInBins, Scheme
 from mmcc.strategies import Blt, blt
 
-EVALUATIONS = 30
+EVALUATIONS = 24
 BEYOND = 1e3
 """Larger than any logarithm of an error: where a point is out of range."""
 NEAR = 0.1
 """A bound within this of the target (in log epsilon) tells sigma well enough by its slope."""
 SLOPE = -1.2
 """Of log epsilon against log sigma, until two evaluations tell."""
-START = ((2.2, -1.6), (2.9, -2.0), (1.8, -2.2))
-"""log 1/(1 - decay) and log scale: around what 20 epochs want at epsilon of 1 to 8."""
+NEAREST = 6
+"""Points from which sigma at the next one is predicted."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,14 @@ class TunedBlt:
         """The BLT with the least error among those tried: a simplex search, deterministic."""
         from scipy import optimize
 
+        start = _start(epsilon)
         search = _Search(self.steps, scheme, epsilon, delta, _bound(scheme, method), progress)
         optimize.minimize(
             search.error,
-            START[0],
+            start[0],
             method="Nelder-Mead",
             options={
-                "initial_simplex": np.array(START),
+                "initial_simplex": start,
                 "xatol": 0.05,
                 "fatol": 5e-4,
                 "maxfev": EVALUATIONS,
@@ -74,6 +75,13 @@ def _bound(scheme: Scheme, method: str) -> str:
     return "projection" if isinstance(scheme, BallsInBins) else "chain"
 
 
+def _start(epsilon: float) -> FloatArray:
+    """Three points around what 20 epochs want: longer memory, smaller scale as epsilon grows."""
+    turn = min(max(math.log(epsilon), -2.0), 4.0)
+    x, y = 2.0 + 0.58 * turn, -1.7 - 0.3 * turn
+    return np.array([[x, y], [x + 0.35, y - 0.25], [x - 0.2, y - 0.35]])
+
+
 def one_buffer(steps: int, decay: float, scale: float) -> Blt:
     """The BLT with these parameters."""
     made = blt(steps, decay=[decay], scale=[scale])
@@ -84,8 +92,8 @@ def one_buffer(steps: int, decay: float, scale: float) -> Blt:
 class _Search:
     """The certified error of a BLT against its two parameters.
 
-    Sigma is followed from point to point: one evaluation at the last sigma, and the slope of log
-    epsilon in log sigma tells the rest, which is enough for steering.
+    Sigma is predicted by a plane through the points near by: one evaluation there, and the slope of
+    log epsilon in log sigma tells the rest, which is enough for steering.
     """
 
     def __init__(
@@ -99,7 +107,7 @@ class _Search:
     ) -> None:
         self.steps, self.scheme, self.epsilon, self.delta = steps, scheme, epsilon, delta
         self.bound, self.progress = bound, progress
-        self.sigma = 0.0
+        self.seen: list[tuple[float, float, float]] = []  # the point and log sigma
         self.slope = SLOPE
         self.least = math.inf
         self.best: tuple[float, float] | None = None
@@ -115,18 +123,31 @@ class _Search:
             return BEYOND
         decay, scale = float(f"{decay:.6g}"), float(f"{scale:.6g}")
         encoder = one_buffer(self.steps, decay, min(scale, decay))
-        sigma = self._sigma(encoder)
+        sigma = self._sigma(encoder, self._predicted(x, y))
         if sigma is None:
             return BEYOND
+        self.seen.append((x, y, math.log(sigma)))
         found = math.log(sigma) + math.log(utility.rmse(encoder, 1.0))
         if found < self.least:
             self.least, self.best = found, (decay, min(scale, decay))
         return found
 
-    def _sigma(self, encoder: Blt) -> float | None:
+    def _predicted(self, x: float, y: float) -> float:
+        """Sigma by a plane through the nearest points, or of the nearest one."""
+        if not self.seen:
+            return 1.5 * max(self.epsilon, 0.1) ** -0.5
+        near = np.array(
+            sorted(self.seen, key=lambda s: (s[0] - x) ** 2 + (s[1] - y) ** 2)[:NEAREST]
+        )
+        if len(near) < 3:
+            return math.exp(float(near[0, 2]))
+        plane = np.column_stack([np.ones(len(near)), near[:, 0] - x, near[:, 1] - y])
+        level = float(np.linalg.lstsq(plane, near[:, 2], rcond=1e-3)[0][0])
+        low, high = float(near[:, 2].min()) - 0.3, float(near[:, 2].max()) + 0.3
+        return math.exp(min(max(level, low), high))
+
+    def _sigma(self, encoder: Blt, sigma: float) -> float | None:
         """About the noise that the bound needs; None where it proves nothing."""
-        column = encoder.sensitivity(encoder.steps)
-        sigma = self.sigma * column if self.sigma else 2 * column
         last: tuple[float, float] | None = None
         for _ in range(8):
             try:
@@ -148,6 +169,5 @@ class _Search:
             last = math.log(sigma), excess
             sigma *= math.exp(min(max(-excess / self.slope, -1.5), 1.5))
             if abs(excess) <= NEAR:
-                self.sigma = sigma / column
                 return sigma
         return None
