@@ -135,7 +135,7 @@ class _Search:
     def _predicted(self, x: float, y: float) -> float:
         """Sigma by a plane through the nearest points, or of the nearest one."""
         if not self.seen:
-            return 1.5 * max(self.epsilon, 0.1) ** -0.5
+            return 1.5 / math.sqrt(max(self.epsilon, 0.1))
         near = np.array(
             sorted(self.seen, key=lambda s: (s[0] - x) ** 2 + (s[1] - y) ** 2)[:NEAREST]
         )
