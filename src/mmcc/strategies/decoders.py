@@ -19,13 +19,14 @@ has the weight 2^l / (2^(h+1) - 1).
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import numpy as np
 
 from mmcc.arrays import FloatArray
 from mmcc.errors import MethodError, StrategyError, suggestion, whole
 from mmcc.strategies.base import Strategy
-from mmcc.strategies.blt import Blt
-from mmcc.strategies.series import quotient
+from mmcc.strategies.series import product, quotient
 from mmcc.strategies.toeplitz import Toeplitz
 from mmcc.strategies.tree import MAX_LEVELS, Tree
 
@@ -78,17 +79,33 @@ def level_variances(weights: FloatArray) -> FloatArray:
     return variances
 
 
-def inverse_bands(strategy: Strategy) -> FloatArray | None:
-    """Coefficients of C^-1 where a Toeplitz strategy keeps them because they are few."""
-    return getattr(strategy, "inverse_coefficients", None)
+@runtime_checkable
+class Buffered(Protocol):
+    """A BLT: c = 1, then sum_i scale_i decay_i^(k-1)."""
+
+    @property
+    def decay(self) -> FloatArray: ...
+
+    @property
+    def scale(self) -> FloatArray: ...
+
+
+@runtime_checkable
+class BandedInverse(Protocol):
+    """A Toeplitz encoder whose inverse has a few bands, with these coefficients."""
+
+    @property
+    def inverse(self) -> FloatArray: ...
 
 
 def divided(dividend: FloatArray, strategy: Toeplitz) -> FloatArray:
     """Coefficients of A C^-1 for the Toeplitz workload A with coefficients `dividend`."""
-    from mmcc.strategies.kernels import divide_buffers
+    from mmcc.strategies.kernels import divide_buffers  # compiles
 
-    if isinstance(strategy, Blt) and strategy.decay.size:
+    if isinstance(strategy, Buffered):
         return np.asarray(divide_buffers(dividend, strategy.decay, strategy.scale))
+    if isinstance(strategy, BandedInverse):
+        return product(dividend, strategy.inverse, strategy.steps)
     return quotient(dividend, strategy.coefficients, strategy.steps)
 
 
@@ -175,9 +192,8 @@ def noise_memory(strategy: Strategy, decoder: str | None = None) -> int:
         dense = strategy.to_dense()
         return strategy.rows if np.triu(dense, 1).any() else lower_bands(dense)
     counts = [strategy.bands]
-    bands = inverse_bands(strategy)
-    if bands is not None:
-        counts.append(bands.size)
-    if isinstance(strategy, Blt) and strategy.decay.size:
+    if isinstance(strategy, Buffered):
         counts.append(strategy.decay.size + 1)
+    if isinstance(strategy, BandedInverse):
+        counts.append(strategy.inverse.size)
     return min(counts)
