@@ -154,6 +154,7 @@ def check_buffers(decay: FloatArray, scale: FloatArray) -> None:
 
 def power_sums(steps: int, decay: FloatArray, scale: FloatArray) -> FloatArray:
     """1, then sum_i scale_i decay_i^(k-1), rounded up: a power errs by two units at most."""
+    steps = whole("steps", steps, 1, MAX_COEFFICIENTS)
     exponents = np.arange(steps - 1.0)
     later = np.zeros(steps - 1)
     for rho, weight in zip(decay, scale, strict=True):
@@ -163,5 +164,5 @@ def power_sums(steps: int, decay: FloatArray, scale: FloatArray) -> FloatArray:
 
 
 def _digits(decay: float) -> int:
-    """Six digits of 1 - decay, and never fewer of decay."""
-    return 6 + max(math.floor(-math.log10(1 - decay)), 0)
+    """Six digits of 1 - decay, as far as floats have them, and never fewer of decay."""
+    return min(6 + max(math.floor(-math.log10(1 - decay)), 0), 16)

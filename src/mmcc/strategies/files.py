@@ -32,10 +32,10 @@ def save(strategy: Strategy, path: str | Path) -> None:
     if path.suffix.lower() != ".npz":
         raise StrategyError(f"a strategy is saved to a .npz file, not to {path.name!r}.")
     record, arrays = described(strategy)
-    members = {RECORD: np.array(record), **arrays}
+    members: dict[str, Any] = {RECORD: np.array(record), **arrays}
     try:
         with path.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **members)
+            np.savez_compressed(file, **members)
     except OSError as problem:
         raise StrategyError(f"cannot write {str(path)!r}: {problem.strerror or problem}.") from None
 

@@ -40,7 +40,7 @@ def described(strategy: Strategy) -> tuple[str, Arrays]:
         "facts": facts,
         "provenance": _provenance_record(strategy, kind, facts),
     }
-    record["digest"] = _digest(record, arrays)
+    record["digest"] = digest_of(record, arrays)
     return json.dumps(record, sort_keys=True), arrays
 
 
@@ -96,6 +96,14 @@ BUILDERS: Mapping[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str
 }
 """How a kind is built again: a function of the provenance, the facts and the arrays named."""
 
+KINDS = {
+    "optimal": "dense",
+    "banded_toeplitz": "toeplitz",
+    "binary_tree": "tree",
+    "tree_restart": "tree",
+}
+"""What a constructor makes, where its name does not say it."""
+
 
 def _provenance_record(strategy: Strategy, kind: str, facts: Facts) -> dict[str, Any]:
     made = getattr(strategy, "provenance", None)
@@ -114,7 +122,7 @@ def _provenance_record(strategy: Strategy, kind: str, facts: Facts) -> dict[str,
     }
 
 
-def _digest(record: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> str:
+def digest_of(record: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> str:
     """SHA-256 of the record without its digest and of all numbers."""
     plain = {name: value for name, value in record.items() if name != "digest"}
     state = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
@@ -143,14 +151,14 @@ def rebuilt(text: str, arrays: Arrays, name: str) -> Strategy:
         raise refuse("its record does not have the entries it needs")
     if record["format"] != FORMAT or record["kind"] not in BUILDERS:
         raise refuse(f"format {record['format']!r}, kind {record['kind']!r} is not known")
-    if record["digest"] != _digest(record, arrays):
+    if record["digest"] != digest_of(record, arrays):
         raise refuse("it was changed after it was saved (its digest does not match)")
     build, names, members = BUILDERS[record["kind"]]
     facts = record["facts"]
     if not isinstance(facts, dict) or set(facts) != set(names) or set(arrays) != set(members):
         raise refuse(f"a {record['kind']} is described by {', '.join((*names, *members))}")
     try:
-        made = _provenance(record["provenance"])
+        made = _provenance(record["provenance"], record["kind"])
         return build(made, **facts, **arrays)
     except MmccError as problem:
         raise refuse(str(problem).rstrip(".")) from None
@@ -158,7 +166,7 @@ def rebuilt(text: str, arrays: Arrays, name: str) -> Strategy:
         raise refuse("its entries do not have the types they need") from None
 
 
-def _provenance(found: Mapping[str, Any]) -> Provenance | None:
+def _provenance(found: Mapping[str, Any], kind: str) -> Provenance | None:
     """What made the strategy; None for one that was given, not made."""
     made = Provenance(
         found["constructor"],
@@ -167,4 +175,6 @@ def _provenance(found: Mapping[str, Any]) -> Provenance | None:
         found["reached"],
         found["version"],
     )
+    if KINDS.get(made.constructor, made.constructor) != kind:
+        raise StrategyError(f"{made.constructor} does not make a strategy of the kind {kind!r}.")
     return None if found["given"] else made
