@@ -127,6 +127,7 @@ def in_time(cell, seconds: float) -> dict:
         "detail": repr(cell.strategy),
         "scheme": cell.family.name,
         "sampling": "",
+        "separation": None,
         "epsilon": cell.epsilon,
         "delta": cell.delta,
         "method": cell.limits.method,
@@ -153,6 +154,7 @@ def read(record: Path) -> dict[tuple, dict]:
 
 def row_of(content: dict) -> Row:
     fields = {name: content[name] for name in Row.__dataclass_fields__ if name in content}
+    fields.setdefault("separation", None)
     return Row(**fields | {"reservations": tuple(content.get("reservations", ()))})
 
 

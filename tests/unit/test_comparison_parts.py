@@ -19,6 +19,7 @@ ROW = Row(
     detail="some",
     scheme="poisson",
     sampling="Poisson(probability=0.1)",
+    separation=None,
     epsilon=1.0,
     delta=1e-5,
     method="tight",

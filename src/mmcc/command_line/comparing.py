@@ -1,7 +1,7 @@
 """The command `mmcc compare`: words into a comparison, the table into print.
 
 In: the options as typed.  Out: a table or one JSON object on stdout.
-Rounding: sigmas and errors are rounded up in tables, savings down.
+Rounding: sigmas are rounded up in tables, savings down.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from mmcc.command_line.words import FILES, METHODS, Options, UsageError, number,
 from mmcc.errors import real, suggestion
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from mmcc.comparison import Comparison, Family, Row
+    from mmcc.comparison import Family
     from mmcc.comparison.ask import Compared
 
 COMPARE = (
@@ -78,7 +76,8 @@ def show_comparison(options: Options) -> None:
         content = found.to_dict() | {"seconds": round(seconds, 3)}
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
-        _print(found, seconds)
+        print(found)
+        print(f"seconds {seconds:.2f}")
 
 
 def _families(words: str | None, rate: float, steps: int) -> list[Family]:
@@ -101,36 +100,3 @@ def _strategies(words: str | None, rate: float, steps: int) -> dict[str, Compare
             raise UsageError(f"{name!r} has {made.steps} steps, not the {steps} asked for.")
         found[name] = made
     return found
-
-
-def _print(found: Comparison, seconds: float) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(
-        f"{found.steps} steps, rate {found.rate:g}, delta {found.delta:g}, method {found.method}. "
-        "Errors: of prefix sums, in units of the clip norm."
-    )
-    for base in found.baseline:
-        console.print("", f"[bold]epsilon {base.epsilon:g}[/bold]")
-        console.print(_table((base, *found.at(base.epsilon))))
-    console.print("", "[bold]correlated noise wins (certified and amplified)[/bold]")
-    for crossing in found.crossings:
-        console.print(f"  {crossing}", markup=False)
-    console.print("", "adjacency zero-out: the larger of remove and add; every sigma without ~")
-    console.print(f"is certified; seconds {seconds:.2f}")
-
-
-def _table(rows: tuple[Row, ...]) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from mmcc.comparison.table import HEADER, cells
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in HEADER:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        parts = [escape(part) for part in cells(row)]
-        table.add_row(*parts, style="bold" if row.wins else "")
-    return table

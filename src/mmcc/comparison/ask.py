@@ -105,7 +105,18 @@ def cell_against(
         raise MethodError(f"DP-SGD itself cannot be calibrated at this target: {base.reason}")
     certain = base.sigma_lower is not None or base.sampling == repr(Poisson(1))
     floor = base.rmse * (base.sigma_lower or base.sigma) / base.sigma
-    return Cell(label, strategy, family, base.epsilon, base.delta, limits, floor, certain, errors)
+    return Cell(
+        label,
+        strategy,
+        family,
+        base.epsilon,
+        base.delta,
+        limits,
+        floor=floor,
+        ceiling=base.rmse,
+        certain=certain,
+        errors=errors,
+    )
 
 
 def known_errors(strategy: Compared) -> Errors | MmccError | None:

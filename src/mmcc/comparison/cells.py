@@ -39,7 +39,7 @@ from mmcc.comparison.table import (
 from mmcc.comparison.tuned import TunedBlt
 from mmcc.comparison.watch import TimeUpError, Watch
 from mmcc.errors import MmccError
-from mmcc.sampling import Poisson, Scheme, Shuffle
+from mmcc.sampling import CyclicPoisson, Poisson, Scheme, Shuffle
 from mmcc.strategies import Toeplitz
 from mmcc.strategies.base import Strategy
 
@@ -78,6 +78,8 @@ class Cell:
     limits: Limits
     floor: float = math.nan
     """The smallest RMSE that DP-SGD can have at this guarantee; NaN: this is DP-SGD."""
+    ceiling: float = math.nan
+    """The RMSE at which DP-SGD is certified."""
     certain: bool = True
     """Whether the floor is certified."""
     errors: Errors | MmccError | None = None
@@ -114,6 +116,7 @@ def answer(cell: Cell, progress: Progress | None = None) -> tuple[Row, ...]:
         detail=repr(cell.strategy),
         scheme=cell.family.name,
         sampling="",
+        separation=None,
         epsilon=cell.epsilon,
         delta=cell.delta,
         method=cell.limits.method,
@@ -192,12 +195,14 @@ class _Mechanism:
         Epsilon falls with sigma: a bound above the target there is above it for all smaller noise.
         """
         sigma = self.cell.floor / self.errors.rmse * (1 - TIE)
+        certified = max(self.cell.ceiling / self.errors.rmse, sigma)
         schemes = in_turn(self.cell.family, self.strategy)
         impossible = 0
         refusal: MmccError | None = None
         for scheme in schemes:
             try:
-                if lower_epsilon(self.strategy, scheme, sigma, self.target) > self.cell.epsilon:
+                lower = lower_epsilon(self.strategy, scheme, certified, self.target)
+                if lower > self.cell.epsilon:
                     impossible += 1
                     continue
                 found = proves(self.strategy, scheme, sigma, self.target)
@@ -209,8 +214,7 @@ class _Mechanism:
                 return self._judged(row)
         if refusal is not None:
             raise refusal
-        certain = impossible == len(schemes) and self.cell.certain
-        verdict = CANNOT if certain else LOSES
+        verdict = CANNOT if impossible == len(schemes) else LOSES
         memory = self.errors.noise_memory
         empty = replace(self.empty, at_tie=True, skipped=impossible, noise_memory=memory)
         return replace(empty, verdict=verdict, sampling=_several(self.cell.family))
@@ -234,6 +238,7 @@ class _Mechanism:
         return replace(
             self.empty,
             sampling=repr(scheme),
+            separation=scheme.separation if isinstance(scheme, CyclicPoisson) else None,
             sigma=float(found.sigma),
             sigma_lower=found.details.get("sigma_lower"),
             bound=found.bound,
@@ -260,7 +265,7 @@ class _Mechanism:
         verdict = WINS if saving > 0.5 * TIE else LOSES
         least = (row.sigma_lower or 0.0) * self.errors.rmse
         alone = len(self.cell.family.schemes) == 1
-        if least > floor * (1 + TIE) and alone and certain:
+        if least > self.cell.ceiling * (1 + TIE) and alone:
             verdict = CANNOT
         reservations = row.reservations if certain else (*row.reservations, UNCERTAIN)
         return replace(row, saving=saving, verdict=verdict, reservations=reservations)

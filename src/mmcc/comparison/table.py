@@ -1,7 +1,7 @@
 """The table of a comparison: frozen rows, what each assumes, and where correlated noise wins.
 
 In: answers at equal (epsilon, delta, steps, rate).  Out: text, a dictionary, and verdicts.
-Rounding: in print sigmas and errors go up and savings go down.  A row wins only against the noise
+Rounding: in print sigmas go up and savings go down.  A row wins only against the noise
 below which DP-SGD is impossible, and only with a certificate that assumes no more than DP-SGD's.
 """
 
@@ -18,7 +18,7 @@ BASELINE = "DP-SGD"
 WINS = "wins"
 LOSES = "does not win"
 CANNOT = "cannot win"
-"""Certified: at the noise with which it would tie, no method can prove the target."""
+"""Certified: with as little error as DP-SGD no method can prove the target."""
 UNKNOWN = "no answer"
 
 ESTIMATED = "an estimate, not a proof"
@@ -38,6 +38,8 @@ class Row:
     scheme: str
     sampling: str
     """The scheme in full; the one that needs the least noise, where several were tried."""
+    separation: int | None
+    """Of cyclic Poisson sampling: the best one, where several were tried."""
     epsilon: float
     """The target."""
     delta: float
@@ -163,32 +165,34 @@ class Comparison:
     def __str__(self) -> str:
         lines = [
             f"{self.steps} steps, rate {self.rate:g}, delta {self.delta:g}, method {self.method}; "
-            f"adjacency {ADJACENCY}"
+            "errors of prefix sums in units of the clip norm"
         ]
         for base in self.baseline:
             lines += ["", f"epsilon {base.epsilon:g}", *aligned((base, *self.at(base.epsilon)))]
-        lines += ["", "Correlated noise wins (certified, amplified):"]
+        lines += ["", "Correlated noise wins, certified and amplified:"]
         lines += [f"  {crossing}" for crossing in self.crossings] or ["  nothing was compared"]
+        simulated = any(not row.certified and row.sigma is not None for row in self.rows)
+        marked = "sigmas with ~ are estimates, the others certified" if simulated else "certified"
+        lines += ["", f"Sigma: {marked}; adjacency {ADJACENCY}."]
         return "\n".join(lines)
 
 
-HEADER = ("strategy", "sampling", "sigma", "RMSE", "max error", "memory", "against DP-SGD")
+HEADER = ("strategy", "scheme", "sigma", "RMSE", "max error", "memory", "against DP-SGD")
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """The row as text: sigma and errors rounded up, and estimates marked."""
+    """The row as text: sigma rounded up, estimates marked, errors to four digits."""
     mark = "~" if row.sigma is not None and not row.certified else ""
     mark += "<=" if row.at_tie else ""  # what ties, not what the row needs
 
-    def number(value: float | None) -> str:
-        return "-" if value is None else mark + rounded_up(value)
+    def error(value: float | None) -> str:
+        return "-" if value is None or sigma == "-" else f"{mark}{value:.4g}"
 
+    told = row.sigma is not None and (row.verdict == WINS or not row.at_tie)
+    sigma = mark + rounded_up(row.sigma) if told and row.sigma is not None else "-"
     memory = "-" if row.noise_memory is None else str(row.noise_memory)
-    sampling = row.sampling if row.sampling else row.scheme
-    errors = (number(row.rmse), number(row.max_error))
-    sigma = "-" if row.at_tie and row.verdict != WINS else number(row.sigma)
-    errors = errors if sigma != "-" else ("-", "-")
-    return row.strategy, sampling, sigma, *errors, memory, row.text
+    scheme = row.scheme if row.separation is None else f"{row.scheme} {row.separation}"
+    return row.strategy, scheme, sigma, error(row.rmse), error(row.max_error), memory, row.text
 
 
 def aligned(rows: Sequence[Row]) -> list[str]:
