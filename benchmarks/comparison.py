@@ -45,7 +45,7 @@ PLAN = {
     "epochs": {
         "balls-in-bins": (f"{COUNTING}:100", COUNTING, f"{COUNTING}:32"),
         "poisson": ("tuned-blt",),
-        "cyclic-poisson": (f"{COUNTING}:8", f"{COUNTING}:16", f"{COUNTING}:32", f"{COUNTING}:64"),
+        "cyclic-poisson": (f"{COUNTING}:8", f"{COUNTING}:32"),
     },
 }
 """Strategies in the order in which they are computed, by setting and scheme."""

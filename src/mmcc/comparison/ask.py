@@ -53,27 +53,14 @@ def compare(
     named, steps = _named(strategies)
     families = _families(samplings)
     rate = common_rate(families, steps)
-    epsilons = sorted({real("epsilon", e, 0, MAX_EPSILON) for e in _list(epsilon)})
-    if not epsilons:
-        raise ParameterError("epsilon is an empty list; give at least one.")
+    epsilons = _epsilons(epsilon)
     delta = real("delta", delta, MIN_DELTA, 1)
     if method not in METHODS:
         raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
     limits = Limits(method, only_wins, estimates, _seconds(seconds))
-    if executor is not None and not hasattr(executor, "submit"):
-        raise ParameterError(f"executor must have the interface of Executor, got {executor!r}.")
-    if progress is not None and not callable(progress):
-        raise ParameterError(f"progress must be a function of (what, done), got {progress!r}.")
-    baseline = tuple(
-        row
-        for rows in _run(
-            [baseline_cell(steps, rate, e, delta, limits) for e in epsilons],
-            executor,
-            progress,
-            "DP-SGD",
-        )
-        for row in rows
-    )
+    _check_callables(executor, progress)
+    first = [baseline_cell(steps, rate, e, delta, limits) for e in epsilons]
+    baseline = tuple(row for rows in _run(first, executor, progress, BASELINE) for row in rows)
     errors = {label: known_errors(strategy) for label, strategy in named.items()}
     cells = [
         cell_against(base, label, strategy, some, limits, errors[label])
@@ -186,6 +173,20 @@ def _list(given: T | Sequence[T]) -> list[T]:
     if hasattr(given, "__iter__") and not isinstance(given, str):
         return list(given)
     return [given]
+
+
+def _epsilons(given: float | Sequence[float]) -> list[float]:
+    epsilons = sorted({real("epsilon", e, 0, MAX_EPSILON) for e in _list(given)})
+    if not epsilons:
+        raise ParameterError("epsilon is an empty list; give at least one.")
+    return epsilons
+
+
+def _check_callables(executor: Executor | None, progress: Progress | None) -> None:
+    if executor is not None and not hasattr(executor, "submit"):
+        raise ParameterError(f"executor must have the interface of Executor, got {executor!r}.")
+    if progress is not None and not callable(progress):
+        raise ParameterError(f"progress must be a function of (what, done), got {progress!r}.")
 
 
 def _seconds(value: float) -> float:

@@ -40,7 +40,7 @@ from mmcc.comparison.tuned import TunedBlt
 from mmcc.comparison.watch import TimeUpError, Watch
 from mmcc.errors import MmccError
 from mmcc.sampling import CyclicPoisson, Poisson, Scheme, Shuffle
-from mmcc.strategies import Toeplitz
+from mmcc.strategies import Toeplitz, Tree
 from mmcc.strategies.base import Strategy
 
 TIE = 1e-9
@@ -99,12 +99,13 @@ def errors_of(strategy: Strategy) -> Errors:
 
 def is_correlated(strategy: Strategy | TunedBlt) -> bool:
     """Whether the noise of different steps is correlated: C is more than a diagonal."""
+    if isinstance(strategy, TunedBlt):
+        return strategy.steps > 1
+    if isinstance(strategy, Tree):
+        return strategy.rows > strategy.steps
     if isinstance(strategy, Toeplitz):
         return strategy.bands > 1
-    if isinstance(strategy, TunedBlt):
-        return True
-    dense = strategy.to_dense()
-    rows, columns = dense.nonzero()
+    rows, columns = strategy.to_dense().nonzero()
     return bool((rows != columns).any())
 
 
