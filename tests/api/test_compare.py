@@ -115,6 +115,20 @@ def test_the_paper_s_method_is_at_most_as_good():
         assert row.method == row.bound.partition(",")[0]
 
 
+def test_a_bound_that_is_infinite_at_the_tie_does_not_win():
+    tree = strategies.binary_tree(64)
+    (row,) = ask({"tree": tree}, sampling.Poisson(1 / 4), method="mmcc", only_wins=True).rows
+    assert row.verdict in ("does not win", "cannot win")
+    assert row.sigma is None
+
+
+def test_with_everyone_in_every_batch_nothing_is_reserved():
+    for scheme in (sampling.Poisson(1), sampling.BallsInBins(1), sampling.CyclicPoisson(1, 1)):
+        (row,) = ask({"bands": candidates.first_bands(4, 2)}, scheme).rows
+        assert row.certified
+        assert row.reservations == ()
+
+
 def test_a_row_without_a_proof_says_why_and_the_others_stand():
     named = {
         "tree": strategies.binary_tree(8),

@@ -22,7 +22,7 @@ from mmcc.comparison.bounds import (
     proves,
 )
 from mmcc.comparison.estimated import estimated_sigma
-from mmcc.comparison.schemes import Family
+from mmcc.comparison.schemes import Family, rate_of
 from mmcc.comparison.table import (
     BASELINE,
     CANNOT,
@@ -39,7 +39,7 @@ from mmcc.comparison.table import (
 from mmcc.comparison.tuned import TunedBlt
 from mmcc.comparison.watch import TimeUpError, Watch
 from mmcc.errors import MmccError
-from mmcc.sampling import CyclicPoisson, Poisson, Scheme, Shuffle
+from mmcc.sampling import CyclicPoisson, Scheme, Shuffle
 from mmcc.strategies import Toeplitz, Tree
 from mmcc.strategies.base import Strategy
 
@@ -244,7 +244,7 @@ class _Mechanism:
             sigma_lower=found.details.get("sigma_lower"),
             bound=found.bound,
             certified=True,
-            reservations=_reservations(scheme, found),
+            reservations=_reservations(found, rate_of(scheme, self.strategy.steps) == 1),
             skipped=skipped,
             **self._scaled(found.sigma),
         )
@@ -272,11 +272,13 @@ class _Mechanism:
         return replace(row, saving=saving, verdict=verdict, reservations=reservations)
 
 
-def _reservations(scheme: Scheme, found: Guarantee) -> tuple[str, ...]:
-    """What a certificate assumes or lacks that DP-SGD's does not."""
-    certain = isinstance(scheme, Poisson) and scheme.probability == 1
+def _reservations(found: Guarantee, everyone: bool) -> tuple[str, ...]:
+    """What a certificate assumes or lacks that DP-SGD's does not.
+
+    With everyone in every batch there is nothing to amplify for either.
+    """
     told = {
-        UNAMPLIFIED: found.bound == "unamplified" and not certain,
+        UNAMPLIFIED: found.bound == "unamplified" and not everyone,
         ZERO_ONE: bool(found.setting),
         FIXED_INPUTS: not found.adaptive and not found.setting,
     }
