@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mmcc.accounting.guarantee import Bracket, Estimate, Guarantee
     from mmcc.accounting.montecarlo.estimate import estimate
     from mmcc.accounting.solve import bracket, delta, epsilon, sigma
+    from mmcc.comparison import compare
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ __all__ = (
     "MmccError",
     "bracket",
     "bridge",
+    "compare",
     "delta",
     "epsilon",
     "estimate",
@@ -40,6 +42,7 @@ _LATER = {
     "Estimate": "mmcc.accounting.guarantee",
     "Guarantee": "mmcc.accounting.guarantee",
     "bracket": "mmcc.accounting.solve",
+    "compare": "mmcc.comparison",
     "delta": "mmcc.accounting.solve",
     "epsilon": "mmcc.accounting.solve",
     "estimate": "mmcc.accounting.montecarlo.estimate",

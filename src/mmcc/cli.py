@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mmcc
-from mmcc.command_line import mixtures, output
+from mmcc.command_line import comparing, mixtures, output
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
 from mmcc.command_line.words import Options, UsageError
 from mmcc.errors import MmccError, suggestion
@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from mmcc import Guarantee
     from mmcc.accounting.parallel import Progress
 
-COMMANDS = ("epsilon", "delta", "sigma", "bracket", "estimate", "group", "last-iterate")
+COMMANDS = (
+    "epsilon",
+    "delta",
+    "sigma",
+    "bracket",
+    "estimate",
+    "compare",
+    "group",
+    "last-iterate",
+)
 BAD_INPUT, STOPPED = 2, 130
 
 app = typer.Typer(
@@ -145,6 +154,12 @@ def group(options: Options) -> None:
 def last_iterate(options: Options) -> None:
     """Print the certified epsilon of the last iterate of DP-SGD on linear losses."""
     mixtures.show_last_iterate(options)
+
+
+@command(app, *comparing.COMPARE)
+def compare(options: Options) -> None:
+    """Print strategies at equal guarantees, with the noise and the error of each."""
+    comparing.show_comparison(options)
 
 
 def answer(asked: str, options: Options) -> None:

@@ -15,6 +15,8 @@ import mmcc
 from mmcc.accounting import chain
 from mmcc.accounting.methods import Problem, amplified
 from mmcc.accounting.parallel import Progress, spread
+from mmcc.comparison import Comparison
+from mmcc.comparison.table import UNAMPLIFIED
 from mmcc.errors import MmccError, ParameterError
 from mmcc.sampling import BallsInBins, Scheme, Shuffle
 from mmcc.strategies.base import Strategy
@@ -105,6 +107,43 @@ def epsilon_against_sigma(
     setting = " (amplified: the paper's 0-1 setting)" if isinstance(sampling, Shuffle) else ""
     axes.set_title(f"{strategy!r}, {sampling!r}{setting}", fontsize="medium")
     axes.legend(fontsize="small")
+    figure.savefig(file, dpi=150)
+
+
+def errors_against_epsilon(found: Comparison, file: str | Path) -> None:
+    """Draw the RMSE of every certified row against epsilon; DP-SGD is black.
+
+    Rows without amplification are dotted, other reservations and estimates are left out.
+    """
+    check_file(file)
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    curves: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    plain = {UNAMPLIFIED}
+    for row in found.rows:
+        if row.certified and row.rmse and not row.at_tie and {*row.reservations} <= plain:
+            dotted = " (without amplification)" if row.reservations else ""
+            name = f"{row.strategy}, {row.scheme}{dotted}"
+            curves.setdefault((name, ":" if dotted else "-"), []).append((row.epsilon, row.rmse))
+    if not curves:
+        raise ParameterError("no row has a certified error: there is nothing to draw.")
+    figure = Figure(figsize=(7.2, 4.8), layout="constrained")
+    axes = figure.add_subplot()
+    for (name, style), points in curves.items():
+        axes.plot(*zip(*points, strict=True), label=name, linestyle=style, marker=".")
+    base = [(row.epsilon, row.rmse) for row in found.baseline if row.rmse]
+    axes.plot(*zip(*base, strict=True), label="DP-SGD", color="black", marker="o")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter("{x:g}")
+    axes.set_xlabel(f"epsilon at delta = {found.delta:g}, certified")
+    axes.set_ylabel("RMSE of prefix sums, in units of the clip norm")
+    axes.set_title(f"{found.steps} steps, rate {found.rate:g}", fontsize="medium")
+    axes.legend(fontsize="x-small")
     figure.savefig(file, dpi=150)
 
 

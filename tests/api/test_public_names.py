@@ -29,6 +29,7 @@ def test_package():
         "MmccError",
         "bracket",
         "bridge",
+        "compare",
         "delta",
         "epsilon",
         "estimate",

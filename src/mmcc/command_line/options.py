@@ -32,6 +32,12 @@ OPTIONS: dict[str, tuple[Any, object]] = {
     "sampling": _needed(f"Who takes part when: {', '.join(SCHEMES)}.", "NAME"),
     "sigma": _needed("Noise standard deviation in units of the clip norm.", "NUMBER"),
     "epsilon": _needed("Epsilon of the guarantee.", "NUMBER"),
+    "epsilons": (
+        Annotated[
+            str, typer.Option("--epsilon", help="Epsilon, or several: 1,2,4.", metavar="LIST")
+        ],
+        inspect.Parameter.empty,
+    ),
     "delta": _needed("Delta of the guarantee, such as 1e-6.", "NUMBER"),
     "steps": _text("Training steps: columns of the strategy.", "N"),
     "height": _text("tree-restart: levels of each tree.", "N"),
@@ -69,7 +75,21 @@ OPTIONS: dict[str, tuple[Any, object]] = {
     "width": _text("estimate: stop at this relative width of the interval.", "NUMBER"),
     "confidence": _text("estimate: the chance that the interval covers the truth.", "NUMBER"),
     "seed": _text("estimate: random numbers start here.", "N"),
-    "plot": _text("Draw epsilon against sigma by every bound: .png .svg .pdf.", "FILE"),
+    "rate": _text("Share of the examples in a batch, such as 1/100.", "NUMBER"),
+    "strategies": _text(
+        "Strategies to compare, such as identity,continual-counting:16,tuned-blt; left out, a "
+        "choice for this length and rate.",
+        "LIST",
+    ),
+    "schemes": _text(
+        "Schemes to compare: poisson, cyclic-poisson (at its best separation), balls-in-bins, "
+        "fixed-order, shuffle.",
+        "LIST",
+    ),
+    "only_wins": _flag("--only-wins", "Ask only who wins: one evaluation a row."),
+    "estimates": _flag("--estimates", "Simulated rows where no amplification is proven."),
+    "seconds": _text("Leave a row without an answer after about this time.", "NUMBER"),
+    "plot": _text("Draw a picture: .png .svg .pdf.", "FILE"),
     "as_json": _flag("--json", "Print one JSON object."),
 }
 STRATEGY = (

@@ -76,6 +76,7 @@ class Options:
     zero_one: bool = False
     sigma: str | None = None
     epsilon: str | None = None
+    epsilons: str | None = None
     delta: str | None = None
     method: str = "tight"
     order: Order | None = None
@@ -86,6 +87,12 @@ class Options:
     width: str | None = None
     confidence: str | None = None
     seed: str | None = None
+    rate: str | None = None
+    strategies: str | None = None
+    schemes: str | None = None
+    only_wins: bool = False
+    estimates: bool = False
+    seconds: str | None = None
     plot: str | None = None
     as_json: bool = False
 

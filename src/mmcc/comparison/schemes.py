@@ -1,0 +1,153 @@
+"""Sampling schemes at one rate: the expected share of the examples in a batch.
+
+In: schemes, or words for them.  Out: their rate, and families of schemes among which the best one
+is looked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mmcc.errors import SamplingError, real, suggestion, whole
+from mmcc.sampling import (
+    MAX_STEPS,
+    SCHEMES,
+    BallsInBins,
+    CyclicPoisson,
+    MinSeparation,
+    Poisson,
+    Scheme,
+    Shuffle,
+)
+
+SAME_RATE = 1e-6
+"""Relative difference up to which two rates are the same."""
+WORDS = ("poisson", "cyclic-poisson", "balls-in-bins", "fixed-order", "shuffle")
+"""Schemes that a rate alone describes."""
+NAMES = {
+    Poisson: "poisson",
+    CyclicPoisson: "cyclic-poisson",
+    MinSeparation: "min-separation",
+    BallsInBins: "balls-in-bins",
+    Shuffle: "shuffle",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Schemes of one kind and rate; a table shows the one that needs the least noise."""
+
+    name: str
+    schemes: tuple[Scheme, ...]
+
+
+def rate_of(scheme: Scheme, steps: int) -> float:
+    """The expected share of the examples in a batch.
+
+    Under `MinSeparation` in the long run: the first batches are larger, as all are eligible.
+    """
+    if isinstance(scheme, Poisson):
+        return scheme.probability
+    if isinstance(scheme, CyclicPoisson):
+        return scheme.probability / scheme.separation
+    if isinstance(scheme, MinSeparation):
+        return scheme.probability / (1 + scheme.probability * (scheme.separation - 1))
+    if isinstance(scheme, BallsInBins):
+        return 1 / scheme.bins
+    return 1 / (scheme.epoch_steps or steps)
+
+
+def family_of(given: object) -> Family:
+    """One scheme, or several among which the best is looked for."""
+    schemes = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
+    if not isinstance(schemes, tuple):
+        schemes = (schemes,)
+    for scheme in schemes:
+        if not isinstance(scheme, SCHEMES):
+            names = ", ".join(known.__name__ for known in SCHEMES)
+            raise SamplingError(
+                f"samplings must come from mmcc.sampling ({names}), or be lists of them among "
+                f"which the best is looked for; got {scheme!r}."
+            )
+    if not schemes:
+        raise SamplingError("an empty list of schemes has no best one; leave it out.")
+    kinds = dict.fromkeys(NAMES[type(scheme)] for scheme in schemes)
+    name = "/".join(kinds)
+    if kinds == {"cyclic-poisson": None} and all(s.probability == 1 for s in schemes):
+        name = "fixed-order"
+    return Family(name, schemes)
+
+
+def common_rate(families: Sequence[Family], steps: int) -> float:
+    """The one rate of all schemes; refused where they differ, as nothing would be equal then."""
+    rates = {scheme: rate_of(scheme, steps) for family in families for scheme in family.schemes}
+    first, rate = next(iter(rates.items()))
+    for scheme, other in rates.items():
+        if not abs(other - rate) <= SAME_RATE * rate:
+            raise SamplingError(
+                f"{first!r} has batches of {rate:g} of the examples but {scheme!r} has {other:g}: "
+                "only schemes with the same rate can be compared. Change a probability, or ask "
+                "for two tables."
+            )
+    return rate
+
+
+def family(word: str, rate: float, steps: int) -> Family:
+    """The schemes that a word means at a rate.
+
+    `cyclic-poisson` is all of `separations(...)`; `fixed-order` is cyclic Poisson sampling in which
+    every round is certain, so that nothing is amplified.
+    """
+    rate, steps = real("rate", rate, 0, 1, closed="h"), whole("steps", steps, 1, MAX_STEPS)
+    if word == "poisson":
+        return Family(word, (Poisson(rate),))
+    if word == "cyclic-poisson":
+        several = tuple(CyclicPoisson(b * rate, b) for b in separations(rate, steps))
+        if not several:
+            raise SamplingError(
+                f"rate {rate:g} leaves no separation of 2 or more steps with a chance below 1; "
+                "leave cyclic-poisson out."
+            )
+        return Family(word, several)
+    if word not in WORDS:
+        raise SamplingError(f"unknown scheme {word!r}; {suggestion(word, WORDS)}")
+    length = epoch(rate, steps)
+    if length is None:
+        raise SamplingError(
+            f"{word} needs epochs of 1 / rate = {1 / rate:g} steps, a whole number that divides "
+            f"the {steps} steps. Change the rate or the steps, or leave {word} out."
+        )
+    if word == "balls-in-bins":
+        return Family(word, (BallsInBins(length),))
+    if word == "fixed-order":
+        return Family(word, (CyclicPoisson(1, length),))
+    return Family(word, (Shuffle(length),))
+
+
+def default_words(rate: float, steps: int) -> tuple[str, ...]:
+    """The schemes that amplify and are possible at this rate."""
+    cyclic = ("cyclic-poisson",) if separations(rate, steps) else ()
+    bins = ("balls-in-bins",) if epoch(rate, steps) else ()
+    return ("poisson", *cyclic, *bins)
+
+
+def epoch(rate: float, steps: int) -> int | None:
+    """Steps of an epoch in which everyone takes part once; None if epochs do not fit."""
+    length = round(1 / rate)
+    fits = abs(length * rate - 1) <= SAME_RATE and steps % length == 0
+    return length if fits else None
+
+
+def separations(rate: float, steps: int) -> tuple[int, ...]:
+    """Candidates for the separation of cyclic Poisson sampling: powers of two, and two between.
+
+    From 2 up to what leaves a chance below 1 in a round; powers of two, 1/2 and 3/4 of the longest
+    epoch.  Separation 1 is Poisson sampling, and a certain round is a fixed order.
+    """
+    rate, steps = real("rate", rate, 0, 1, closed="h"), whole("steps", steps, 1, MAX_STEPS)
+    longest = min(1 / rate, float(steps))
+    powers = [2**k for k in range(1, math.ceil(math.log2(longest)) + 1)]
+    found = {*powers, round(longest / 2), round(3 * longest / 4)}
+    return tuple(sorted(b for b in found if b >= 2 and b * rate < 1 - SAME_RATE and b <= steps))
