@@ -21,13 +21,11 @@ import numpy as np
 from mmcc.accounting.guarantee import Guarantee
 from mmcc.accounting.laws import MixtureLaw
 from mmcc.accounting.pld import PrivacyLossDistribution, Side
-from mmcc.blackbox import bound_by_even_links, bound_by_links
-from mmcc.counts import CountLaw, binomial, hypergeometric
 from mmcc.errors import MethodError, ParameterError, PrecisionError, SamplingError, real, whole
+from mmcc.mixtures.blackbox import bound_by_even_links, bound_by_links
+from mmcc.mixtures.counts import CountLaw, binomial, hypergeometric
 from mmcc.pld import MAX_RATIO
 from mmcc.sampling import ZERO_ONE, Poisson
-
-__all__ = ("fixed_batches", "group_privacy", "last_iterate")
 
 MAX_STEPS = MAX_EXAMPLES = 10**12
 RARE = 1e-250

@@ -22,10 +22,8 @@ from mmcc.accounting.grid import GridLoss
 from mmcc.accounting.participation import Adjacency
 from mmcc.accounting.pld import PrivacyLossDistribution
 from mmcc.arrays import FloatArray, IntArray
+from mmcc.bridge.gridded import GridDistribution, gridded
 from mmcc.errors import MethodError, ParameterError, PrecisionError, real
-from mmcc.gridded import GridDistribution, gridded
-
-__all__ = ("GridDistribution", "from_dp_accounting", "to_dp_accounting")
 
 SPACING = 1e-4
 """dp_accounting's own default of `value_discretization_interval`."""
