@@ -1,7 +1,7 @@
-"""Buffered linear Toeplitz encoders (BLTs): C[i, j] = c[i - j], c = 1, w, w rho, w rho^2, ...
+"""Buffered linear Toeplitz encoders (BLTs): C[i, j] = c[i - j], c = 1, then sums of powers.
 
-With generating functions, c(x) = (1 - lam x) / (1 - rho x), lam = rho - w, so the noise C^-1 z
-needs one buffer: whatever the number of steps, memory is one vector.
+c(x) = 1 + x sum_i scale_i / (1 - decay_i x) = prod (1 - lam_i x) / prod (1 - decay_i x), so the
+noise C^-1 z needs one vector of memory a buffer, whatever the number of steps.
 """
 
 from __future__ import annotations
@@ -13,13 +13,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mmcc.arrays import FloatArray, own_arrays, real_array
-from mmcc.errors import StrategyError, whole
+from mmcc.errors import ParameterError, StrategyError, suggestion, whole
 from mmcc.sampling import MAX_STEPS
+from mmcc.strategies.blt_optimum import OBJECTIVES, best_buffers, prefix_error
+from mmcc.strategies.descent import Progress, check_progress
+from mmcc.strategies.provenance import Provenance, made_by
 from mmcc.strategies.toeplitz import MAX_COEFFICIENTS, SMALLEST, Toeplitz
+
+MAX_BUFFERS = 1000
+MAX_OPTIMISED = 12
+"""Buffers beyond these no longer reduce the error of prefix sums, even for 10^7 steps."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Blt(Toeplitz):
+class BufferedToeplitz(Toeplitz):
     """The encoder with coefficients 1, then sum_i scale_i decay_i^(k-1).
 
     `coefficients` are rounded up: by rounding, and to 1e-100 where they would be smaller.  A larger
@@ -32,13 +39,39 @@ class Blt(Toeplitz):
 
     def __post_init__(self) -> None:
         own_arrays(self, "decay", "scale")
+        check_buffers(self.decay, self.scale)
         super().__post_init__()
+        if not np.array_equal(self.coefficients, power_sums(self.length, self.decay, self.scale)):
+            raise StrategyError(
+                "coefficients are not those of the decay and scale given; make the strategy with "
+                "blt."
+            )
+
+    @property
+    def buffers(self) -> int:
+        """Vectors of noise to be kept."""
+        return self.decay.size
 
     def __repr__(self) -> str:
-        decay, scale = (
-            ", ".join(f"{value:g}" for value in values) for values in (self.decay, self.scale)
-        )
+        decay = ", ".join(f"{value:.{_digits(value)}g}" for value in self.decay)
+        scale = ", ".join(f"{value:g}" for value in self.scale)
         return f"blt({self.length}, decay=[{decay}], scale=[{scale}])"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Blt(BufferedToeplitz):
+    """One buffer: c = 1, w, w rho, w rho^2, ...
+
+    A class of its own because the chain bound uses this closed form; with more buffers a BLT is
+    accounted by its coefficients.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.buffers != 1:
+            raise StrategyError(
+                f"a Blt has one buffer, got {self.buffers}; make several with blt."
+            )
 
 
 def blt(
@@ -47,99 +80,88 @@ def blt(
     *,
     decay: Sequence[float] | FloatArray | None = None,
     scale: Sequence[float] | FloatArray | None = None,
-) -> Blt:
-    """A BLT: optimised for prefix sums, or given by its decay and scale.
+    objective: str = "mean",
+    progress: Progress | None = None,
+) -> BufferedToeplitz:
+    """A BLT: optimised for prefix sums (one buffer if not said), or given by its decay and scale.
 
-    Optimised: the smallest root mean squared error of prefix sums at one participation, largest
-    column norm * |A C^-1|_F / sqrt(n), over one buffer; decay and scale have six digits.
+    Optimised: the smallest error of prefix sums at one participation; "mean": largest column norm *
+    |A C^-1|_F / sqrt(n), "max": largest column norm * largest row norm of A C^-1.  Scale and
+    1 - decay have six digits.
     """
     steps = whole("steps", steps, 1, MAX_STEPS)
+    check_progress(progress)
     if steps > MAX_COEFFICIENTS:
         raise StrategyError(
             f"blt({steps}) keeps a coefficient for each step; at most {MAX_COEFFICIENTS} steps."
         )
+    if objective not in OBJECTIVES:
+        raise ParameterError(f"unknown objective {objective!r}; {suggestion(objective, OBJECTIVES)}")
     if (decay is None) != (scale is None):
         raise StrategyError("a BLT is given by decay and scale together, one number a buffer.")
     if decay is None or scale is None:
-        count = 1 if buffers is None else whole("buffers", buffers, 1, 10**6)
-        if count != 1:
-            raise StrategyError(
-                f"blt with {count} buffers is not yet there: only buffers=1 can be optimised."
-            )
-        return _build(steps, *best_buffer(steps))
+        count = 1 if buffers is None else whole("buffers", buffers, 1, MAX_OPTIMISED)
+        decays, scales = best_buffers(steps, count, objective, progress)
+        error = prefix_error(steps, decays, scales, objective)
+        arguments = {"steps": steps, "buffers": count, "objective": objective}
+        made = made_by("blt", arguments, objective, error)
+        return from_buffers(steps, decays, scales, made)
     decays, scales = real_array("decay", decay), real_array("scale", scale)
-    if decays.ndim != 1 or decays.shape != scales.shape or decays.size == 0:
-        raise StrategyError(
-            f"decay and scale must be lists of the same length, one number a buffer; got "
-            f"shapes {decays.shape} and {scales.shape}."
-        )
-    if buffers is not None and whole("buffers", buffers, 1, 10**6) != decays.size:
+    if buffers is not None and whole("buffers", buffers, 1, MAX_BUFFERS) != decays.size:
         raise StrategyError(
             f"buffers={buffers} but decay has {decays.size} numbers: leave one out."
         )
-    if decays.size != 1:
-        raise StrategyError(
-            f"blt with {decays.size} buffers is not yet there: give one decay and one scale."
-        )
-    return _build(steps, float(decays[0]), float(scales[0]))
+    return from_buffers(steps, decays, scales, None)
 
 
-def _build(steps: int, decay: float, scale: float) -> Blt:
-    if not 0 < decay < 1:
-        raise StrategyError(f"decay must lie in (0, 1), got {decay!r}: older noise must fade.")
-    if not 0 < scale <= decay:
-        raise StrategyError(
-            f"scale must lie in (0, decay], got {scale!r} with decay {decay!r}: a larger scale "
-            "makes the noise of later steps grow."
-        )
-    powers = decay ** np.arange(steps - 1.0)
-    later = np.maximum(scale * powers * (1 + 2.0**-50), SMALLEST)
-    return Blt(
-        np.concatenate([[1.0], later]), steps, decay=np.array([decay]), scale=np.array([scale])
-    )
+def from_buffers(
+    steps: int, decay: FloatArray, scale: FloatArray, provenance: Provenance | None
+) -> BufferedToeplitz:
+    """The BLT with these numbers, one of each a buffer."""
+    check_buffers(decay, scale)
+    kind = Blt if decay.size == 1 else BufferedToeplitz
+    coefficients = power_sums(steps, decay, scale)
+    return kind(coefficients, steps, provenance=provenance, decay=decay, scale=scale)
 
 
-def prefix_error(steps: int, decay: float, scale: float) -> float:
-    """Largest column norm * |A C^-1|_F / sqrt(n) of one buffer, in closed form.
+def check_buffers(decay: FloatArray, scale: FloatArray) -> None:
+    """Refuse numbers that make no stable encoder.
 
-    A C^-1 is Toeplitz with entries b_k = (1 - beta) + beta lam^k, lam = decay - scale,
-    beta = scale / (1 - lam), and sum_{k<n} (n-k) t^k = n/(1-t) - t (1-t^n)/(1-t)^2.
+    With scale > 0 the zeros lam_i of c interlace the decays from below, and the smallest is not
+    negative if and only if sum scale_i / decay_i <= 1.
     """
+    if decay.ndim != 1 or decay.shape != scale.shape or not 0 < decay.size <= MAX_BUFFERS:
+        raise StrategyError(
+            f"decay and scale must be lists of the same length, one number a buffer (at most "
+            f"{MAX_BUFFERS}); got shapes {decay.shape} and {scale.shape}."
+        )
+    for value in decay[~((decay > 0) & (decay < 1))]:
+        raise StrategyError(
+            f"decay must lie in (0, 1), got {float(value)!r}: older noise must fade."
+        )
+    for value in scale[~((scale > 0) & (scale <= 1))]:
+        raise StrategyError(
+            f"scale must lie in (0, decay], got {float(value)!r}: a negative one may make entries "
+            "of C negative, a larger one makes the noise of later steps grow."
+        )
+    total = math.fsum(scale / decay)
+    if not total <= 1:
+        raise StrategyError(
+            f"scale over decay, summed over the buffers, must be at most 1, got {total:g}: a "
+            "larger scale makes the noise of later steps grow."
+        )
 
-    def falling(t: float) -> float:
-        return (steps - t * -math.expm1(steps * math.log(t)) / (1 - t)) / (1 - t) if t else steps
 
-    lam = decay - scale
-    beta = scale / (1 - lam)
-    rest = 1 - beta
-    square = 0.5 * rest * rest * steps * (steps + 1)
-    square += 2 * rest * beta * falling(lam) + beta * beta * falling(lam * lam)
-    column = 1 + scale**2 * -math.expm1(2 * (steps - 1) * math.log(decay)) / (1 - decay**2)
-    return math.sqrt(column * square / steps)
+def power_sums(steps: int, decay: FloatArray, scale: FloatArray) -> FloatArray:
+    """1, then sum_i scale_i decay_i^(k-1), rounded up: a power errs by two units at most."""
+    exponents = np.arange(steps - 1.0)
+    later = np.zeros(steps - 1)
+    for rho, weight in zip(decay, scale, strict=True):
+        later += weight * rho**exponents
+    later *= 1 + (3 + decay.size) * 2.0**-52
+    return np.concatenate([[1.0], np.maximum(later, SMALLEST)])
 
 
-def best_buffer(steps: int) -> tuple[float, float]:
-    """Decay and scale with the smallest prefix error: a scan, then a simplex, both deterministic.
-
-    In logarithms: 1 - decay = e^-x, scale = decay / (1 + e^-y).
-    """
-    from scipy import optimize  # takes a while to import, and few need it
-
-    def pair(x: float, y: float) -> tuple[float, float]:
-        decay = -math.expm1(-x)
-        return decay, decay / (1 + math.exp(-y))
-
-    def error(point: FloatArray) -> float:
-        x, y = (float(coordinate) for coordinate in point)
-        if not (1e-3 <= x <= 34 and -34 <= y <= 34):
-            return math.inf
-        return math.log(prefix_error(steps, *pair(x, y)))
-
-    xs = np.linspace(0.05, math.log(steps) + 1, 40)
-    start = min((error(np.array([x, y])), x, y) for x in xs for y in np.linspace(-8, 4, 40))
-    found = optimize.minimize(
-        error, start[1:], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-14}
-    )
-    decay, scale = pair(*found.x)
-    decay = float(f"{decay:.6g}") if float(f"{decay:.6g}") < 1 else decay
-    return decay, min(float(f"{scale:.6g}"), decay)
+def _digits(decay: float) -> int:
+    """Six digits of 1 - decay, and never fewer of decay."""
+    return 6 + max(math.floor(-math.log10(1 - decay)), 0)

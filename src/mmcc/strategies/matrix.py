@@ -1,24 +1,20 @@
-"""Encoders given as an array or a file."""
+"""Encoders given as an array."""
 
 from __future__ import annotations
 
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mmcc.arrays import FloatArray, IntArray, own_arrays, read_only, real_array
+from mmcc.arrays import FloatArray, IntArray, own_arrays, real_array
 from mmcc.errors import StrategyError
-from mmcc.strategies.base import MAX_DENSE_BYTES, Order, Strategy, rounded_up
+from mmcc.strategies.base import Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of, tally
 from mmcc.strategies.gram import MAX_COLUMNS, DenseGram, Gram, check_columns
 from mmcc.strategies.hierarchy import Node
+from mmcc.strategies.provenance import Provenance
 from mmcc.strategies.toeplitz import check_entries
 
 MAX_LENGTHS = 16
@@ -31,6 +27,7 @@ class Dense(Strategy):
 
     matrix: FloatArray
     causal: bool = True
+    provenance: Provenance | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         own_arrays(self, "matrix")
@@ -84,6 +81,8 @@ class Dense(Strategy):
         return self.causal
 
     def __repr__(self) -> str:
+        if self.provenance is not None and self.causal:
+            return str(self.provenance)
         suffix = "" if self.causal else ", adaptive=False"
         return f"dense({self.rows} x {self.steps}{suffix})"
 
@@ -177,83 +176,3 @@ class Dense(Strategy):
 def dense(array: ArrayLike, adaptive: bool = True) -> Dense:
     """The encoder given by an m x n array, m rows released over n steps."""
     return Dense(real_array("a strategy", array), bool(adaptive))
-
-
-def load(path: str | Path, adaptive: bool = True) -> Dense:
-    """Read an encoder from a `.npy`, `.npz` (one array) or `.csv` file."""
-    if not isinstance(path, str | Path):
-        raise StrategyError(f"a path must be a string or a Path, got {path!r}.")
-    path = Path(path)
-    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise StrategyError(f"cannot read {path.name!r}: expected a .npy, .npz or .csv file.")
-    try:
-        if path.stat().st_size > MAX_DENSE_BYTES:
-            raise StrategyError(
-                f"{path.name!r} is larger than {MAX_DENSE_BYTES / 2**30:.0f} GiB; "
-                "describe the matrix by its structure instead."
-            )
-        with path.open("rb") as file:
-            array = reader(file, path.name)
-    except StrategyError:
-        raise
-    except OSError as problem:
-        raise StrategyError(f"cannot read {str(path)!r}: {problem.strerror or problem}.") from None
-    except MALFORMED:
-        kind = "a table" if reader is _read_csv else f"a valid {path.suffix.lower()} file"
-        raise StrategyError(f"{path.name!r} is not {kind} of numbers.") from None
-    return dense(array, adaptive)
-
-
-# What numpy's readers raise for files that are damaged or not what their name says.
-MALFORMED = (
-    AttributeError,
-    EOFError,
-    KeyError,
-    MemoryError,
-    OverflowError,
-    SyntaxError,
-    TypeError,
-    UnicodeError,
-    ValueError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-
-
-def _read_npy(file: BinaryIO, name: str) -> FloatArray:
-    return _numbers(np.lib.format.read_array(file, allow_pickle=False), name)
-
-
-def _read_npz(file: BinaryIO, name: str) -> FloatArray:
-    with np.load(file, allow_pickle=False) as archive:
-        if len(archive.files) != 1:
-            raise StrategyError(
-                f"{name!r} holds {len(archive.files)} arrays; expected exactly one."
-            )
-        return _numbers(archive[archive.files[0]], name)
-
-
-def _read_csv(file: BinaryIO, name: str) -> FloatArray:
-    lines = [line.strip() for line in file.read().decode("utf-8-sig").splitlines()]
-    rows = []
-    for line in filter(None, lines):
-        if ";" in line and "," in line:
-            raise StrategyError(
-                f"{name!r} mixes commas and semicolons; write decimal points, and commas between "
-                "columns."
-            )
-        rows.append([float(cell) for cell in line.replace(";", ",").split(",")])
-    if len({len(row) for row in rows}) > 1:
-        raise StrategyError(
-            f"{name!r} is not a table of numbers with the same number of columns in each row."
-        )
-    return np.array(rows, dtype=np.float64)
-
-
-def _numbers(array: NDArray[Any], name: str) -> FloatArray:
-    if array.dtype.kind not in "fiu":
-        raise StrategyError(f"{name!r} holds {array.dtype} values, not real numbers.")
-    return read_only(array.astype(np.float64))

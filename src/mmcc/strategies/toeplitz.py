@@ -18,6 +18,7 @@ from mmcc.strategies.base import Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
 from mmcc.strategies.gram import DenseGram, Gram, check_columns
 from mmcc.strategies.hierarchy import Node
+from mmcc.strategies.provenance import Provenance
 
 SMALLEST, LARGEST = 1e-100, 1e100
 MAX_COEFFICIENTS = 10**7
@@ -49,6 +50,7 @@ class Toeplitz(Strategy):
     coefficients: FloatArray
     length: int
     name: str = field(default="")
+    provenance: Provenance | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         own_arrays(self, "coefficients")
@@ -79,6 +81,8 @@ class Toeplitz(Strategy):
         return self.coefficients.size
 
     def __repr__(self) -> str:
+        if self.provenance is not None:
+            return str(self.provenance)
         if self.name:
             return f"{self.name}({self.length})"
         shown = ", ".join(f"{c:g}" for c in self.coefficients[:4])

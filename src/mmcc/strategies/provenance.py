@@ -1,0 +1,70 @@
+"""What made a strategy: the constructor, its arguments, the objective it reached.
+
+In: facts a constructor knows when it is done.  Out: a record that `save` writes beside the strategy.
+Nothing is ever proven from it: accounting looks at the matrix alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mmcc.errors import StrategyError
+
+Argument = int | float | str
+CONSTRUCTORS = (
+    "banded",
+    "banded_inverse",
+    "banded_toeplitz",
+    "binary_tree",
+    "blt",
+    "continual_counting",
+    "dense",
+    "identity",
+    "optimal",
+    "toeplitz",
+    "tree_restart",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """`constructor(**arguments)`, by this version; `reached` is the value of `objective`."""
+
+    constructor: str
+    arguments: tuple[tuple[str, Argument], ...] = ()
+    objective: str = ""
+    reached: float | None = None
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        if self.constructor not in CONSTRUCTORS:
+            raise StrategyError(f"unknown constructor {self.constructor!r} of a strategy.")
+        for pair in self.arguments:
+            if not (len(pair) == 2 and isinstance(pair[0], str)) or not _plain(pair[1]):
+                raise StrategyError(
+                    f"an argument of a strategy's constructor must be a name with a number or "
+                    f"text, got {pair!r}."
+                )
+        if not (isinstance(self.objective, str) and isinstance(self.version, str)):
+            raise StrategyError("objective and version of a strategy's provenance must be text.")
+        if not (self.reached is None or (_plain(self.reached) and self.reached != "")):
+            raise StrategyError(f"the objective reached must be a number, got {self.reached!r}.")
+
+    def __str__(self) -> str:
+        return f"{self.constructor}({', '.join(str(value) for _, value in self.arguments)})"
+
+
+def _plain(value: object) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def made_by(
+    constructor: str, arguments: dict[str, Argument], objective: str, reached: float | None
+) -> Provenance:
+    """The record of a constructor of this version."""
+    from mmcc import __version__  # the package is complete only when the strategies are
+
+    return Provenance(constructor, tuple(arguments.items()), objective, reached, __version__)
