@@ -38,6 +38,7 @@ from mmcc.optimisation.fixed import (
 )
 from mmcc.optimisation.noise import PROJECTED, Noise, columns
 from mmcc.optimisation.shapes import LIMITS, Shapes
+from mmcc.optimisation.simplex import Corner, descend
 from mmcc.sampling import BallsInBins, CyclicPoisson, Poisson, PoissonScheme, Scheme
 from mmcc.strategies.banded_toeplitz import banded_toeplitz
 from mmcc.strategies.base import Strategy
@@ -52,9 +53,10 @@ STARTS = ((1.9, -1.0), (3.0, -2.0))
 EDGES = (0.6, 0.9, 0.35)
 """Edges of the first simplex."""
 CLOSE = 5e-4
-"""Of log error: a simplex this flat is at its end."""
-SHARES = (0.45, 0.55)
-"""Parts of the evaluations for one buffer and for its powers."""
+FLAT = 0.05
+"""Of log error, and of coordinates: a simplex this small is at its end."""
+SHARE = 0.5
+"""Part of the evaluations that one buffer may use; its powers have the rest."""
 DOUBLINGS = 3
 """How many widths of optimised bands are tried, from one that fits between two rounds."""
 POWERS = 1024
@@ -87,28 +89,23 @@ class Search:
             self.best = (found, strategy)
         return found
 
-    def simplex(
-        self, shapes: Shapes, start: Sequence[float], most: int
-    ) -> tuple[float, FloatArray]:
-        """Nelder and Mead from a start, with at most so many strategies."""
-        from scipy import optimize  # takes a while to import
+    def corner(self, shapes: Shapes, point: Sequence[float]) -> Corner:
+        """A member of a family with its value."""
+        return self.value(shapes.strategy(point)), np.array(point)
 
-        first = np.array([start, *(np.array(start) + edge for edge in _edges(start))])
-        found = optimize.minimize(
+    def around(self, shapes: Shapes, start: Corner, most: int) -> Corner:
+        """The best member of a family near a start, with at most about so many strategies."""
+        edges = _edges(start[1])
+        return descend(
             lambda point: self.value(shapes.strategy(point)),
-            first[0],
-            method="Nelder-Mead",
-            options={
-                "initial_simplex": first,
-                "maxfev": most,
-                "xatol": 0.05,
-                "fatol": CLOSE,
-            },
+            start,
+            edges,
+            most=most,
+            small=(CLOSE, FLAT),
         )
-        return float(found.fun), np.asarray(found.x)
 
 
-def _edges(start: Sequence[float]) -> FloatArray:
+def _edges(start: FloatArray) -> FloatArray:
     """Edges of the first simplex, turned where they would leave the limits."""
     edges = []
     for place, (x, edge) in enumerate(zip(start, EDGES, strict=False)):
@@ -175,16 +172,16 @@ def _explore(search: Search, steps: int, bands: int | None, best: Strategy) -> N
             search.value(banded_toeplitz(steps, width))
     shapes = Shapes(steps, bands)
     left = search.limit - search.tried
-    if left <= len(STARTS):
+    if left < len(STARTS):
         return
-    start = min(STARTS, key=lambda point: search.value(shapes.strategy(point)))
-    found, point = search.simplex(shapes, start, int(SHARES[0] * left))
+    start = min((search.corner(shapes, point) for point in STARTS), key=lambda corner: corner[0])
+    found, point = search.around(shapes, start, int(SHARE * left))
     left = search.limit - search.tried
-    if left < 4 or not (columns(steps, scheme) <= PROJECTED or most <= POWERS):
+    if left < 1 or not (columns(steps, scheme) <= PROJECTED or most <= POWERS):
         return
-    fading = (_log_reach(best), LIMITS[1][1], math.log(0.5))
-    here = search.value(shapes.strategy(fading))
-    search.simplex(shapes, (*point, 0.0) if found <= here else fading, left - 1)
+    fading = search.corner(shapes, (_log_reach(best), LIMITS[1][1], math.log(0.5)))
+    buffer = (found, np.append(point, 0.0))
+    search.around(shapes, min(fading, buffer, key=lambda corner: corner[0]), left - 1)
 
 
 def _log_reach(strategy: Strategy) -> float:
