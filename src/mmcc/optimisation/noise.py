@@ -27,9 +27,9 @@ STEEPEST, FLATTEST, USUAL = -12.0, -0.5, -1.5
 PROJECTED = 600
 """Up to so many columns the projection is asked inside a search: it costs a second or two."""
 BEHIND = 1.25
-"""A bound this much larger than another rests for a while."""
-REST = 8
-"""Strategies for which it rests."""
+"""A bound this much larger than another is not asked for strategies like that one."""
+ALIKE = 0.25
+"""Strategies are alike if their widths, logarithms, differ by no more than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class Noise:
     asked: int = 0
     """How many times a bound was evaluated."""
     _known: list[Known] = field(default_factory=list)
-    _resting: dict[str, int] = field(default_factory=dict)
+    _behind: list[tuple[float, frozenset[str]]] = field(default_factory=list)
+    """Widths at which all bounds were asked, and those that were far behind there."""
 
     def remember(self, strategy: Toeplitz, sigma: float) -> None:
         """A strategy whose noise is known: a place to start from."""
@@ -96,12 +97,14 @@ class Noise:
     ) -> tuple[float, list[Plan]]:
         """Log of the certified epsilon over the target, and the plans that gave it.
 
-        Without plans all are tried that do not rest.  For one strategy they then stay the same, so
-        that epsilon has no jumps; infinite, with no plans, where nothing is certified.
+        Without plans all are tried that are any good for its like.  For one strategy they then stay
+        the same, so that epsilon has no jumps; infinite, no plans, where nothing is certified.
         """
         problem = Problem(strategy, self.scheme, sigma)
         answers: list[Answer] = []
-        for plan in plans or self._awake(problem):
+        every = self._plans(problem)
+        asked = plans or self._promising(every, width(strategy))
+        for plan in asked:
             self.asked += 1
             try:
                 answers.append(problem.epsilon(plan, self.delta))
@@ -109,23 +112,19 @@ class Noise:
                 continue
         finite = [answer for answer in answers if math.isfinite(answer.value)]
         if not finite:
-            self._resting.clear()
+            self._behind.clear()
             return math.inf, []
         best = best_of(finite)
-        if not plans:
-            for answer in answers:
-                if answer.plan not in best.plans and answer.value > BEHIND * best.value:
-                    self._resting[answer.plan.bound] = REST
+        if asked == every:
+            slow = {answer.plan.bound for answer in answers if answer.value > BEHIND * best.value}
+            self._behind.append((width(strategy), frozenset(slow - {"unamplified"})))
         return math.log(max(best.value, 1e-12) / self.epsilon), best.plans
 
-    def _awake(self, problem: Problem) -> list[Plan]:
-        """The plans that do not rest; those that do are a strategy nearer to their next turn."""
-        plans = self._plans(problem)
-        awake = [plan for plan in plans if not self._resting.get(plan.bound)]
-        for plan in plans:
-            if plan not in awake:
-                self._resting[plan.bound] -= 1
-        return awake
+    def _promising(self, plans: list[Plan], wide: float) -> list[Plan]:
+        """All plans but those that were far behind for a strategy like this one."""
+        near = min(self._behind, key=lambda look: abs(look[0] - wide), default=(math.inf, ()))
+        behind = near[1] if abs(near[0] - wide) <= ALIKE else ()
+        return [plan for plan in plans if plan.bound not in behind]
 
     def _plans(self, problem: Problem) -> list[Plan]:
         """Bounds that are worth their time: exact ones alone, where there are any."""

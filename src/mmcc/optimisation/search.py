@@ -48,8 +48,8 @@ from mmcc.strategies.toeplitz import Toeplitz
 
 LARGEST = 10**6
 """Steps, at most: every strategy tried has its error summed over all of them."""
-STARTS = ((1.9, -1.0), (3.0, -2.0))
-"""One buffer: (-log(1 - rho), log odds of w/rho); rho .85 and .95."""
+STARTS = ((1.9, -1.0), (3.0, -2.0), (1.2, -3.5))
+"""One buffer: (-log(1 - rho), log odds of w/rho); the last one is next to independent noise."""
 EDGES = (0.6, 0.9, 0.35)
 """Edges of the first simplex."""
 CLOSE = 5e-4
