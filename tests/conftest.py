@@ -1,8 +1,17 @@
-"""Shared settings: tests marked `slow` run only when a -m expression asks for them."""
+"""Shared settings: what runs by default is repeatable; `slow` tests run when -m asks for them.
+
+Hypothesis draws the same examples every time, so that a red run means a change and not bad luck;
+`pytest --hypothesis-profile=search` looks for new ones.
+"""
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("search", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

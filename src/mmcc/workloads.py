@@ -22,6 +22,8 @@ from mmcc.strategies.base import CHUNK
 
 MAX_LENGTH = 10**7
 """Steps up to which every step's error is held in memory."""
+FADED = 1e-290
+"""Weights below this are zero: denormal numbers are slow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +76,14 @@ class ScheduleWorkload:
         """The rows of A, some at a time; each block is overwritten by the next."""
         size = max(CHUNK // self.steps, 1)
         block = np.zeros((min(size, self.steps), self.steps))
-        row, fading = np.zeros(self.steps), np.zeros(self.steps)
+        row = np.zeros(self.steps)
+        powers = self.momentum ** np.arange(self.steps, dtype=np.float64)[::-1]
+        faded = int(np.count_nonzero(powers < FADED))
         for start in range(0, self.steps, size):
             count = min(size, self.steps - start)
             for t in range(start, start + count):
-                fading[:t] *= self.momentum
-                fading[t] = 1.0
-                row[: t + 1] += self.learning_rates[t] * fading[: t + 1]
+                first = max(faded - self.steps + t + 1, 0)
+                row[first : t + 1] += self.learning_rates[t] * powers[self.steps - t - 1 + first :]
                 block[t - start] = row
             yield block[:count]
 

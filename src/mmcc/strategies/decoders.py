@@ -19,15 +19,16 @@ has the weight 2^l / (2^(h+1) - 1).
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import numpy as np
 
 from mmcc.arrays import FloatArray
-from mmcc.errors import MethodError, StrategyError, suggestion
-from mmcc.strategies.base import MAX_DENSE_BYTES, Strategy
-from mmcc.strategies.blt import Blt
-from mmcc.strategies.series import quotient
+from mmcc.errors import MethodError, StrategyError, suggestion, whole
+from mmcc.strategies.base import Strategy
+from mmcc.strategies.series import product, quotient
 from mmcc.strategies.toeplitz import Toeplitz
-from mmcc.strategies.tree import Tree
+from mmcc.strategies.tree import MAX_LEVELS, Tree
 
 EXACT, ONLINE, HONAKER, FULL = "exact", "online", "honaker", "honaker-full"
 DECODERS = (EXACT, ONLINE, HONAKER, FULL)
@@ -62,6 +63,7 @@ def decoder_name(strategy: Strategy, decoder: str | None) -> str:
 
 def level_weights(levels: int, decoder: str = HONAKER) -> FloatArray:
     """The weight w_h of a node's own release, by level; 1 - w_h goes to each of its children."""
+    levels = whole("levels", levels, 1, MAX_LEVELS)
     if decoder == ONLINE:
         return np.ones(levels)
     if decoder == HONAKER:
@@ -77,24 +79,40 @@ def level_variances(weights: FloatArray) -> FloatArray:
     return variances
 
 
-def inverse_bands(strategy: Strategy) -> FloatArray | None:
-    """Coefficients of C^-1 where a Toeplitz strategy keeps them because they are few."""
-    return getattr(strategy, "inverse_coefficients", None)
+@runtime_checkable
+class Buffered(Protocol):
+    """A BLT: c = 1, then sum_i scale_i decay_i^(k-1)."""
+
+    @property
+    def decay(self) -> FloatArray: ...
+
+    @property
+    def scale(self) -> FloatArray: ...
+
+
+@runtime_checkable
+class BandedInverse(Protocol):
+    """A Toeplitz encoder whose inverse has a few bands, with these coefficients."""
+
+    @property
+    def inverse(self) -> FloatArray: ...
 
 
 def divided(dividend: FloatArray, strategy: Toeplitz) -> FloatArray:
     """Coefficients of A C^-1 for the Toeplitz workload A with coefficients `dividend`."""
-    from mmcc.strategies.series_kernels import divide_buffers
+    from mmcc.strategies.kernels import divide_buffers  # compiles
 
-    if isinstance(strategy, Blt) and strategy.decay.size:
+    if isinstance(strategy, Buffered):
         return np.asarray(divide_buffers(dividend, strategy.decay, strategy.scale))
+    if isinstance(strategy, BandedInverse):
+        return product(dividend, strategy.inverse, strategy.steps)
     return quotient(dividend, strategy.coefficients, strategy.steps)
 
 
 def lower_bands(matrix: FloatArray) -> int:
     """Diagonals that are not zero, from the main one down to the last."""
-    rows, columns = np.nonzero(matrix)
-    return int((rows - columns).max()) + 1
+    last = len(matrix) - 1 - np.argmax(matrix[::-1] != 0, axis=0)
+    return int((last - np.arange(len(matrix))).max()) + 1
 
 
 def inverse(matrix: FloatArray, workload: FloatArray, causal: bool) -> FloatArray:
@@ -132,13 +150,11 @@ def decoder_matrix(strategy: Strategy, decoder: str | None = None) -> FloatArray
     A workload A is then estimated by A B y.  Steps times rows: for looking at and for tests.
     """
     decoder = decoder_name(strategy, decoder)
-    if 8 * strategy.rows * strategy.steps > MAX_DENSE_BYTES:
-        strategy.to_dense()  # raises, with the reason
+    encoder = strategy.to_dense()  # refused where it would not fit in memory
     if not isinstance(strategy, Tree):
-        causal = strategy.adaptive
-        return inverse(strategy.to_dense(), np.eye(strategy.steps), causal)
+        return inverse(encoder, np.eye(strategy.steps), strategy.adaptive)
     if decoder == FULL:
-        return np.asarray(np.linalg.pinv(strategy.to_dense()))
+        return np.asarray(np.linalg.pinv(encoder))
     prefixes = np.zeros((strategy.steps, strategy.rows))
     weights = level_weights(strategy.levels, decoder)
     top = strategy.levels - 1
@@ -176,9 +192,8 @@ def noise_memory(strategy: Strategy, decoder: str | None = None) -> int:
         dense = strategy.to_dense()
         return strategy.rows if np.triu(dense, 1).any() else lower_bands(dense)
     counts = [strategy.bands]
-    bands = inverse_bands(strategy)
-    if bands is not None:
-        counts.append(bands.size)
-    if isinstance(strategy, Blt) and strategy.decay.size:
+    if isinstance(strategy, Buffered):
         counts.append(strategy.decay.size + 1)
+    if isinstance(strategy, BandedInverse):
+        counts.append(strategy.inverse.size)
     return min(counts)

@@ -16,13 +16,15 @@ DIRECT_WORK = 2**26
 """Multiplications up to which a recurrence takes less than a tenth of a second."""
 PATIENT_WORK = 2**34
 """The most that a recurrence is asked to do where transforms are not accurate enough."""
+DIRECT_PRODUCT = 2**20
 START = 2**10
+"""Coefficients of the inverse with which Newton's method starts."""
 DIGITS = 1e-10
 
 
 def quotient(dividend: FloatArray, divisor: FloatArray, length: int) -> FloatArray:
     """The first `length` coefficients of dividend / divisor; divisor[0] is not zero."""
-    from mmcc.strategies.series_kernels import divide  # compiles
+    from mmcc.strategies.kernels import divide  # compiles
 
     top, below = _first(dividend, length), np.ascontiguousarray(divisor[:length])
     work = length * below.size
@@ -40,9 +42,12 @@ def quotient(dividend: FloatArray, divisor: FloatArray, length: int) -> FloatArr
 
 def product(one: FloatArray, other: FloatArray, length: int) -> FloatArray:
     """The first `length` coefficients of one * other; error about 2^-50 |one| |other|."""
-    size = 1 << (min(one.size, length) + min(other.size, length) - 2).bit_length()
-    spectrum = np.fft.rfft(one[:length], size) * np.fft.rfft(other[:length], size)
-    return _first(np.fft.irfft(spectrum, size) if size > 1 else one[:1] * other[:1], length)
+    one, other = one[:length], other[:length]
+    if one.size * other.size <= DIRECT_PRODUCT:
+        return _first(np.convolve(one, other), length)
+    size = 1 << (one.size + other.size - 2).bit_length()
+    spectrum = np.fft.rfft(one, size) * np.fft.rfft(other, size)
+    return _first(np.fft.irfft(spectrum, size), length)
 
 
 def _first(series: FloatArray, length: int) -> FloatArray:
@@ -75,7 +80,7 @@ def _transformed(dividend: FloatArray, divisor: FloatArray) -> FloatArray | None
 
 def _inverse(divisor: FloatArray, length: int) -> FloatArray:
     """1 / divisor: twice as many coefficients with each step g <- g - g (divisor g - 1)."""
-    from mmcc.strategies.series_kernels import divide
+    from mmcc.strategies.kernels import divide
 
     known = min(START, length)
     inverse = np.asarray(divide(_first(np.ones(1), known), divisor[:known]))

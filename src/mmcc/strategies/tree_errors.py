@@ -16,7 +16,7 @@ Full least squares: C^T C of a complete tree has the Haar wavelets as eigenvecto
 eigenvalue 2^l - 1 for a wavelet on a node of level l and 2^(H+1) - 1 for the constant.
 
 For a Toeplitz A all of this depends on the time since the node was complete, so that a level
-costs O(n): sums along a stride.
+costs O(n): sums along a stride.  Rows cost O(n) each.
 """
 
 from __future__ import annotations
@@ -33,6 +33,17 @@ def toeplitz_variances(tree: Tree, decoder: str, coefficients: FloatArray) -> Fl
     if decoder == FULL:
         return _full_toeplitz(tree, coefficients)
     return _causal_toeplitz(tree, level_weights(tree.levels, decoder), coefficients)
+
+
+def schedule_variances(
+    tree: Tree, decoder: str, learning_rates: FloatArray, momentum: float
+) -> FloatArray:
+    """Variance of each step for SGD with learning rates and momentum; not for the full decoder."""
+    from mmcc.strategies.kernels import scheduled_tree  # compiles
+
+    weights = level_weights(tree.levels, decoder)
+    found = scheduled_tree(learning_rates, momentum, weights, level_variances(weights))
+    return np.asarray(found)
 
 
 def row_variances(tree: Tree, decoder: str, rows: FloatArray) -> FloatArray:
