@@ -68,8 +68,10 @@ def test_a_million_steps():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"buffers": 2}, "not yet"),
-        ({"decay": [0.9, 0.5], "scale": [0.1, 0.1]}, "not yet"),
+        ({"decay": [0.9, 0.5], "scale": [0.6, 0.2]}, "at most 1"),
+        ({"decay": [0.9, 0.5], "scale": [0.1, -0.1]}, "negative"),
+        ({"decay": [0.9, math.inf], "scale": [0.1, 0.1]}, "decay"),
+        ({"decay": [[0.9]], "scale": [[0.1]]}, "same length"),
         ({"decay": [0.9]}, "together"),
         ({"scale": [0.9]}, "together"),
         ({"decay": [], "scale": []}, "same length"),
@@ -97,7 +99,7 @@ def test_bad_steps(steps):
         strategies.blt(steps)
 
 
-@pytest.mark.parametrize("buffers", [0, 1.5, True])
+@pytest.mark.parametrize("buffers", [0, 1.5, True, 13, 10**9])
 def test_bad_buffers(buffers):
     with pytest.raises(ParameterError):
         strategies.blt(100, buffers)

@@ -149,7 +149,9 @@ def test_sigma_says_what_the_proof_costs(ask):
     [
         ({"decay": "0.9"}, "--scale is needed"),
         ({"scale": "0.1"}, "--decay is needed"),
-        ({"buffers": "2"}, "not yet"),
+        ({"buffers": "99"}, "buffers must lie between 1 and 12"),
+        ({"objective": "least"}, "unknown objective"),
+        ({"decay": "0.9", "scale": "0.1", "objective": "max"}, "--objective does not apply"),
         ({"buffers": "x"}, "--buffers needs a number"),
         ({"decay": "1.5", "scale": "0.1"}, "decay must lie in (0, 1)"),
         ({"coefficients": "1,1"}, "--coefficients does not apply"),

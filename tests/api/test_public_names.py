@@ -44,17 +44,26 @@ def test_package():
 
 def test_strategies():
     assert set(strategies.__all__) == {
+        "Banded",
+        "BandedInverse",
         "Blt",
+        "BufferedToeplitz",
         "Dense",
+        "Provenance",
         "Strategy",
         "Toeplitz",
         "Tree",
+        "banded",
+        "banded_inverse",
+        "banded_toeplitz",
         "binary_tree",
         "blt",
         "continual_counting",
         "dense",
         "identity",
         "load",
+        "optimal",
+        "save",
         "toeplitz",
         "tree_restart",
     }

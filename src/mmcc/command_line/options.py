@@ -35,10 +35,12 @@ OPTIONS: dict[str, tuple[Any, object]] = {
     "delta": _needed("Delta of the guarantee, such as 1e-6.", "NUMBER"),
     "steps": _text("Training steps: columns of the strategy.", "N"),
     "height": _text("tree-restart: levels of each tree.", "N"),
+    "bands": _text("banded, banded-toeplitz: bands of C; banded-inverse: of C^-1.", "N"),
     "coefficients": _text("toeplitz: the first column, such as 1,0.5,0.25.", "LIST"),
     "buffers": _text("blt: buffers, optimised for prefix sums.", "N"),
     "decay": _text("blt: decay of each buffer.", "LIST"),
     "scale": _text("blt: scale of each buffer.", "LIST"),
+    "objective": _text("blt: the error to reduce, mean (default) or max.", "NAME"),
     "prob": _text(
         "Chance to take part in a step (cyclic-poisson: in a round; min-separation: when "
         "eligible): 1/2048, 0.01.",
@@ -63,7 +65,16 @@ OPTIONS: dict[str, tuple[Any, object]] = {
     "plot": _text("Draw epsilon against sigma by every bound: .png .svg .pdf.", "FILE"),
     "as_json": _flag("--json", "Print one JSON object."),
 }
-STRATEGY = ("steps", "height", "coefficients", "buffers", "decay", "scale")
+STRATEGY = (
+    "steps",
+    "height",
+    "bands",
+    "coefficients",
+    "buffers",
+    "decay",
+    "scale",
+    "objective",
+)
 SCHEME = ("prob", "separation", "bins", "epoch_steps")
 MECHANISM = ("strategy", "sampling", *STRATEGY, *SCHEME, "non_adaptive")
 BOUND = ("method", "order")

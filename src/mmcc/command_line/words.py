@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,15 @@ STRATEGIES: Mapping[str, tuple[str, ...]] = {
     "tree-restart": ("steps", "height"),
     "continual-counting": ("steps",),
     "toeplitz": ("coefficients", "steps"),
+    "optimal": ("steps",),
+    "banded": ("steps", "bands"),
+    "banded-toeplitz": ("steps", "bands"),
+    "banded-inverse": ("steps", "bands"),
     "blt": ("steps",),
 }
-SHAPES = ("steps", "height", "coefficients", "buffers", "decay", "scale")
+OPTIMISED = ("optimal", "banded", "banded-toeplitz")
+"""Strategies that are searched for, and show how far they are."""
+SHAPES = ("steps", "height", "bands", "coefficients", "buffers", "decay", "scale", "objective")
 """Options that say what a strategy looks like."""
 SCHEMES: Mapping[str, tuple[str, ...]] = {
     "poisson": ("prob",),
@@ -54,10 +60,12 @@ class Options:
     sampling: str
     steps: str | None = None
     height: str | None = None
+    bands: str | None = None
     coefficients: str | None = None
     buffers: str | None = None
     decay: str | None = None
     scale: str | None = None
+    objective: str | None = None
     prob: str | None = None
     separation: str | None = None
     bins: str | None = None
@@ -133,18 +141,20 @@ class Options:
         if name == "toeplitz":
             return strategies.toeplitz(self._list("coefficients"), self._whole("steps"))
         sizes = [self._whole(option) for option in STRATEGIES[name]]
-        made: Strategy = getattr(strategies, name.replace("-", "_"))(*sizes)
-        return made
+        constructor: Callable[..., Strategy] = getattr(strategies, name.replace("-", "_"))
+        return _searched(constructor, *sizes) if name in OPTIMISED else constructor(*sizes)
 
     def _blt(self) -> Strategy:
         """Optimised, or given by decay and scale."""
         given = self.decay is not None or self.scale is not None
         needed = ("steps", "decay", "scale") if given else ("steps",)
-        optional = () if self.buffers is None else ("buffers",)
+        possible = ("buffers",) if given else ("buffers", "objective")
+        optional = tuple(name for name in possible if getattr(self, name) is not None)
         self._only((*needed, *optional), SHAPES, "--strategy blt")
         buffers = None if self.buffers is None else self._whole("buffers")
         if not given:
-            return strategies.blt(self._whole("steps"), buffers)
+            objective = self.objective or "mean"
+            return _searched(strategies.blt, self._whole("steps"), buffers, objective=objective)
         return strategies.blt(
             self._whole("steps"), buffers, decay=self._list("decay"), scale=self._list("scale")
         )
@@ -181,6 +191,14 @@ class Options:
 
     def _list(self, name: str) -> list[float]:
         return [number(name, part) for part in str(getattr(self, name)).split(",")]
+
+
+def _searched(constructor: Callable[..., Strategy], *sizes: Any, **options: Any) -> Strategy:
+    """An optimised strategy; its progress is shown."""
+    from mmcc.command_line.output import progress_bar
+
+    with progress_bar() as progress:
+        return constructor(*sizes, progress=progress, **options)
 
 
 def number(name: str, text: str) -> float:

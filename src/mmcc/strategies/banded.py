@@ -36,7 +36,7 @@ class Banded(Dense):
         whole("bands", self.bands, 1, self.steps)
         if self.rows != self.steps:
             raise StrategyError(f"a banded strategy is square, got {self.rows} x {self.steps}.")
-        if np.tril(self.matrix, -self.bands).any() or np.triu(self.matrix, 1).any():
+        if np.count_nonzero(self.matrix) != np.count_nonzero(self.diagonals):
             raise StrategyError(
                 f"the matrix has entries outside its {self.bands} bands below the diagonal; "
                 "use dense, which needs no bands."
@@ -58,6 +58,7 @@ class Banded(Dense):
 def from_diagonals(diagonals: FloatArray, provenance: Provenance | None) -> Banded:
     """The encoder with C[j + k, j] = diagonals[j, k]."""
     steps, bands = diagonals.shape
+    whole("steps", steps, 1, MAX_STEPS)
     inside = inside_matrix(steps, bands)
     columns, places = np.nonzero(inside)
     matrix = np.zeros((steps, steps))
@@ -85,9 +86,7 @@ def banded(steps: int, bands: int, *, progress: Progress | None = None) -> Bande
     return from_diagonals(diagonals, made_by("banded", arguments, "mean", error))
 
 
-def best_diagonals(
-    steps: int, bands: int, progress: Progress | None
-) -> tuple[FloatArray, float]:
+def best_diagonals(steps: int, bands: int, progress: Progress | None) -> tuple[FloatArray, float]:
     """Columns of norm 1, [j, k] = C[j + k, j] >= 0, and the error that they reach."""
     from mmcc.strategies.banded_kernels import square_and_gradient  # numba takes a second
 

@@ -75,6 +75,7 @@ def encoder_coefficients(inverse: FloatArray, steps: int) -> FloatArray:
     """
     from scipy import signal  # takes a while to import, and few need it
 
+    steps = whole("steps", steps, 1, MAX_COEFFICIENTS)
     if inverse.ndim != 1 or inverse.size == 0 or inverse.size > steps or inverse[0] != 1:
         raise StrategyError(
             f"the bands of an inverse are a list of at most {steps} numbers that starts with 1, "

@@ -1,6 +1,6 @@
 """|A C^-1|_F^2 of a banded C and its gradient, compiled, O(n b^2).
 
-In: c[j, k] = C[j + k, j], k < b, zero below the matrix.  Out: value and gradient in the same layout.
+In: c[j, k] = C[j + k, j], k < b, zero below the matrix.  Out: the value, the gradient in c.
 Rounding: plain floating point.
 
 With D = A^-1 the first differences, E = C D has b + 1 bands and |A C^-1|_F^2 = tr Z, where
@@ -10,13 +10,23 @@ row by row (Takahashi's equations); the gradient is the same recursion backwards
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
 import numba
 import numpy as np
 
 from mmcc.arrays import FloatArray
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+
+def compiled(function: F) -> F:
+    """Compile without the interpreter lock, and remember the machine code between runs."""
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+@compiled
 def add_product(z: FloatArray, first: int, end: int, x: FloatArray, y: FloatArray) -> None:
     """Add to y the product of the symmetric block first .. end - 1 of Z with x."""
     for k in range(first, end):
@@ -29,21 +39,7 @@ def add_product(z: FloatArray, first: int, end: int, x: FloatArray, y: FloatArra
         y[k - first] += inner + here * z[k, 0]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def differences(c: FloatArray) -> FloatArray:
-    """E = C D by rows: e[i, m] = E[i, i - m] = C[i, i - m] - C[i, i - m + 1]."""
-    steps, bands = c.shape
-    e = np.zeros((steps, bands + 1))
-    for i in range(steps):
-        for m in range(min(bands, i) + 1):
-            if m < bands:
-                e[i, m] += c[i - m, m]
-            if m > 0:
-                e[i, m] -= c[i - m + 1, m - 1]
-    return e
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@compiled
 def selected_inverse(e: FloatArray) -> FloatArray:
     """z[i, m] = Z[i, i - m] for m <= b."""
     steps, width = e.shape
@@ -64,7 +60,7 @@ def selected_inverse(e: FloatArray) -> FloatArray:
     return z
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@compiled
 def backward(e: FloatArray, z: FloatArray) -> FloatArray:
     """Gradient of tr Z in the entries of E."""
     steps, width = e.shape
@@ -92,18 +88,17 @@ def backward(e: FloatArray, z: FloatArray) -> FloatArray:
     return of_e
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def square_and_gradient(c: FloatArray) -> tuple[float, FloatArray]:
-    """|A C^-1|_F^2 and its gradient."""
+    """|A C^-1|_F^2 and its gradient.  E[i, j] = C[i, j] - C[i, j + 1]."""
     steps, bands = c.shape
-    e = differences(c)
+    e = np.zeros((steps, bands + 1))
+    for k in range(bands):
+        e[k:, k] += c[: steps - k, k]
+        e[k + 1 :, k + 1] -= c[1 : steps - k, k]
     z = selected_inverse(e)
     of_e = backward(e, z)
     gradient = np.zeros((steps, bands))
-    for i in range(steps):
-        for m in range(min(bands, i) + 1):
-            if m < bands:
-                gradient[i - m, m] += of_e[i, m]
-            if m > 0:
-                gradient[i - m + 1, m - 1] -= of_e[i, m]
-    return z[:, 0].sum(), gradient
+    for k in range(bands):
+        gradient[: steps - k, k] += of_e[k:, k]
+        gradient[1 : steps - k, k] -= of_e[k + 1 :, k + 1]
+    return float(z[:, 0].sum()), gradient

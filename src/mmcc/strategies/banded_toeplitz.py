@@ -55,7 +55,8 @@ def best_coefficients(
         slope = np.array([weighted[m:] @ twice[: steps - m] for m in range(1, bands)])
         return 0.5 * math.log(norm * square / steps), later / norm - slope / square
 
-    start = np.cumprod(1 - 0.5 / np.arange(1.0, bands))  # the square root of the prefix sums
+    # The square root of the prefix sums.
+    start: FloatArray = np.cumprod(1 - 0.5 / np.arange(1.0, bands), dtype=np.float64)
     if bands == 1:
         return np.ones(1), math.exp(log_error(start)[0])
     later, value = minimise(

@@ -17,7 +17,7 @@ from mmcc.errors import ParameterError, StrategyError, suggestion, whole
 from mmcc.sampling import MAX_STEPS
 from mmcc.strategies.blt_optimum import OBJECTIVES, best_buffers, prefix_error
 from mmcc.strategies.descent import Progress, check_progress
-from mmcc.strategies.provenance import Provenance, made_by
+from mmcc.strategies.provenance import Argument, Provenance, made_by
 from mmcc.strategies.toeplitz import MAX_COEFFICIENTS, SMALLEST, Toeplitz
 
 MAX_BUFFERS = 1000
@@ -69,9 +69,7 @@ class Blt(BufferedToeplitz):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.buffers != 1:
-            raise StrategyError(
-                f"a Blt has one buffer, got {self.buffers}; make several with blt."
-            )
+            raise StrategyError(f"a Blt has one buffer, got {self.buffers}; make several with blt.")
 
 
 def blt(
@@ -96,14 +94,16 @@ def blt(
             f"blt({steps}) keeps a coefficient for each step; at most {MAX_COEFFICIENTS} steps."
         )
     if objective not in OBJECTIVES:
-        raise ParameterError(f"unknown objective {objective!r}; {suggestion(objective, OBJECTIVES)}")
+        raise ParameterError(
+            f"unknown objective {objective!r}; {suggestion(objective, OBJECTIVES)}"
+        )
     if (decay is None) != (scale is None):
         raise StrategyError("a BLT is given by decay and scale together, one number a buffer.")
     if decay is None or scale is None:
         count = 1 if buffers is None else whole("buffers", buffers, 1, MAX_OPTIMISED)
         decays, scales = best_buffers(steps, count, objective, progress)
         error = prefix_error(steps, decays, scales, objective)
-        arguments = {"steps": steps, "buffers": count, "objective": objective}
+        arguments: dict[str, Argument] = {"steps": steps, "buffers": count, "objective": objective}
         made = made_by("blt", arguments, objective, error)
         return from_buffers(steps, decays, scales, made)
     decays, scales = real_array("decay", decay), real_array("scale", scale)
@@ -154,6 +154,7 @@ def check_buffers(decay: FloatArray, scale: FloatArray) -> None:
 
 def power_sums(steps: int, decay: FloatArray, scale: FloatArray) -> FloatArray:
     """1, then sum_i scale_i decay_i^(k-1), rounded up: a power errs by two units at most."""
+    steps = whole("steps", steps, 1, MAX_COEFFICIENTS)
     exponents = np.arange(steps - 1.0)
     later = np.zeros(steps - 1)
     for rho, weight in zip(decay, scale, strict=True):
@@ -163,5 +164,5 @@ def power_sums(steps: int, decay: FloatArray, scale: FloatArray) -> FloatArray:
 
 
 def _digits(decay: float) -> int:
-    """Six digits of 1 - decay, and never fewer of decay."""
-    return 6 + max(math.floor(-math.log10(1 - decay)), 0)
+    """Six digits of 1 - decay, as far as floats have them, and never fewer of decay."""
+    return min(6 + max(math.floor(-math.log10(1 - decay)), 0), 16)

@@ -25,6 +25,8 @@ from mmcc.strategies.descent import Progress, minimise
 OBJECTIVES = ("mean", "max")
 TOLERANCE = 1e-8
 """Of the gradient of log error."""
+MOST_ITERATIONS = 400
+"""More are made only where buffers are superfluous, and gain nothing."""
 STEP = 1e-30
 NEAREST = 8.0
 """Largest logarithm of odds: neighbours stay apart, and lam_1 stays above 0."""
@@ -51,6 +53,7 @@ def best_buffers(
         start,
         (-depth - 4, NEAREST),
         tolerance=TOLERANCE,
+        most=MOST_ITERATIONS,
         what="blt",
         progress=progress,
     )

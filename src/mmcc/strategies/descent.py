@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -37,10 +38,11 @@ def minimise(
     bounds: tuple[FloatArray | float, FloatArray | float],
     *,
     tolerance: float,
+    most: int = MOST_ITERATIONS,
     what: str,
     progress: Progress | None,
 ) -> tuple[FloatArray, float]:
-    """L-BFGS within bounds until no component of the projected gradient exceeds the tolerance."""
+    """L-BFGS within bounds, until the projected gradient is within the tolerance."""
     from scipy import optimize  # takes a while to import, and few need it
 
     best, least = start, math.inf
@@ -62,7 +64,8 @@ def minimise(
         if progress is not None:
             progress(f"{what}: iterations", done)
 
-    optimize.minimize(
+    search: Any = optimize.minimize
+    search(
         watched,
         start,
         jac=True,
@@ -72,8 +75,8 @@ def minimise(
         options={
             "gtol": tolerance,
             "ftol": LEAST_GAIN,
-            "maxiter": MOST_ITERATIONS,
-            "maxfun": 2 * MOST_ITERATIONS,
+            "maxiter": most,
+            "maxfun": 2 * most,
         },
     )
     return best, least

@@ -1,18 +1,13 @@
 """Strategies in files: plain matrices, and strategies saved with what made them.
 
-In and out: `.npz` archives without pickled objects.  A saved strategy is the facts that define it
-(never what follows from them), a record of its kind and provenance as JSON, and a digest of both, so
-that a damaged or edited file is refused.  The digest is no signature: it does not tell who wrote it.
+In: `.npy`, `.npz` and `.csv` files.  Out: strategies; and `.npz` files, without pickled objects.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,21 +16,12 @@ from numpy.typing import NDArray
 
 from mmcc.arrays import FloatArray, read_only
 from mmcc.errors import MmccError, StrategyError
-from mmcc.strategies.banded import Banded, from_diagonals
-from mmcc.strategies.banded_inverse import BandedInverse, from_inverse
 from mmcc.strategies.base import MAX_DENSE_BYTES, Strategy
-from mmcc.strategies.blt import Blt, BufferedToeplitz, from_buffers
 from mmcc.strategies.matrix import Dense, dense
-from mmcc.strategies.provenance import Provenance, made_by
-from mmcc.strategies.toeplitz import Toeplitz, continual_counting, identity
-from mmcc.strategies.tree import Tree, tree_restart
+from mmcc.strategies.records import described, rebuilt
 
 RECORD = "mmcc"
 """The member of an archive that makes it a saved strategy."""
-FORMAT = 1
-
-Facts = dict[str, int]
-Arrays = dict[str, FloatArray]
 
 
 def save(strategy: Strategy, path: str | Path) -> None:
@@ -45,18 +31,11 @@ def save(strategy: Strategy, path: str | Path) -> None:
     path = _path(path)
     if path.suffix.lower() != ".npz":
         raise StrategyError(f"a strategy is saved to a .npz file, not to {path.name!r}.")
-    kind, facts, arrays = _described(strategy)
-    record = {
-        "format": FORMAT,
-        "kind": kind,
-        "facts": facts,
-        "provenance": _provenance_record(strategy, kind, facts),
-    }
-    record["digest"] = _digest(record, arrays)
-    members = {RECORD: np.array(json.dumps(record, sort_keys=True)), **arrays}
+    record, arrays = described(strategy)
+    members: dict[str, Any] = {RECORD: np.array(record), **arrays}
     try:
         with path.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **members)
+            np.savez_compressed(file, **members)
     except OSError as problem:
         raise StrategyError(f"cannot write {str(path)!r}: {problem.strerror or problem}.") from None
 
@@ -124,136 +103,6 @@ def _too_large(name: str) -> StrategyError:
     )
 
 
-# ------------------------------------------------------------------------ strategies and records
-
-
-def _described(strategy: Strategy) -> tuple[str, Facts, Arrays]:
-    """The kind of a strategy and the facts that define it."""
-    if type(strategy) is Tree:
-        return "tree", {"steps": strategy.leaves, "height": strategy.levels}, {}
-    if type(strategy) in (Blt, BufferedToeplitz) and isinstance(strategy, BufferedToeplitz):
-        return "blt", {"steps": strategy.steps}, {"decay": strategy.decay, "scale": strategy.scale}
-    if type(strategy) is BandedInverse:
-        return "banded_inverse", {"steps": strategy.steps}, {"inverse": strategy.inverse}
-    if type(strategy) is Toeplitz:
-        if strategy.name in ("identity", "continual_counting"):
-            return strategy.name, {"steps": strategy.steps}, {}
-        return "toeplitz", {"steps": strategy.steps}, {"coefficients": strategy.coefficients}
-    if type(strategy) is Banded:
-        return "banded", {}, {"diagonals": strategy.diagonals}
-    if type(strategy) is Dense:
-        return "dense", {"adaptive": int(strategy.causal)}, {"matrix": strategy.matrix}
-    raise StrategyError(
-        f"{strategy!r} is of a kind that cannot be saved; save "
-        "strategies.dense(strategy.to_dense()) instead."
-    )
-
-
-BUILDERS: Mapping[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, ...]]] = {
-    "tree": (lambda made, steps, height: tree_restart(steps, height), ("steps", "height"), ()),
-    "identity": (lambda made, steps: identity(steps), ("steps",), ()),
-    "continual_counting": (lambda made, steps: continual_counting(steps), ("steps",), ()),
-    "toeplitz": (
-        lambda made, steps, coefficients: Toeplitz(coefficients, steps, provenance=made),
-        ("steps",),
-        ("coefficients",),
-    ),
-    "blt": (
-        lambda made, steps, decay, scale: from_buffers(steps, decay, scale, made),
-        ("steps",),
-        ("decay", "scale"),
-    ),
-    "banded_inverse": (
-        lambda made, steps, inverse: from_inverse(inverse, steps, made),
-        ("steps",),
-        ("inverse",),
-    ),
-    "banded": (lambda made, diagonals: from_diagonals(diagonals, made), (), ("diagonals",)),
-    "dense": (
-        lambda made, adaptive, matrix: Dense(matrix, bool(adaptive), provenance=made),
-        ("adaptive",),
-        ("matrix",),
-    ),
-}
-"""How a kind is built again: a function of the provenance, the facts and the arrays named."""
-
-
-def _provenance_record(strategy: Strategy, kind: str, facts: Facts) -> dict[str, Any]:
-    made = getattr(strategy, "provenance", None)
-    given = made is None
-    if made is None:
-        plain = {name: value for name, value in facts.items() if name != "adaptive"}
-        constructor = {"tree": "tree_restart"}.get(kind, kind)
-        made = made_by(constructor, dict(plain), "", None)
-    return {
-        "constructor": made.constructor,
-        "arguments": [list(pair) for pair in made.arguments],
-        "objective": made.objective,
-        "reached": made.reached,
-        "version": made.version,
-        "given": given,
-    }
-
-
-def _digest(record: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> str:
-    """SHA-256 of the record without its digest and of all numbers."""
-    plain = {name: value for name, value in record.items() if name != "digest"}
-    state = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name], dtype="<f8")
-        state.update(f"{name}{array.shape}".encode())
-        state.update(array.tobytes())
-    return state.hexdigest()
-
-
-def _rebuilt(text: str, arrays: Arrays, name: str) -> Strategy:
-    """The strategy that a record describes."""
-
-    def refuse(why: str) -> StrategyError:
-        return StrategyError(
-            f"{name!r} is not a strategy as saved by mmcc: {why}. Save it again with "
-            "strategies.save."
-        )
-
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        raise refuse("its record is not valid JSON") from None
-    expected = {"format", "kind", "facts", "provenance", "digest"}
-    if not isinstance(record, dict) or set(record) != expected:
-        raise refuse("its record does not have the entries it needs")
-    if record["format"] != FORMAT or record["kind"] not in BUILDERS:
-        raise refuse(f"format {record['format']!r}, kind {record['kind']!r} is not known")
-    if record["digest"] != _digest(record, arrays):
-        raise refuse("it was changed after it was saved (its digest does not match)")
-    build, names, members = BUILDERS[record["kind"]]
-    facts = record["facts"]
-    if not isinstance(facts, dict) or set(facts) != set(names) or set(arrays) != set(members):
-        raise refuse(f"a {record['kind']} is described by {', '.join((*names, *members))}")
-    try:
-        made = _provenance(record["provenance"])
-        return build(made, **facts, **arrays)
-    except MmccError as problem:
-        raise refuse(str(problem).rstrip(".")) from None
-    except (TypeError, ValueError, IndexError, KeyError):
-        raise refuse("its entries do not have the types they need") from None
-
-
-def _provenance(found: Mapping[str, Any]) -> Provenance | None:
-    """What made the strategy; None for one that was given, not made."""
-    made = Provenance(
-        found["constructor"],
-        tuple((key, value) for key, value in found["arguments"]),
-        found["objective"],
-        found["reached"],
-        found["version"],
-    )
-    return None if found["given"] else made
-
-
-# -------------------------------------------------------------------------------------- readers
-
-
 def _read_npy(file: BinaryIO, name: str) -> FloatArray:
     return _numbers(np.lib.format.read_array(file, allow_pickle=False), name)
 
@@ -267,7 +116,7 @@ def _read_npz(file: BinaryIO, name: str) -> FloatArray | Strategy:
             if record.dtype.kind != "U" or record.shape != ():
                 raise StrategyError(f"{name!r} has an entry {RECORD!r} that is not a record.")
             others = {key: _numbers(archive[key], name) for key in archive.files if key != RECORD}
-            return _rebuilt(str(record), others, name)
+            return rebuilt(str(record), others, name)
         if len(archive.files) != 1:
             raise StrategyError(
                 f"{name!r} holds {len(archive.files)} arrays; expected exactly one."

@@ -82,4 +82,4 @@ def lower_factor(gram: FloatArray) -> FloatArray:
             f"the optimal encoder has a negative entry ({least:g}), and the amplification proof "
             "needs C >= 0. Use banded or blt."
         )
-    return np.maximum(factor, 0.0)
+    return np.asarray(np.maximum(factor, 0.0))

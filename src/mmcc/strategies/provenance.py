@@ -1,12 +1,13 @@
 """What made a strategy: the constructor, its arguments, the objective it reached.
 
-In: facts a constructor knows when it is done.  Out: a record that `save` writes beside the strategy.
+In: facts a constructor knows when it is done.  Out: a record that `save` writes to the file.
 Nothing is ever proven from it: accounting looks at the matrix alone.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mmcc.errors import StrategyError
@@ -48,7 +49,7 @@ class Provenance:
                 )
         if not (isinstance(self.objective, str) and isinstance(self.version, str)):
             raise StrategyError("objective and version of a strategy's provenance must be text.")
-        if not (self.reached is None or (_plain(self.reached) and self.reached != "")):
+        if isinstance(self.reached, str) or not (self.reached is None or _plain(self.reached)):
             raise StrategyError(f"the objective reached must be a number, got {self.reached!r}.")
 
     def __str__(self) -> str:
@@ -62,7 +63,7 @@ def _plain(value: object) -> bool:
 
 
 def made_by(
-    constructor: str, arguments: dict[str, Argument], objective: str, reached: float | None
+    constructor: str, arguments: Mapping[str, Argument], objective: str, reached: float | None
 ) -> Provenance:
     """The record of a constructor of this version."""
     from mmcc import __version__  # the package is complete only when the strategies are
