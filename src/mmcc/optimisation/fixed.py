@@ -17,7 +17,7 @@ from mmcc.strategies.banded_toeplitz import banded_toeplitz
 from mmcc.strategies.base import Strategy
 from mmcc.strategies.blt import Blt, blt
 from mmcc.strategies.optimise import Candidate, Progress, RuledOut
-from mmcc.strategies.toeplitz import Toeplitz, continual_counting, identity
+from mmcc.strategies.toeplitz import Toeplitz, continual_counting, identity, toeplitz
 
 LEADING = (2, 4, 16, 64)
 """How many first coefficients of continual_counting are used as bands."""
@@ -44,23 +44,17 @@ def fixed_strategies(
     if columns(steps, scheme) > MOST_COLUMNS:
         most = min(most, max(LEADING))
     counting = continual_counting(steps)
-    found: dict[int, Toeplitz] = {1: identity(steps)}
-    for count in sorted({*LEADING, apart, steps}):
-        if 1 < count <= most:
-            found[count] = leading(counting, count)
+    found: dict[int, Toeplitz] = {steps: counting} if steps <= most else {}
+    found[1] = identity(steps)
+    for count in sorted({*LEADING, apart, most}):
+        if 1 < count <= most and count < steps:
+            found[count] = toeplitz(counting.coefficients[:count], steps)
     strategies = list(found.values())
     if bands is None and steps > 1:
         strategies.append(blt(steps))
     if 1 < apart <= min(most, WIDEST_OPTIMISED):
         strategies.append(banded_toeplitz(steps, apart))
     return strategies
-
-
-def leading(counting: Toeplitz, count: int) -> Toeplitz:
-    """The first coefficients as bands, with a name."""
-    if count >= counting.steps:
-        return counting
-    return Toeplitz(counting.coefficients[:count], counting.steps, f"counting_bands_{count}")
 
 
 def calibrated(
