@@ -8,6 +8,7 @@ from mmcc.strategies.blt import Blt, BufferedToeplitz, blt
 from mmcc.strategies.files import load, save
 from mmcc.strategies.matrix import Dense, dense
 from mmcc.strategies.optimal import optimal
+from mmcc.strategies.optimise import Optimised, optimise
 from mmcc.strategies.provenance import Provenance
 from mmcc.strategies.toeplitz import Toeplitz, continual_counting, identity, toeplitz
 from mmcc.strategies.tree import Tree, binary_tree, tree_restart
@@ -18,6 +19,7 @@ __all__ = (
     "Blt",
     "BufferedToeplitz",
     "Dense",
+    "Optimised",
     "Provenance",
     "Strategy",
     "Toeplitz",
@@ -32,6 +34,7 @@ __all__ = (
     "identity",
     "load",
     "optimal",
+    "optimise",
     "save",
     "toeplitz",
     "tree_restart",

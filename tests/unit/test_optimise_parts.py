@@ -1,0 +1,113 @@
+"""Claim: the parts of the search do what they say: shapes, the simplex, rough noise levels."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+import mmcc
+from mmcc import sampling, strategies
+from mmcc.optimisation.noise import Noise
+from mmcc.optimisation.shapes import LIMITS, Shapes, coefficients
+from mmcc.optimisation.simplex import descend
+
+
+@pytest.mark.parametrize(
+    ("power", "decay", "other"),
+    [(1.0, 0.9, 0.3), (0.5, 1.0, 0.0), (0.5, 0.95, 0.2), (2.3, 0.8, 0.79), (0.1, 0.999, 0.5)],
+)
+def test_coefficients_are_those_of_the_power(power, decay, other):
+    with mpmath.workdps(40):
+        exact = mpmath.taylor(lambda x: ((1 - other * x) / (1 - decay * x)) ** power, 0, 11)
+    found = coefficients(12, power, decay, other)
+    assert found == pytest.approx([float(c) for c in exact], rel=1e-12)
+
+
+def test_coefficients_are_never_negative():
+    for power in (0.1, 1.0, 4.0):
+        for decay, other in ((1.0, 0.0), (0.9, 0.8999), (0.5, 0.0), (0.02, 0.01)):
+            found = coefficients(300, power, decay, other)
+            assert (found >= 0).all()
+            assert np.isfinite(found).all()
+
+
+def test_known_strategies_are_members():
+    counting = strategies.continual_counting(50).coefficients
+    assert coefficients(50, 0.5, 1.0, 0.0) == pytest.approx(counting, rel=1e-12)
+    member = Shapes(20).strategy((2.0, -1.0))
+    assert isinstance(member, strategies.Blt)
+    cut = Shapes(20, bands=5).strategy((2.0, -1.0))
+    assert cut.coefficients == pytest.approx(member.coefficients[:5], rel=1e-12)
+    power = Shapes(20).strategy((2.0, -1.0, 0.0))
+    assert power.coefficients == pytest.approx(member.coefficients, rel=1e-12)
+
+
+def test_outside_the_limits_there_is_nothing():
+    for place, (low, high) in enumerate(LIMITS):
+        for outside in (low - 1, high + 1, math.nan):
+            point = [2.0, -1.0, 0.0]
+            point[place] = outside
+            assert Shapes(20).strategy(point) is None
+
+
+@pytest.mark.parametrize("edge", LIMITS[0])
+@pytest.mark.parametrize("other", LIMITS[1])
+@pytest.mark.parametrize("power", [(), (LIMITS[2][0],), (LIMITS[2][1],)])
+def test_the_limits_themselves_are_strategies(edge, other, power):
+    assert Shapes(40).strategy((edge, other, *power)).bands >= 1
+
+
+def test_the_simplex_finds_a_minimum_and_counts():
+    asked = []
+
+    def bowl(point):
+        asked.append(point)
+        if point[0] < 0:
+            return math.inf
+        return float((point[0] - 0.3) ** 2 + 10 * (point[1] - point[0] ** 2) ** 2)
+
+    start = np.array([1.0, 2.0])
+    value, point = descend(
+        bowl, (bowl(start), start), 0.5 * np.eye(2), most=200, small=(1e-10, 1e-5)
+    )
+    assert point == pytest.approx([0.3, 0.09], abs=1e-3)
+    assert value == bowl(point)
+    assert len(asked) < 200
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 5])
+def test_the_simplex_keeps_to_its_budget(most):
+    asked = []
+
+    def line(point):
+        asked.append(point)
+        return float(point.sum())
+
+    value, _ = descend(line, (3.0, np.ones(3)), np.eye(3), most=most, small=(1e-9, 1e-9))
+    assert value <= 3.0
+    assert len(asked) <= most + 4
+
+
+def test_the_simplex_ends_where_nothing_has_a_value():
+    value, _ = descend(
+        lambda _: math.inf, (math.inf, np.zeros(2)), np.eye(2), most=30, small=(1e-9, 1e-9)
+    )
+    assert value == math.inf
+
+
+@pytest.mark.parametrize(
+    ("strategy", "scheme"),
+    [
+        (strategies.blt(24, decay=[0.8], scale=[0.3]), sampling.Poisson(1 / 24)),
+        (strategies.continual_counting(24), sampling.BallsInBins(6)),
+        (strategies.continual_counting(24), sampling.CyclicPoisson(1.0, 6)),
+        (strategies.toeplitz([1.0, 0.5], 24), sampling.CyclicPoisson(0.2, 3)),
+    ],
+)
+def test_rough_noise_is_near_the_certified_one(strategy, scheme):
+    certified = mmcc.sigma(strategy, scheme, epsilon=1.0, delta=1e-5).sigma
+    noise = Noise(scheme, 1.0, 1e-5)
+    assert math.exp(noise.log_sigma(strategy)) == pytest.approx(certified, rel=5e-3)
