@@ -26,6 +26,8 @@ from mmcc.strategies.base import Strategy
 Compared = Strategy | TunedBlt
 SECONDS = 300.0
 """How long one cell may take unless another limit is given."""
+MARGIN = 1e-3
+"""What a win must exceed where DP-SGD's least noise is not known closely."""
 T = TypeVar("T")
 
 
@@ -90,8 +92,7 @@ def cell_against(
     """A strategy under a family of schemes, against DP-SGD at the same target."""
     if base.rmse is None or base.sigma is None:
         raise MethodError(f"DP-SGD itself cannot be calibrated at this target: {base.reason}")
-    certain = base.sigma_lower is not None or base.sampling == repr(Poisson(1))
-    floor = base.rmse * (base.sigma_lower or base.sigma) / base.sigma
+    least = base.sigma_lower if base.closed and base.sigma_lower else base.sigma * (1 - MARGIN)
     return Cell(
         label,
         strategy,
@@ -99,9 +100,8 @@ def cell_against(
         base.epsilon,
         base.delta,
         limits,
-        floor=floor,
+        floor=base.rmse * least / base.sigma,
         ceiling=base.rmse,
-        certain=certain,
         errors=errors,
     )
 

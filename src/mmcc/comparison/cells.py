@@ -30,7 +30,6 @@ from mmcc.comparison.table import (
     FIXED_INPUTS,
     LOSES,
     UNAMPLIFIED,
-    UNCERTAIN,
     UNKNOWN,
     WINS,
     ZERO_ONE,
@@ -77,11 +76,9 @@ class Cell:
     delta: float
     limits: Limits
     floor: float = math.nan
-    """The smallest RMSE that DP-SGD can have at this guarantee; NaN: this is DP-SGD."""
+    """What a win must stay below: the least RMSE of DP-SGD; NaN: this is DP-SGD."""
     ceiling: float = math.nan
     """The RMSE at which DP-SGD is certified."""
-    certain: bool = True
-    """Whether the floor is certified."""
     errors: Errors | MmccError | None = None
     """Known beforehand for a strategy that does not depend on the target."""
 
@@ -258,7 +255,7 @@ class _Mechanism:
 
     def _judged(self, row: Row) -> Row:
         """The row with its verdict against DP-SGD; DP-SGD itself has none."""
-        floor, certain = self.cell.floor, self.cell.certain
+        floor = self.cell.floor
         if math.isnan(floor):
             return replace(row, verdict=BASELINE)
         assert row.rmse is not None
@@ -268,8 +265,7 @@ class _Mechanism:
         alone = len(self.cell.family.schemes) == 1
         if least > self.cell.ceiling * (1 + TIE) and alone:
             verdict = CANNOT
-        reservations = row.reservations if certain else (*row.reservations, UNCERTAIN)
-        return replace(row, saving=saving, verdict=verdict, reservations=reservations)
+        return replace(row, saving=saving, verdict=verdict)
 
 
 def _reservations(found: Guarantee, everyone: bool) -> tuple[str, ...]:

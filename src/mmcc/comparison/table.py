@@ -2,7 +2,8 @@
 
 In: answers at equal (epsilon, delta, steps, rate).  Out: text, a dictionary, and verdicts.
 Rounding: in print sigmas go up and savings go down.  A row wins only against the noise
-below which DP-SGD is impossible, and only with a certificate that assumes no more than DP-SGD's.
+below which DP-SGD is impossible (where that is known), and only with a certificate that assumes no
+more than DP-SGD's.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ ESTIMATED = "an estimate, not a proof"
 UNAMPLIFIED = "without amplification"
 FIXED_INPUTS = "for inputs fixed in advance"
 ZERO_ONE = "in the 0-1 setting"
-UNCERTAIN = "DP-SGD may need less noise than it was given"
+CLOSED = 0.99
+"""A lower bound on DP-SGD's noise below this part of what is certified is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Row:
     max_error: float | None = None
     noise_memory: int | None = None
     saving: float | None = None
-    """1 - rmse / (the smallest RMSE that DP-SGD can have at this guarantee)."""
+    """1 - rmse / (the least RMSE that DP-SGD can have at this guarantee, where it is known)."""
     at_tie: bool = False
     """Only who wins was asked: sigma is the noise at which both errors are equal."""
     skipped: int = 0
@@ -70,12 +72,19 @@ class Row:
 
     @property
     def wins(self) -> bool:
-        """Certified: less error than DP-SGD at the same guarantee, whatever DP-SGD's accounting."""
+        """Certified: less error than DP-SGD at the same guarantee."""
         return self.verdict == WINS and self.certified and not self.reservations
+
+    @property
+    def closed(self) -> bool:
+        """Whether the least noise for the target is known within a hundredth."""
+        return bool(self.sigma and self.sigma_lower and self.sigma_lower >= CLOSED * self.sigma)
 
     @property
     def text(self) -> str:
         """The verdict in words, with all its reservations."""
+        if self.verdict == BASELINE and not self.closed:
+            return f"{BASELINE}; wins are against this noise, less might do"
         if self.verdict == UNKNOWN:
             return f"{UNKNOWN}: {self.reason}"
         if self.verdict == WINS and self.reservations:
@@ -106,7 +115,7 @@ class Crossing:
         if self.epsilon is None:
             shown = "no method can show one" if self.impossible_below else "none is shown"
             return f"{self.scheme}: no win at any epsilon of the sweep ({shown})"
-        return f"{self.scheme}: from epsilon {self.epsilon:g} on ({self.strategy})"
+        return f"{self.scheme}: first at epsilon {self.epsilon:g} ({self.strategy})"
 
 
 @dataclass(frozen=True, slots=True)
