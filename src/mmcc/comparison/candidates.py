@@ -16,6 +16,8 @@ from mmcc.strategies.base import Strategy
 
 MOST_DENSE = 2048
 """Default strategies without few bands are left out above this many steps: minutes a row."""
+MANY_PARTS = 4
+"""With fewer participations a BLT is tuned slowly and bands do as well."""
 FEW, MANY = 16, 100
 """Bands of the default banded strategies, at most."""
 
@@ -68,4 +70,5 @@ def default_words(steps: int, rate: float) -> tuple[str, ...]:
     bands = dict.fromkeys(b for b in (min(FEW, longest), min(MANY, longest)) if b > 1)
     banded = (f"continual-counting:{b}" for b in bands)
     dense = ("continual-counting",) if steps <= MOST_DENSE else ()
-    return ("identity", *dense, *banded, *(("tuned-blt",) if steps > 1 else ()))
+    tuned = ("tuned-blt",) if steps > 1 and steps * rate >= MANY_PARTS else ()
+    return ("identity", *dense, *banded, *tuned)

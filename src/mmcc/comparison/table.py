@@ -84,7 +84,7 @@ class Row:
     def text(self) -> str:
         """The verdict in words, with all its reservations."""
         if self.verdict == BASELINE and not self.closed:
-            return f"{BASELINE}; wins are against this noise, less might do"
+            return f"{BASELINE}; wins are against this certified noise"
         if self.verdict == UNKNOWN:
             return f"{UNKNOWN}: {self.reason}"
         if self.verdict == WINS and self.reservations:
