@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc import utility
-from mmcc.accounting.solve import MAX_EPSILON, MIN_DELTA
+from mmcc.accounting.solve import MAX_EPSILON, METHODS, MIN_DELTA
 from mmcc.arrays import FloatArray
 from mmcc.errors import (
+    MethodError,
     MmccError,
     ParameterError,
     SamplingError,
@@ -31,6 +32,7 @@ from mmcc.errors import (
 from mmcc.optimisation.fixed import (
     WIDEST_OPTIMISED,
     ErrorOf,
+    Target,
     calibrated,
     candidate,
     fixed_strategies,
@@ -117,7 +119,7 @@ def _edges(start: FloatArray) -> FloatArray:
 def optimised(
     steps: int,
     sampling: Scheme,
-    target: tuple[float, float],
+    target: Target,
     *,
     objective: str,
     bands: int | None,
@@ -128,10 +130,7 @@ def optimised(
     """Fixed strategies first, then the search from the best of them, then the proof."""
     steps = whole("steps", steps, 1, LARGEST)
     scheme = _checked_scheme(sampling, steps)
-    target = (
-        real("epsilon", target[0], 0, MAX_EPSILON),
-        real("delta", target[1], MIN_DELTA, 1),
-    )
+    target = _checked_target(target)
     if objective not in MEASURES:
         names = tuple(MEASURES)
         raise ParameterError(f"unknown objective {objective!r}; {suggestion(objective, names)}")
@@ -142,7 +141,7 @@ def optimised(
     rivals = _checked_fixed(fixed, steps) or fixed_strategies(steps, scheme, bands)
     compared = list(calibrated(rivals, scheme, target, error_of, progress))
     best = min((one for one in compared if isinstance(one, Candidate)), key=lambda one: one.error)
-    search = Search(Noise(scheme, *target), error_of, evaluations, progress)
+    search = Search(Noise(scheme, target.epsilon, target.delta), error_of, evaluations, progress)
     tuned = None
     if steps > 1 and bands != 1:
         _start_from(search, compared)
@@ -200,6 +199,17 @@ def _error_of(objective: str) -> ErrorOf:
     """The error of prefix sums at sigma = 1."""
     error = utility.rmse if objective == "mean" else utility.max_error
     return lambda strategy: error(strategy, 1.0)
+
+
+def _checked_target(target: Target) -> Target:
+    if target.method is not None and target.method not in METHODS:
+        known = suggestion(target.method, METHODS)
+        raise MethodError(f"unknown method {target.method!r}; {known}")
+    return Target(
+        real("epsilon", target.epsilon, 0, MAX_EPSILON),
+        real("delta", target.delta, MIN_DELTA, 1),
+        target.method,
+    )
 
 
 def _checked_scheme(sampling: Scheme, steps: int) -> PoissonScheme | BallsInBins:
