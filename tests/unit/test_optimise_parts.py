@@ -10,6 +10,7 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
+from mmcc.optimisation.fixed import fixed_strategies, usual_method
 from mmcc.optimisation.noise import Noise
 from mmcc.optimisation.shapes import LIMITS, Shapes, coefficients
 from mmcc.optimisation.simplex import descend
@@ -101,7 +102,11 @@ def test_the_simplex_ends_where_nothing_has_a_value():
 @pytest.mark.parametrize(
     ("strategy", "scheme"),
     [
-        (strategies.blt(24, decay=[0.8], scale=[0.3]), sampling.Poisson(1 / 24)),
+        pytest.param(
+            strategies.blt(24, decay=[0.8], scale=[0.3]),
+            sampling.Poisson(1 / 24),
+            marks=pytest.mark.slow,
+        ),
         (strategies.continual_counting(24), sampling.BallsInBins(6)),
         (strategies.continual_counting(24), sampling.CyclicPoisson(1.0, 6)),
         (strategies.toeplitz([1.0, 0.5], 24), sampling.CyclicPoisson(0.2, 3)),
@@ -111,3 +116,32 @@ def test_rough_noise_is_near_the_certified_one(strategy, scheme):
     certified = mmcc.sigma(strategy, scheme, epsilon=1.0, delta=1e-5).sigma
     noise = Noise(scheme, 1.0, 1e-5)
     assert math.exp(noise.log_sigma(strategy)) == pytest.approx(certified, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "scheme", "method"),
+    [
+        (strategies.identity(700), sampling.Poisson(0.1), "tight"),
+        (strategies.toeplitz([1.0, 0.5], 700), sampling.Poisson(0.1), "chain"),
+        (strategies.toeplitz([1.0, 0.5], 600), sampling.Poisson(0.1), "tight"),
+        (strategies.blt(700, decay=[0.9], scale=[0.1]), sampling.Poisson(0.1), "chain"),
+        (strategies.blt(700, decay=[0.9], scale=[0.1]), sampling.CyclicPoisson(0.1, 2), "tight"),
+        (strategies.blt(700, decay=[0.9], scale=[0.1]), sampling.Poisson(1.0), "tight"),
+        (strategies.blt(700, decay=[0.9], scale=[0.1]), sampling.BallsInBins(700), "tight"),
+        (strategies.continual_counting(700), sampling.Poisson(0.1), "tight"),
+        (strategies.binary_tree(1024), sampling.Poisson(0.1), "tight"),
+    ],
+)
+def test_many_rounds_of_few_bands_are_calibrated_by_the_chain(strategy, scheme, method):
+    assert usual_method(strategy, scheme) == method
+
+
+def test_fixed_strategies():
+    few = fixed_strategies(10, sampling.Poisson(0.1), None)
+    assert [one.bands for one in few] == [10, 1, 2, 4, 10]
+    within = fixed_strategies(20, sampling.BallsInBins(5), 3)
+    assert [one.bands for one in within] == [1, 2, 3]
+    long = fixed_strategies(5000, sampling.Poisson(0.1), None)
+    assert {one.bands for one in long} == {1, 2, 4, 16, 64, 5000}
+    assert isinstance(long[-1], strategies.Blt)
+    assert [one.bands for one in fixed_strategies(1, sampling.Poisson(0.1), None)] == [1]

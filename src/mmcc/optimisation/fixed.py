@@ -7,6 +7,7 @@ the best at a target, each at the noise that is certified for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from mmcc.accounting.calibrate import impossible_sigma
 from mmcc.accounting.methods import Problem
@@ -25,6 +26,16 @@ WIDEST_OPTIMISED = 512
 """Bands that are optimised for one participation, at most: each step of a descent sums them all."""
 MOST_COLUMNS = 4096
 """Beyond so many rounds of one example only bands and buffers have a bound that takes seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be certified, and how: by `mmcc.sigma` with this method, or the usual one."""
+
+    epsilon: float
+    delta: float
+    method: str | None = None
+
 
 ErrorOf = Callable[[Strategy], float]
 """The error at sigma = 1."""
@@ -60,7 +71,7 @@ def fixed_strategies(
 def calibrated(
     strategies: Sequence[Strategy],
     scheme: PoissonScheme | BallsInBins,
-    target: tuple[float, float],
+    target: Target,
     error_of: ErrorOf,
     progress: Progress | None,
 ) -> Iterator[Candidate | RuledOut]:
@@ -69,13 +80,16 @@ def calibrated(
     The lower bound is on the sigma that any proof can reach, so nothing is ruled out wrongly.
     Those with the smallest possible error come first: they rule out most.
     """
-    epsilon, delta = target
     floors: list[tuple[float, int, Strategy]] = []
     for place, strategy in enumerate(strategies):
         if progress is not None:
             progress("optimise: bounds on fixed strategies", place)
         alone = isinstance(strategy, Toeplitz) and strategy.bands == 1  # calibrated exactly, fast
-        least = 0.0 if alone else impossible_sigma(Problem(strategy, scheme, 0.0), epsilon, delta)
+        least = (
+            0.0
+            if alone
+            else impossible_sigma(Problem(strategy, scheme, 0.0), target.epsilon, target.delta)
+        )
         floors.append((least * error_of(strategy), place, strategy))
     best = float("inf")
     for count, (least, _, strategy) in enumerate(sorted(floors, key=lambda floor: floor[:2])):
@@ -90,22 +104,23 @@ def calibrated(
 
 
 def candidate(
-    strategy: Strategy,
-    scheme: PoissonScheme | BallsInBins,
-    target: tuple[float, float],
-    error_of: ErrorOf,
+    strategy: Strategy, scheme: PoissonScheme | BallsInBins, target: Target, error_of: ErrorOf
 ) -> Candidate:
     """The strategy at the smallest noise that we can certify for the target."""
-    epsilon, delta = target
-    method = calibration_method(strategy, scheme)
-    guarantee = certified_sigma(strategy, scheme, epsilon=epsilon, delta=delta, method=method)
+    guarantee = certified_sigma(
+        strategy,
+        scheme,
+        epsilon=target.epsilon,
+        delta=target.delta,
+        method=target.method or usual_method(strategy, scheme),
+    )
     return Candidate(strategy, guarantee, error_of(strategy) * guarantee.sigma)
 
 
-def calibration_method(strategy: Strategy, scheme: PoissonScheme | BallsInBins) -> str:
+def usual_method(strategy: Strategy, scheme: PoissonScheme | BallsInBins) -> str:
     """The chain alone where steps are many and bands are few; all bounds elsewhere.
 
-    There the projection, which "tight" asks first, takes minutes and is behind.
+    There the projection, which "tight" asks first, takes minutes a strategy.
     """
     if isinstance(scheme, BallsInBins) or scheme.probability == 1.0:
         return "tight"

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc import utility
-from mmcc.accounting.solve import MAX_EPSILON, MIN_DELTA
+from mmcc.accounting.solve import MAX_EPSILON, METHODS, MIN_DELTA
 from mmcc.arrays import FloatArray
 from mmcc.errors import (
+    MethodError,
     MmccError,
     ParameterError,
     SamplingError,
@@ -31,6 +32,7 @@ from mmcc.errors import (
 from mmcc.optimisation.fixed import (
     WIDEST_OPTIMISED,
     ErrorOf,
+    Target,
     calibrated,
     candidate,
     fixed_strategies,
@@ -42,6 +44,7 @@ from mmcc.optimisation.simplex import Corner, descend
 from mmcc.sampling import BallsInBins, CyclicPoisson, Poisson, PoissonScheme, Scheme
 from mmcc.strategies.banded_toeplitz import banded_toeplitz
 from mmcc.strategies.base import Strategy
+from mmcc.strategies.blt import Blt
 from mmcc.strategies.descent import check_progress
 from mmcc.strategies.optimise import MEASURES, Candidate, Optimised, Progress, RuledOut
 from mmcc.strategies.toeplitz import Toeplitz
@@ -117,7 +120,7 @@ def _edges(start: FloatArray) -> FloatArray:
 def optimised(
     steps: int,
     sampling: Scheme,
-    target: tuple[float, float],
+    target: Target,
     *,
     objective: str,
     bands: int | None,
@@ -128,10 +131,7 @@ def optimised(
     """Fixed strategies first, then the search from the best of them, then the proof."""
     steps = whole("steps", steps, 1, LARGEST)
     scheme = _checked_scheme(sampling, steps)
-    target = (
-        real("epsilon", target[0], 0, MAX_EPSILON),
-        real("delta", target[1], MIN_DELTA, 1),
-    )
+    target = _checked_target(target)
     if objective not in MEASURES:
         names = tuple(MEASURES)
         raise ParameterError(f"unknown objective {objective!r}; {suggestion(objective, names)}")
@@ -142,11 +142,11 @@ def optimised(
     rivals = _checked_fixed(fixed, steps) or fixed_strategies(steps, scheme, bands)
     compared = list(calibrated(rivals, scheme, target, error_of, progress))
     best = min((one for one in compared if isinstance(one, Candidate)), key=lambda one: one.error)
-    search = Search(Noise(scheme, *target), error_of, evaluations, progress)
+    search = Search(Noise(scheme, target.epsilon, target.delta), error_of, evaluations, progress)
     tuned = None
     if steps > 1 and bands != 1:
         _start_from(search, compared)
-        _explore(search, steps, bands, best.strategy)
+        _explore(search, steps, bands, best)
         if search.best is not None:
             tuned = candidate(search.best[1], scheme, target, error_of)
     winner = tuned if tuned is not None and tuned.error < best.error else best
@@ -162,8 +162,12 @@ def optimised(
     )
 
 
-def _explore(search: Search, steps: int, bands: int | None, best: Strategy) -> None:
-    """Bands, one buffer, powers of one buffer: each from where the last one ended."""
+def _explore(search: Search, steps: int, bands: int | None, best: Candidate) -> None:
+    """Bands; one buffer; powers of it, from there unless a fixed strategy is still better.
+
+    That is often the first few coefficients of continual_counting: the powers then start near it,
+    and are cut off where it is.
+    """
     scheme = search.noise.scheme
     most = min(bands or steps, steps)
     apart = min(period(scheme), steps)
@@ -179,15 +183,14 @@ def _explore(search: Search, steps: int, bands: int | None, best: Strategy) -> N
     left = search.limit - search.tried
     if left < 1 or not (columns(steps, scheme) <= PROJECTED or most <= POWERS):
         return
-    fading = search.corner(shapes, (_log_reach(best), LIMITS[1][1], math.log(0.5)))
-    buffer = (found, np.append(point, 0.0))
-    search.around(shapes, min(fading, buffer, key=lambda corner: corner[0]), left - 1)
-
-
-def _log_reach(strategy: Strategy) -> float:
-    """-log(1 - rho) of a fading as far as the bands of a strategy reach."""
-    bands = strategy.bands if isinstance(strategy, Toeplitz) else strategy.steps
-    return min(math.log(2.0 * max(bands, 2)), LIMITS[0][1])
+    if found <= math.log(best.error):
+        search.around(shapes, (found, np.append(point, 0.0)), left)
+        return
+    fixed = best.strategy
+    reach = fixed.bands if isinstance(fixed, Toeplitz) else steps
+    cut = Shapes(steps, reach) if 1 < reach < steps and not isinstance(fixed, Blt) else shapes
+    start = search.corner(cut, (min(math.log(8.0 * reach), LIMITS[0][1]), 3.0, math.log(0.5)))
+    search.around(cut, start, left - 1)
 
 
 def _start_from(search: Search, compared: Sequence[Candidate | RuledOut]) -> None:
@@ -200,6 +203,17 @@ def _error_of(objective: str) -> ErrorOf:
     """The error of prefix sums at sigma = 1."""
     error = utility.rmse if objective == "mean" else utility.max_error
     return lambda strategy: error(strategy, 1.0)
+
+
+def _checked_target(target: Target) -> Target:
+    if target.method is not None and target.method not in METHODS:
+        known = suggestion(target.method, METHODS)
+        raise MethodError(f"unknown method {target.method!r}; {known}")
+    return Target(
+        real("epsilon", target.epsilon, 0, MAX_EPSILON),
+        real("delta", target.delta, MIN_DELTA, 1),
+        target.method,
+    )
 
 
 def _checked_scheme(sampling: Scheme, steps: int) -> PoissonScheme | BallsInBins:
