@@ -291,6 +291,26 @@ def test_rate_and_steps_are_needed(capsys):
         assert missing in capsys.readouterr().err
 
 
+def test_strategies_that_print_alike_have_a_row_each():
+    """The two arrays differ, and so do coefficients that are not printed."""
+    square = [strategies.dense(np.tril(np.ones((4, 4)))), strategies.dense(np.eye(4))]
+    found = ask(square, sampling.Poisson(0.25), epsilon=1.0)
+    assert [row.strategy for row in found.rows] == ["dense(4 x 4)", "dense(4 x 4) #2"]
+    assert found.rows[0].rmse > found.rows[1].rmse
+    tails = [strategies.toeplitz([1, 0.5, 0.3, 0.2, tail], 8) for tail in (0.1, 0.01, 0.001)]
+    assert len({row.strategy for row in ask(tails, sampling.Poisson(0.25), epsilon=1.0).rows}) == 3
+
+
+def test_where_no_noise_is_needed_nothing_is_compared():
+    with pytest.raises(ParameterError, match="no noise is needed"):
+        ask(strategies.identity(2), sampling.Poisson(1e-6))
+
+
+def test_certain_participation_has_an_exact_baseline():
+    found = ask(strategies.identity(2), sampling.Poisson(1.0), epsilon=1.0)
+    assert found.baseline[0].text == "DP-SGD"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "saving"), [(2.0, 0.14), (4.0, 0.33), (8.0, 0.479)])
 def test_bands_under_balls_in_bins_beat_dp_sgd(epsilon, saving):

@@ -177,6 +177,7 @@ def test_it_can_be_interrupted():
         ({"evaluations": -1}, ParameterError, "evaluations"),
         ({"progress": 3}, ParameterError, "progress"),
         ({"fixed": []}, StrategyError, "fixed"),
+        ({"fixed": strategies.identity(12)}, StrategyError, "list"),
         ({"fixed": [strategies.identity(8)]}, StrategyError, "12 steps"),
         ({"fixed": [np.eye(12)]}, StrategyError, "fixed"),
     ],

@@ -26,8 +26,9 @@ from mmcc.strategies.base import Strategy
 Compared = Strategy | TunedBlt
 SECONDS = 300.0
 """How long one cell may take unless another limit is given."""
-MARGIN = 1e-3
-"""What a win must exceed where DP-SGD's least noise is not known closely."""
+MARGIN = 2e-3
+"""What a win must exceed where DP-SGD's least noise is not known closely: its bound, which composes
+exactly, was never seen to lose more than 0.11 % of sigma (in a single step)."""
 T = TypeVar("T")
 
 
@@ -61,6 +62,11 @@ def compare(
         raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
     limits = Limits(method, only_wins, estimates, _seconds(seconds))
     _check_callables(executor, progress)
+    if rate < 1 and -math.expm1(steps * math.log1p(-rate)) <= delta:
+        raise ParameterError(
+            f"the chance to take part in any of {steps} steps is at most delta = {delta:g}, so no "
+            "noise is needed and nothing can be compared. Use a smaller delta."
+        )
     first = [baseline_cell(steps, rate, e, delta, limits) for e in epsilons]
     baseline = tuple(row for rows in _run(first, executor, progress, BASELINE) for row in rows)
     errors = {label: known_errors(strategy) for label, strategy in named.items()}
@@ -136,7 +142,7 @@ def _named(
         named = dict(strategies)
     else:
         several = strategies if isinstance(strategies, Sequence) else [strategies]
-        named = {_label(strategy): strategy for strategy in several}
+        named = _labelled(several)
     for strategy in named.values():
         if not isinstance(strategy, Compared):
             raise StrategyError(
@@ -152,8 +158,14 @@ def _named(
     return named, lengths.pop()
 
 
-def _label(strategy: object) -> str:
-    return "blt, tuned" if isinstance(strategy, TunedBlt) else repr(strategy)
+def _labelled(strategies: Sequence[Compared]) -> dict[str, Compared]:
+    """Strategies by what they print; those that print alike are numbered, none is lost."""
+    named: dict[str, Compared] = {}
+    for strategy in strategies:
+        label = "blt, tuned" if isinstance(strategy, TunedBlt) else repr(strategy)
+        alike = sum(known == label or known.startswith(f"{label} #") for known in named)
+        named[f"{label} #{alike + 1}" if alike else label] = strategy
+    return named
 
 
 def _families(

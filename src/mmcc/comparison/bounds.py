@@ -3,7 +3,8 @@
 In: a mechanism, a target, a method.  Out: `Guarantee`s, as from `mmcc.sigma` and `mmcc.epsilon`.
 For bands and buffers under Poisson sampling "tight" may take minutes, where the projection does not
 close the bracket.  Here the chain is asked first, and the projection only if it may be smaller: the
-answer is as certified, and may be a little larger than that of `mmcc.sigma`.
+answer is as certified, and may be some per cent larger than that of `mmcc.sigma`, which also asks
+the paper's bound: that is the best one for few steps at a large epsilon.
 """
 
 from __future__ import annotations

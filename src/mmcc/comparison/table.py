@@ -83,7 +83,7 @@ class Row:
     @property
     def text(self) -> str:
         """The verdict in words, with all its reservations."""
-        if self.verdict == BASELINE and not self.closed:
+        if self.verdict == BASELINE and not self.closed and self.bound != "unamplified":
             return f"{BASELINE}; wins are against this certified noise"
         if self.verdict == UNKNOWN:
             return f"{UNKNOWN}: {self.reason}"

@@ -230,6 +230,8 @@ def _checked_scheme(sampling: Scheme, steps: int) -> PoissonScheme | BallsInBins
 def _checked_fixed(fixed: Sequence[Strategy] | None, steps: int) -> list[Strategy]:
     if fixed is None:
         return []
+    if not isinstance(fixed, Sequence):
+        raise StrategyError(f"fixed must be a list of strategies, got {fixed!r}; put it in a list.")
     for strategy in fixed:
         if not isinstance(strategy, Strategy) or strategy.steps != steps:
             raise StrategyError(
