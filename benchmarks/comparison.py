@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import time
 from collections.abc import Iterator
@@ -159,6 +160,12 @@ def row_of(content: dict) -> Row:
     return Row(**fields | {"reservations": tuple(content.get("reservations", ()))})
 
 
+def upwards(value: float) -> str:
+    """Four digits, never below the value."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(value / unit) * unit:.4g}"
+
+
 def show(setting: str, known: dict[tuple, dict]) -> None:
     """The tables in Markdown, and the smallest epsilon of a win by scheme and method."""
     steps, rate = SETTINGS[setting]
@@ -179,8 +186,9 @@ def show(setting: str, known: dict[tuple, dict]) -> None:
             elif row.at_tie or row.rmse is None:
                 shown.append(row.text.partition(":")[0])
             else:
-                gain = "" if row.saving is None else f" ({100 * row.saving:+.1f} %)"
-                shown.append(f"{row.sigma:.4g}: {row.rmse:.4g}{gain}")
+                saved = None if row.saving is None else math.floor(1000 * row.saving) / 10
+                gain = "" if saved is None else f" ({saved:+.1f} %)"
+                shown.append(f"{upwards(row.sigma)}: {row.rmse:.4g}{gain}")
         told = scheme if method == "tight" else f"{scheme} ({method})"
         print(f"| {told} | {word} | " + " | ".join(shown) + " |")
     for method in ("tight", "mmcc"):
