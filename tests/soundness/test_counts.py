@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from mmcc import counts
+from mmcc.mixtures import counts
 
 
 def exact_binomial(trials: int, probability: float) -> dict[int, Fraction]:

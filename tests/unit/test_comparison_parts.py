@@ -190,3 +190,8 @@ def test_print_marks_estimates_and_rounds_savings_down():
 def test_rows_are_frozen():
     with pytest.raises(FrozenInstanceError):
         ROW.sigma = 1.0
+
+
+def test_a_search_cut_short_says_so():
+    assert replace(ROW, reason="time was up.").text == "wins by 10.0 %; time was up"
+    assert replace(ROW, verdict=LOSES, reason="time was up.").text == "does not win; time was up"

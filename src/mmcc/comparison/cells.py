@@ -167,6 +167,7 @@ class _Mechanism:
         best: tuple[Scheme, Guarantee] | None = None
         refusal: MmccError | None = None
         skipped = 0
+        empty = self.empty
         for scheme in in_turn(self.cell.family, self.strategy):
             try:
                 known = math.inf if best is None else best[1].sigma
@@ -180,12 +181,13 @@ class _Mechanism:
             except TimeUpError:
                 if best is None:
                     raise
-                break  # what was found stands
+                empty = replace(self.empty, reason="time was up before all schemes were tried.")
+                break  # what was found stands, and the row says that there may be better
             if best is None or found.sigma < best[1].sigma:
                 best = scheme, found
         if best is None:
             raise refusal or MmccError("no scheme was given.")
-        return self._judged(self._row(*best, skipped))
+        return self._judged(replace(self._row(*best, skipped), reason=empty.reason))
 
     def tie(self) -> Row:
         """Who wins, by one evaluation a scheme at the noise at which both errors are equal.

@@ -67,7 +67,7 @@ class Row:
     skipped: int = 0
     """Schemes of the family that need more noise than the one shown, by one evaluation each."""
     reason: str = ""
-    """Why there is no answer."""
+    """Why there is no answer, or perhaps a better one."""
     seconds: float = 0.0
 
     @property
@@ -90,8 +90,12 @@ class Row:
         if self.verdict == WINS and self.reservations:
             return f"less error, but {' and '.join(self.reservations)}"
         if self.verdict == WINS and not self.at_tie and self.saving is not None:
-            return f"{WINS} by {100 * _floored(self.saving):.1f} %"
-        return self.verdict
+            return f"{WINS} by {100 * _floored(self.saving):.1f} %{self._cut}"
+        return self.verdict + self._cut
+
+    @property
+    def _cut(self) -> str:
+        return f"; {self.reason.rstrip('.')}" if self.reason else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
