@@ -267,7 +267,7 @@ def _heads(generator: np.random.Generator, coins: int, probability: float) -> In
     place = -1
     while place < coins - 1:
         count = min(coins, int(1.1 * probability * (coins - 1 - place)) + 16)
-        waits = np.minimum(generator.geometric(probability, count), coins)
+        waits = np.minimum(generator.geometric(probability, count), coins + 1)
         found.append(place + np.cumsum(waits))
         place = int(found[-1][-1])
     places = np.concatenate(found)
@@ -290,7 +290,7 @@ def _key(seed: int | None) -> bytes:
         return secrets.token_bytes(_KEY_BYTES)
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
         raise ParameterError(f"seed must be a whole number from 0 on, or None, got {seed!r}.")
-    return hashlib.sha256(_TAG + b"%d" % int(seed)).digest()[:_KEY_BYTES]
+    return hashlib.sha256(_TAG + b"%x" % int(seed)).digest()[:_KEY_BYTES]
 
 
 def _key_from(text: object) -> bytes:
