@@ -266,7 +266,7 @@ def _heads(generator: np.random.Generator, coins: int, probability: float) -> In
     found: list[IntArray] = [np.empty(0, np.int64)]
     place = -1
     while place < coins - 1:
-        count = min(coins, int(1.1 * probability * (coins - 1 - place)) + 16)
+        count = 1 + int(probability * (coins - 1 - place))
         waits = np.minimum(generator.geometric(probability, count), coins + 1)
         found.append(place + np.cumsum(waits))
         place = int(found[-1][-1])
