@@ -2,7 +2,7 @@
 
 In: a scheme, the number of steps and of examples, a seed.  Out: the examples of any step's batch.
 Rounding: coins with a chance of at least 1/16, bins, groups and shuffles have exactly the law of
-the scheme, given ideal random bits; rarer coins have it up to a few 2^-53 for each coin.
+the scheme, given ideal random bits; rarer coins have it up to the order of 2^-53 for each coin.
 
 Every answer is a pure function of the key and the step, whatever was asked before.  The key is as
 secret as the data: whoever knows it knows who took part, and amplification is lost.  Philox is not
