@@ -1,0 +1,1 @@
+"""Training with exactly the mechanism that was accounted."""
