@@ -7,7 +7,7 @@ import pytest
 
 from mmcc import MmccError, strategies
 from mmcc.strategies.decoders import decoder_matrix
-from mmcc.training.mechanism import strategy_digest
+from mmcc.training.noise import strategy_digest
 
 N = 12
 KINDS = [

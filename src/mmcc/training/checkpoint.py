@@ -92,20 +92,25 @@ def load_checkpoint(
             f"{path.name!r} belongs to another mechanism: {'; '.join(differences)}. A run keeps the "
             "mechanism that was accounted; start a new one for another."
         )
-    try:
-        module._module.load_state_dict(content["module"])
-        optimizer.original_optimizer.load_state_dict(content["optimizer"])
-        run.noise.restore(content["noise"])
-        run.participants.restore(content["participants"])
-    except (RuntimeError, ValueError, KeyError, TypeError) as problem:
+    if run.position and run.noise.state()["key"] != content["noise"].get("key"):
         raise CheckpointError(
-            f"{path.name!r} does not fit: {problem} Make module and optimizer as they were made for "
-            "the run, and load the checkpoint before anything else."
+            f"this run has made {run.position} steps with noise of its own, and {path.name!r} has "
+            "other noise for the same steps. Load a checkpoint before the first step."
+        )
+    try:
+        with run.taken_up():
+            run.noise.restore(content["noise"])
+            run.participants.restore(content["participants"])
+            module._module.load_state_dict(content["module"])
+            optimizer.original_optimizer.load_state_dict(content["optimizer"])
+            _restore_random(content["random"])
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise CheckpointError(
+            f"{path.name!r} does not fit: {str(problem).rstrip('.')}. Make module and optimizer as "
+            "they were made for the run."
         ) from problem
     optimizer.zero_grad()
     optimizer.accept_buffers()
-    run.moved()
-    _restore_random(content["random"])
     return content["extra"]
 
 

@@ -7,7 +7,6 @@ Rounding: that of the accounting; nothing is computed here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from mmcc.errors import (
 from mmcc.sampling import SCHEMES, BallsInBins, MinSeparation, Scheme, Shuffle
 from mmcc.strategies.base import Strategy
 from mmcc.strategies.decoders import FULL, HONAKER, decoder_name
-from mmcc.strategies.records import described, digest_of
+from mmcc.training.noise import strategy_digest
 from mmcc.training.participants import MAX_EXAMPLES, expected_batch
 
 if TYPE_CHECKING:
@@ -104,13 +103,6 @@ class Mechanism:
             for name in names
             if fingerprint.get(name) != ours.get(name)
         ]
-
-
-def strategy_digest(strategy: Strategy) -> str:
-    """SHA-256 of the numbers that define a strategy, whoever made it and whenever."""
-    text, arrays = described(strategy)
-    record = json.loads(text)
-    return digest_of({"kind": record["kind"], "facts": record["facts"]}, arrays)
 
 
 def check_trainable(strategy: Strategy, sampling: Scheme) -> None:

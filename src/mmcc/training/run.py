@@ -7,7 +7,8 @@ noise stream, so that a step and its noise cannot get apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -71,7 +72,7 @@ class Run:
         self._chunks = 0  # chunks of the present step that are summed up
         self._handed: Batch | None = None
         self._iteration = 0
-        self._torn = False
+        self._void = False
 
     @property
     def position(self) -> int:
@@ -140,39 +141,42 @@ class Run:
     def draw(self) -> Any:
         """The noise of the present step, which is thereby done."""
         self._check_open()
-        self._torn = True  # stays so if the stream is interrupted half-way
         noise = next(self.noise)  # type: ignore[call-overload]
-        self._torn = False
         self._chunks = 0
         return noise
 
     def check_between_steps(self, what: str) -> None:
         """Refuse `what` while a logical batch is being worked on."""
-        if self._torn:
-            raise self._interrupted()
+        self._check_valid()
         if self._chunks or self._handed is not None:
             raise RunError(
                 f"{what} belongs between two steps, but the batch of step {self.position} is in "
                 "use. Do it after optimizer.step() has taken the last part of the batch."
             )
 
-    def moved(self) -> None:
-        """Noise and participants were restored: whatever was handed out is void."""
-        self._torn = False
+    @contextmanager
+    def taken_up(self) -> Iterator[None]:
+        """Noise and participants are restored: whatever was handed out is void.
+
+        So is the whole run if that fails half-way.
+        """
+        self._void = True
         self._handed, self._chunks = None, 0
         self._iteration += 1
+        yield
+        self._void = False
 
     def _check_open(self) -> None:
-        if self._torn:
-            raise self._interrupted()
+        self._check_valid()
         if self.finished:
             raise RunError(
                 f"all {self.mechanism.steps} steps that were accounted for are done; one more would "
                 "not be covered by the guarantee. Make a strategy with more steps for a longer run."
             )
 
-    def _interrupted(self) -> RunError:
-        return RunError(
-            "the noise of a step was interrupted half-way, so that nothing is known about what "
-            "would follow. Go on from the last checkpoint."
-        )
+    def _check_valid(self) -> None:
+        if self._void:
+            raise RunError(
+                "a checkpoint could not be loaded to its end, so that nothing is known about what "
+                "would follow. Call make_private again."
+            )
