@@ -27,7 +27,7 @@ __all__ = (
     "BatchSampler",
     "CheckpointError",
     "Mechanism",
-    "MissingDependency",
+    "MissingPackageError",
     "NoiseStream",
     "Participants",
     "PrivateLoader",
@@ -52,7 +52,7 @@ _LATER = {
 }
 
 
-class MissingDependency(MmccError, ImportError):
+class MissingPackageError(MmccError, ImportError):
     """A package is needed that is not installed."""
 
 
@@ -64,7 +64,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] not in ("torch", "opacus"):
             raise
-        raise MissingDependency(
+        raise MissingPackageError(
             f"mmcc.training.{name} needs {problem.name}, which is not installed: "
             "pip install 'mmcc[train]'."
         ) from None

@@ -31,7 +31,16 @@ from mmcc.training.optimizer import PrivateOptimizer
 FORMAT = 1
 MAGIC = b"mmcc checkpoint\n"
 DIGEST = hashlib.sha256().digest_size
-ENTRIES = {"format", "fingerprint", "module", "optimizer", "noise", "participants", "random", "extra"}
+ENTRIES = {
+    "format",
+    "fingerprint",
+    "module",
+    "optimizer",
+    "noise",
+    "participants",
+    "random",
+    "extra",
+}
 PLAIN = (int, float, bool, str, type(None))
 
 
@@ -89,8 +98,8 @@ def load_checkpoint(
     differences = run.mechanism.differences(content["fingerprint"])
     if differences:
         raise CheckpointError(
-            f"{path.name!r} belongs to another mechanism: {'; '.join(differences)}. A run keeps the "
-            "mechanism that was accounted; start a new one for another."
+            f"{path.name!r} belongs to another mechanism: {'; '.join(differences)}. A run keeps "
+            "the mechanism that was accounted; start a new one for another."
         )
     if run.position and run.noise.state()["key"] != content["noise"].get("key"):
         raise CheckpointError(
@@ -118,7 +127,9 @@ def _check_belong(
     module: AbstractGradSampleModule, optimizer: PrivateOptimizer, loader: PrivateLoader
 ) -> None:
     if not isinstance(optimizer, PrivateOptimizer) or not isinstance(loader, PrivateLoader):
-        raise CheckpointError("a checkpoint takes the module, optimizer and loader of make_private.")
+        raise CheckpointError(
+            "a checkpoint takes the module, optimizer and loader of make_private."
+        )
     if not isinstance(module, AbstractGradSampleModule):
         raise CheckpointError("a checkpoint takes the module that make_private returned.")
     if loader.run is not optimizer.run or not set(module.parameters()).issuperset(optimizer.params):
@@ -205,11 +216,11 @@ def _path(path: str | Path) -> Path:
 
 def _random_state() -> dict[str, Any]:
     """Global generators: dropout and random transforms draw from them."""
-    numpy = np.random.get_state(legacy=False)
+    numpy = np.random.get_state(legacy=False)  # noqa: NPY002 (the one that others use)
     if numpy["bit_generator"] != "MT19937":
         raise CheckpointError(
-            f"numpy's global generator is {numpy['bit_generator']}, which a checkpoint cannot hold; "
-            "leave the global one as it is and use generators of your own."
+            f"numpy's global generator is {numpy['bit_generator']}, which a checkpoint cannot "
+            "hold; leave the global one as it is and use generators of your own."
         )
     version, words, cached = random.getstate()
     return {
@@ -230,6 +241,6 @@ def _restore_random(state: Mapping[str, Any]) -> None:
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
     key, *rest = state["numpy"]
-    np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))
+    np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     version, words, cached = state["python"]
     random.setstate((version, tuple(words), cached))

@@ -1,6 +1,6 @@
 """The loader: the accounted batches, in order, from the step that the run has reached.
 
-In: a data set and a `Run`.  Out: collated batches, each made known to the run when it is handed out.
+In: a data set and a `Run`.  Out: collated batches; the run knows which one was handed out last.
 The indices are drawn in the main process and batches come back in order, so it does not matter how
 many workers fetch ahead.  Nothing here draws from torch's global generator.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import BatchSampler as PlainBatchSampler
 from torch.utils.data import (
     DataLoader,
     Dataset,
@@ -22,7 +23,6 @@ from torch.utils.data import (
     Sampler,
     SequentialSampler,
 )
-from torch.utils.data import BatchSampler as PlainBatchSampler
 
 from mmcc.errors import ParameterError, SamplingError
 from mmcc.training.run import Batch, Run
@@ -139,8 +139,15 @@ def taken_apart(data: object, expected: float) -> tuple[Dataset[Any], dict[str, 
         return data, {"collate": None}  # type: ignore[return-value]
     _check_dataset(data.dataset)
     _check_batches(data, expected)
-    names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context",
-             "prefetch_factor", "persistent_workers")
+    names = (
+        "num_workers",
+        "pin_memory",
+        "timeout",
+        "worker_init_fn",
+        "multiprocessing_context",
+        "prefetch_factor",
+        "persistent_workers",
+    )
     options = {name: getattr(data, name) for name in names}
     return data.dataset, {"collate": data.collate_fn, **options}
 

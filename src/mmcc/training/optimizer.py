@@ -107,7 +107,9 @@ class PrivateOptimizer(DPOptimizer):
         samples = [_flat(p) for p in self._parameters]
         if any(len(sample) for sample in samples):
             device = samples[0].device
-            norms = torch.stack([_norms(sample).to(device) for sample in samples], dim=1).norm(dim=1)
+            norms = torch.stack([_norms(sample).to(device) for sample in samples], dim=1).norm(
+                dim=1
+            )
             finite = norms.isfinite()
             factors = (self.max_grad_norm / (norms + STABILISER)).clamp(max=1.0)
             if not finite.all():
@@ -187,7 +189,7 @@ class PrivateOptimizer(DPOptimizer):
 
 def _flat(p: Tensor) -> Tensor:
     """Per-example gradients of a parameter; backward passes one after another."""
-    samples = p.grad_sample  # type: ignore[attr-defined]
+    samples: Tensor | list[Tensor] | None = p.grad_sample  # type: ignore[attr-defined]
     if samples is None:
         return p.new_zeros((0, *p.shape))
     return torch.cat(samples) if isinstance(samples, list) else samples
@@ -197,7 +199,8 @@ def _norms(sample: Tensor) -> Tensor:
     """Norm of each example's gradient, in single precision at least."""
     kind = torch.promote_types(sample.dtype, torch.float32)
     rows = sample.flatten(1) if sample.dim() > 1 else sample[:, None]
-    return torch.linalg.vector_norm(rows, dim=1, dtype=kind)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=kind)
+    return norms
 
 
 def _zeroed(sample: Tensor, rows: Tensor) -> Tensor:

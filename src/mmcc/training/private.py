@@ -85,9 +85,7 @@ def make_private(
         found = certified(strategy, sampling, epsilon=epsilon, delta=delta, method=method)
         sigma, account = found.sigma, lambda: found
     else:
-        account = partial(
-            certified, strategy, sampling, sigma=sigma, delta=delta, method=method
-        )
+        account = partial(certified, strategy, sampling, sigma=sigma, delta=delta, method=method)
     mechanism = Mechanism(
         strategy, sampling, sigma, examples, max_grad_norm, decoder, loss_reduction
     )
@@ -152,8 +150,8 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
     """Refuse what Opacus cannot take apart by example, and what would leak past the noise."""
     if mode.startswith("ghost"):
         raise MethodError(
-            f"grad_sample_mode={mode!r} clips in a second backward pass that belongs to Opacus's own "
-            f"optimizer and loss; {suggestion('', MODES)}"
+            f"grad_sample_mode={mode!r} clips in a second backward pass that belongs to Opacus's "
+            f"own optimizer and loss; {suggestion('', MODES)}"
         )
     if mode not in MODES:
         raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion(mode, MODES)}")

@@ -63,7 +63,9 @@ class Run:
         self.mechanism = mechanism
         self.noise = noise
         self.participants = participants
-        self.physical = None if physical is None else whole("physical_batch_size", physical, 1, 2**31)
+        self.physical = (
+            None if physical is None else whole("physical_batch_size", physical, 1, 2**31)
+        )
         steps = mechanism.steps
         if steps_per_epoch is not None:
             steps = whole("steps_per_epoch", steps_per_epoch, 1, steps)
@@ -141,7 +143,7 @@ class Run:
     def draw(self) -> Any:
         """The noise of the present step, which is thereby done."""
         self._check_open()
-        noise = next(self.noise)  # type: ignore[call-overload]
+        noise = next(self.noise)
         self._chunks = 0
         return noise
 
@@ -170,8 +172,8 @@ class Run:
         self._check_valid()
         if self.finished:
             raise RunError(
-                f"all {self.mechanism.steps} steps that were accounted for are done; one more would "
-                "not be covered by the guarantee. Make a strategy with more steps for a longer run."
+                f"all {self.mechanism.steps} steps that were accounted for are done; one more "
+                "would not be covered by the guarantee. For a longer run make a longer strategy."
             )
 
     def _check_valid(self) -> None:
