@@ -205,7 +205,7 @@ def test_empty_batches_release_noise_alone(mode):
 
 
 def test_empty_batch_needs_no_backward_pass():
-    module, optimizer, loader = private(sampling=Poisson(1e-6))
+    _, optimizer, loader = private(sampling=Poisson(1e-6))
     for inputs, _ in loader:
         assert len(inputs) == 0
         optimizer.step()

@@ -29,6 +29,16 @@ from mmcc.training.run import Batch, Run
 from mmcc.training.samplers import BatchSampler
 
 Collate = Callable[[list[Any]], Any]
+CARRIED_OVER = (
+    "num_workers",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "prefetch_factor",
+    "persistent_workers",
+)
+"""What is taken from a loader besides its data set and collate function."""
 
 
 class PrivateLoader(DataLoader[Any]):
@@ -132,32 +142,23 @@ def _emptied(batch: Any) -> Any:
     )
 
 
-def taken_apart(data: object, expected: float) -> tuple[Dataset[Any], dict[str, Any]]:
-    """The data set, and how to load it; refused if a loader has another idea of batches."""
-    if not isinstance(data, DataLoader):
-        _check_dataset(data)
-        return data, {"collate": None}  # type: ignore[return-value]
-    _check_dataset(data.dataset)
-    _check_batches(data, expected)
-    names = (
-        "num_workers",
-        "pin_memory",
-        "timeout",
-        "worker_init_fn",
-        "multiprocessing_context",
-        "prefetch_factor",
-        "persistent_workers",
-    )
-    options = {name: getattr(data, name) for name in names}
-    return data.dataset, {"collate": data.collate_fn, **options}
-
-
-def _check_dataset(data: object) -> None:
-    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+def dataset_of(data: object) -> Dataset[Any]:
+    """The data set itself, from which examples are drawn by index."""
+    found = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(found, IterableDataset) or not hasattr(found, "__len__"):
         raise ParameterError(
-            f"{type(data).__name__} has no length, but who takes part is drawn by index from all "
+            f"{type(found).__name__} has no length, but who takes part is drawn by index from all "
             "examples. Use a data set with __len__ and __getitem__."
         )
+    return found  # type: ignore[return-value]
+
+
+def loading_options(data: object, expected: float) -> dict[str, Any]:
+    """How a loader loads; refused if it has another idea of batches than the scheme."""
+    if not isinstance(data, DataLoader):
+        return {"collate": None}
+    _check_batches(data, expected)
+    return {"collate": data.collate_fn, **{name: getattr(data, name) for name in CARRIED_OVER}}
 
 
 def _check_batches(loader: DataLoader[Any], expected: float) -> None:

@@ -6,7 +6,7 @@ Out: module, optimizer and loader, used as before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from mmcc.accounting.guarantee import Guarantee
 from mmcc.errors import MethodError, ParameterError, real, suggestion
 from mmcc.sampling import Scheme
 from mmcc.strategies.base import Strategy
-from mmcc.training.loader import PrivateLoader, taken_apart
+from mmcc.training.loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training.mechanism import (
     Mechanism,
     certified,
@@ -77,9 +77,9 @@ def make_private(
     check_trainable(strategy, sampling)
     training_method(sampling, method)
     _check_module(module, optimizer, grad_sample_mode)
-    examples = _length(data)
-    expected = expected_batch(sampling, strategy.steps, examples)
-    dataset, options = taken_apart(data, expected)
+    dataset = dataset_of(data)
+    examples = len(dataset)  # type: ignore[arg-type]
+    options = loading_options(data, expected_batch(sampling, strategy.steps, examples))
     account: Callable[[], Guarantee]
     if sigma is None:
         found = certified(strategy, sampling, epsilon=epsilon, delta=delta, method=method)
@@ -89,11 +89,10 @@ def make_private(
     mechanism = Mechanism(
         strategy, sampling, sigma, examples, max_grad_norm, decoder, loss_reduction
     )
-    trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     run = Run(
         mechanism,
         TorchNoiseStream(
-            strategy, sigma, trained, seed, decoder=mechanism.decoder, generator=generator
+            strategy, sigma, _trained(optimizer), seed, decoder=decoder, generator=generator
         ),
         Participants(sampling, strategy.steps, examples, seed),
         account,
@@ -142,10 +141,6 @@ def _check_target(sigma: float | None, epsilon: float | None, delta: float | Non
     return real("delta", delta, 0, 1)
 
 
-def _length(data: object) -> int:
-    return len(data.dataset if isinstance(data, DataLoader) else data)  # type: ignore[arg-type]
-
-
 def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
     """Refuse what Opacus cannot take apart by example, and what would leak past the noise."""
     if mode.startswith("ghost"):
@@ -173,12 +168,11 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
     problems = ModuleValidator.validate(module, strict=False)
     if problems:
         raise ParameterError(f"Opacus cannot train this module: {problems[0]}.")
-    _check_parameters(list(_trained(optimizer)), set(module.parameters()))
+    _check_parameters(_trained(optimizer), set(module.parameters()))
 
 
-def _trained(optimizer: Optimizer) -> Iterator[nn.Parameter]:
-    for group in optimizer.param_groups:
-        yield from (p for p in group["params"] if p.requires_grad)
+def _trained(optimizer: Optimizer) -> list[nn.Parameter]:
+    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
 
 
 def _check_parameters(trained: list[nn.Parameter], known: set[nn.Parameter]) -> None:
