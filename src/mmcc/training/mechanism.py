@@ -84,8 +84,9 @@ class Mechanism:
 
     def fingerprint(self) -> dict[str, str]:
         """Everything that makes this mechanism what it is, to the last bit."""
+        digest = strategy_digest(self.strategy)[:16]  # what is shown of C does not show all digits
         return {
-            "strategy": f"{self.strategy!r} (SHA-256 {strategy_digest(self.strategy)})",
+            "strategy": f"{self.strategy!r} with digest {digest}",
             "sampling": repr(self.sampling),
             "sigma": repr(self.sigma),
             "decoder": str(self.decoder),
