@@ -141,6 +141,10 @@ def declared(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> St
 
 def training_method(sampling: Scheme, method: str) -> str:
     """The method of accounting that holds for training: unamplified where no other is proven."""
+    from mmcc.accounting.solve import METHODS  # numba takes a second
+
+    if method not in METHODS:
+        raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
     if not isinstance(sampling, Shuffle | MinSeparation) or method == "unamplified":
         return method
     if method != "tight":
