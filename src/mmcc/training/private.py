@@ -6,7 +6,7 @@ Out: module, optimizer and loader, used as before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from mmcc.accounting.guarantee import Guarantee
 from mmcc.errors import MethodError, ParameterError, real, suggestion
 from mmcc.sampling import Scheme
 from mmcc.strategies.base import Strategy
@@ -36,7 +35,7 @@ from mmcc.training.mechanism import (
     training_method,
 )
 from mmcc.training.optimizer import PrivateOptimizer
-from mmcc.training.participants import Participants, expected_batch
+from mmcc.training.participants import Participants
 from mmcc.training.run import Run
 from mmcc.training.torch_noise import TorchNoiseStream
 
@@ -74,28 +73,35 @@ def make_private(
     delta = _check_target(sigma, epsilon, delta)
     check_trainable(strategy, sampling)
     strategy = declared(strategy, sampling, stop_after)
-    check_trainable(strategy, sampling)
     training_method(sampling, method)
     _check_module(module, optimizer, grad_sample_mode)
     dataset = dataset_of(data)
-    examples = len(dataset)  # type: ignore[arg-type]
-    options = loading_options(data, expected_batch(sampling, strategy.steps, examples))
-    account: Callable[[], Guarantee]
-    if sigma is None:
-        found = certified(strategy, sampling, epsilon=epsilon, delta=delta, method=method)
-        sigma, account = found.sigma, lambda: found
-    else:
-        account = partial(certified, strategy, sampling, sigma=sigma, delta=delta, method=method)
     mechanism = Mechanism(
-        strategy, sampling, sigma, examples, max_grad_norm, decoder, loss_reduction
+        strategy,
+        sampling,
+        1.0 if sigma is None else sigma,
+        len(dataset),  # type: ignore[arg-type]
+        max_grad_norm,
+        decoder,
+        loss_reduction,
     )
+    options = loading_options(data, mechanism.expected_batch_size)
+    account = partial(certified, strategy, sampling, delta=delta, method=method)
+    if sigma is None:
+        found = account(epsilon=epsilon)
+        mechanism = replace(mechanism, sigma=found.sigma)
     run = Run(
         mechanism,
         TorchNoiseStream(
-            strategy, sigma, _trained(optimizer), seed, decoder=decoder, generator=generator
+            strategy,
+            mechanism.sigma,
+            _trained(optimizer),
+            seed,
+            decoder=decoder,
+            generator=generator,
         ),
-        Participants(sampling, strategy.steps, examples, seed),
-        account,
+        Participants(sampling, strategy.steps, mechanism.examples, seed),
+        partial(account, sigma=sigma) if sigma is not None else lambda: found,
         steps_per_epoch=steps_per_epoch,
         physical=physical_batch_size,
     )
