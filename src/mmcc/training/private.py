@@ -80,7 +80,7 @@ def make_private(
         strategy,
         sampling,
         1.0 if sigma is None else sigma,
-        len(dataset),  # type: ignore[arg-type]
+        len(dataset),
         max_grad_norm,
         decoder,
         loss_reduction,
