@@ -153,8 +153,9 @@ def test_constant_buffers_are_no_hindrance(tmp_path):
     def masked() -> nn.Module:
         return nn.Sequential(Masked(), network())
 
-    whole, first = private(masked()), private(masked())
+    whole = private(masked())
     to_the_end(whole)
+    first = private(masked())
     steps(first, 2)
     save_checkpoint(tmp_path / "run", *first)
     second = private(masked())
