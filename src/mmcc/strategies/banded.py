@@ -45,6 +45,10 @@ class Banded(Dense):
     def __repr__(self) -> str:
         return str(self.provenance or f"banded({self.steps}, {self.bands}), given")
 
+    def prefix(self, steps: int) -> Banded:
+        """The leading square, with the bands that fit in."""
+        return Banded(self._leading(steps), bands=min(self.bands, steps))
+
     @property
     def diagonals(self) -> FloatArray:
         """[j, k] = C[j + k, j], zero below the matrix: all of C in n times bands numbers."""

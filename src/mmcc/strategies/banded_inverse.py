@@ -43,6 +43,11 @@ class BandedInverse(Toeplitz):
         """Diagonals of C^-1 that are not zero: vectors of noise to be kept, the newest included."""
         return self.inverse.size
 
+    def prefix(self, steps: int) -> BandedInverse:
+        """The inverse of a leading square of C is the leading square of C^-1."""
+        steps = whole("steps", steps, 1, self.length)
+        return from_inverse(self.inverse[:steps], steps, None)
+
     def __repr__(self) -> str:
         return str(self.provenance or f"banded_inverse({self.steps}, {self.inverse_bands}), given")
 

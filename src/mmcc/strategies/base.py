@@ -46,6 +46,10 @@ class Strategy(ABC):
         return True
 
     @abstractmethod
+    def prefix(self, steps: int) -> Strategy:
+        """The mechanism that ends after `steps` steps: its columns, the rows released by then."""
+
+    @abstractmethod
     def groups(self, separation: int) -> Sequence[int]:
         """Groups of columns g, g + separation, ... that can be the worst one for an example."""
 

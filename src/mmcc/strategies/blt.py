@@ -52,6 +52,11 @@ class BufferedToeplitz(Toeplitz):
         """Vectors of noise to be kept."""
         return self.decay.size
 
+    def prefix(self, steps: int) -> BufferedToeplitz:
+        """The same buffers over fewer steps."""
+        steps = whole("steps", steps, 1, self.length)
+        return from_buffers(steps, self.decay, self.scale, None)
+
     def __repr__(self) -> str:
         decay = ", ".join(f"{value:.{_digits(value)}g}" for value in self.decay)
         scale = ", ".join(f"{value:g}" for value in self.scale)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mmcc.arrays import FloatArray, IntArray, own_arrays, real_array
-from mmcc.errors import StrategyError
+from mmcc.errors import StrategyError, whole
 from mmcc.strategies.base import Order, Strategy, rounded_up
 from mmcc.strategies.geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of, tally
 from mmcc.strategies.gram import MAX_COLUMNS, DenseGram, Gram, check_columns
@@ -79,6 +79,19 @@ class Dense(Strategy):
     @property
     def adaptive(self) -> bool:
         return self.causal
+
+    def prefix(self, steps: int) -> Dense:
+        """The leading columns, and the rows that need no later one."""
+        return Dense(self._leading(steps))
+
+    def _leading(self, steps: int) -> FloatArray:
+        steps = whole("steps", steps, 1, self.steps)
+        if not self.causal:
+            raise StrategyError(
+                f"{self!r} has no order of release, so nothing can be said about its first "
+                f"{steps} steps alone. Sort the rows by their last non-zero column."
+            )
+        return self.matrix[self._release() < steps, :steps]
 
     def __repr__(self) -> str:
         if self.provenance is not None and self.causal:

@@ -89,6 +89,10 @@ class Toeplitz(Strategy):
         more = f", ... {self.bands} in all" if self.bands > 4 else ""
         return f"toeplitz([{shown}{more}], {self.length})"
 
+    def prefix(self, steps: int) -> Toeplitz:
+        """The leading square: the same coefficients, and for named ones the same name."""
+        return Toeplitz(self.coefficients, whole("steps", steps, 1, self.length), self.name)
+
     def _dense(self) -> FloatArray:
         dense = np.zeros((self.length, self.length))
         for k, c in enumerate(self.coefficients):

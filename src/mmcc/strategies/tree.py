@@ -48,6 +48,11 @@ class Tree(Strategy):
             return f"binary_tree({self.leaves})"
         return f"tree_restart({self.leaves}, {self.levels})"
 
+    def prefix(self, steps: int) -> Tree:
+        """A node is released when it is complete: the tree over fewer leaves."""
+        steps = whole("steps", steps, 1, self.leaves)
+        return Tree(steps, min(self.levels, steps.bit_length()))
+
     def _nodes(self) -> Iterator[tuple[int, int]]:
         """(level, index) of every node in the order of release, a child before its parent."""
         for step in range(1, self.leaves + 1):

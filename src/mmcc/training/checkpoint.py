@@ -1,0 +1,251 @@
+"""Checkpoints: a run in one file, written whole or not at all, and taken up again bit by bit.
+
+In: module, optimizer and loader of one `make_private`.  Out: a file with parameters, the state of
+the optimizer inside, noise, keys, position, global random generators and the fingerprint of the
+mechanism.
+A file is written beside its final place, synced, and renamed: whoever is killed leaves the old file
+or the new one.  It is read without unpickling code, after its digest was checked.
+
+The file holds the keys of noise and sampling: it is as secret as the data.  It is created readable
+for its owner only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from opacus.grad_sample import AbstractGradSampleModule
+
+from mmcc.errors import MmccError
+from mmcc.training.loader import PrivateLoader
+from mmcc.training.optimizer import PrivateOptimizer
+
+FORMAT = 1
+MAGIC = b"mmcc checkpoint\n"
+DIGEST = hashlib.sha256().digest_size
+ENTRIES = {
+    "format",
+    "fingerprint",
+    "module",
+    "optimizer",
+    "noise",
+    "participants",
+    "random",
+    "extra",
+}
+PLAIN = (int, float, bool, str, type(None))
+
+
+class CheckpointError(MmccError):
+    """A checkpoint cannot be written, cannot be read, or belongs to another run."""
+
+
+def save_checkpoint(
+    path: str | Path,
+    module: AbstractGradSampleModule,
+    optimizer: PrivateOptimizer,
+    loader: PrivateLoader,
+    extra: Any = None,
+) -> None:
+    """Write the run to a file, between two steps or before the first.
+
+    `extra` is handed back by `load_checkpoint`: numbers, text, tensors, and lists, tuples and dicts
+    of them, such as a learning-rate schedule's `state_dict()`.
+    """
+    _check_belong(module, optimizer, loader)
+    run = optimizer.run
+    run.check_between_steps("a checkpoint")
+    content = {
+        "format": FORMAT,
+        "fingerprint": run.mechanism.fingerprint(),
+        "module": dict(module._module.state_dict()),
+        "optimizer": optimizer.original_optimizer.state_dict(),
+        "noise": run.noise.state(),
+        "participants": run.participants.state(),
+        "random": _random_state(),
+        "extra": extra,
+    }
+    _check_plain(content, "the checkpoint")
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    payload = buffer.getbuffer()
+    _write(_path(path), [MAGIC, hashlib.sha256(payload).digest(), payload])
+
+
+def load_checkpoint(
+    path: str | Path,
+    module: AbstractGradSampleModule,
+    optimizer: PrivateOptimizer,
+    loader: PrivateLoader,
+) -> Any:
+    """Take up the run of a file; returns the `extra` that was saved with it.
+
+    Module, optimizer and loader come from a `make_private` with the same mechanism; its seed does
+    not matter, for the keys come from the file.  Another mechanism is refused.
+    """
+    _check_belong(module, optimizer, loader)
+    path = _path(path)
+    content = _read(path)
+    run = optimizer.run
+    differences = run.mechanism.differences(content["fingerprint"])
+    if differences:
+        raise CheckpointError(
+            f"{path.name!r} belongs to another mechanism: {'; '.join(differences)}. A run keeps "
+            "the mechanism that was accounted; start a new one for another."
+        )
+    if run.position and run.noise.state()["key"] != content["noise"].get("key"):
+        raise CheckpointError(
+            f"this run has made {run.position} steps with noise of its own, and {path.name!r} has "
+            "other noise for the same steps. Load a checkpoint before the first step."
+        )
+    try:
+        with run.taken_up():
+            run.noise.restore(content["noise"])
+            run.participants.restore(content["participants"])
+            module._module.load_state_dict(content["module"])
+            optimizer.original_optimizer.load_state_dict(content["optimizer"])
+            _restore_random(content["random"])
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise CheckpointError(
+            f"{path.name!r} does not fit: {str(problem).rstrip('.')}. Make module and optimizer as "
+            "they were made for the run."
+        ) from problem
+    optimizer.zero_grad()
+    optimizer.accept_buffers()
+    return content["extra"]
+
+
+def _check_belong(
+    module: AbstractGradSampleModule, optimizer: PrivateOptimizer, loader: PrivateLoader
+) -> None:
+    if not isinstance(optimizer, PrivateOptimizer) or not isinstance(loader, PrivateLoader):
+        raise CheckpointError(
+            "a checkpoint takes the module, optimizer and loader of make_private."
+        )
+    if not isinstance(module, AbstractGradSampleModule):
+        raise CheckpointError("a checkpoint takes the module that make_private returned.")
+    if loader.run is not optimizer.run or not set(module.parameters()).issuperset(optimizer.params):
+        raise CheckpointError("module, optimizer and loader come from different runs.")
+
+
+def _check_plain(value: Any, where: str) -> None:
+    """Refuse what could be written but not be read again without running code from the file."""
+    if isinstance(value, Mapping) and type(value).__module__ in ("builtins", "collections"):
+        for name, entry in value.items():
+            _check_plain(entry, f"{where}[{name!r}]")
+    elif type(value) in (list, tuple):
+        for place, entry in enumerate(value):
+            _check_plain(entry, f"{where}[{place}]")
+    elif type(value) not in PLAIN and not isinstance(value, torch.Tensor):
+        raise CheckpointError(
+            f"{where} is a {type(value).__name__}, which a file without code cannot hold. Use "
+            "numbers, text, tensors, and lists, tuples and dicts of them."
+        )
+
+
+def _write(path: Path, parts: list[bytes | memoryview]) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            for part in parts:
+                left = memoryview(part)
+                while left:
+                    left = left[os.write(file, left) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as problem:
+        reason = problem.strerror or problem
+        raise CheckpointError(f"cannot write {str(path)!r}: {reason}.") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last; systems that cannot open folders have no need to."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        stored = path.read_bytes()
+    except OSError as problem:
+        reason = problem.strerror or problem
+        raise CheckpointError(f"cannot read {str(path)!r}: {reason}.") from None
+    start = len(MAGIC) + DIGEST
+    payload = memoryview(stored)[start:]
+    if not stored.startswith(MAGIC):
+        raise CheckpointError(f"{path.name!r} is not a checkpoint of mmcc.")
+    if hashlib.sha256(payload).digest() != stored[len(MAGIC) : start]:
+        raise CheckpointError(
+            f"{path.name!r} is damaged or cut off (its digest does not match): use an older one."
+        )
+    try:
+        content = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except Exception:  # whatever the reader trips over, nothing of it was run
+        content = None
+    if (
+        not isinstance(content, dict)
+        or content.get("format") != FORMAT
+        or set(content) != ENTRIES
+        or not all(isinstance(content[name], dict) for name in ENTRIES - {"format", "extra"})
+    ):
+        raise CheckpointError(
+            f"{path.name!r} does not have the entries of a checkpoint of format {FORMAT}: it was "
+            "written by another version, or by something else."
+        )
+    return content
+
+
+def _path(path: str | Path) -> Path:
+    if not isinstance(path, (str, Path)) or not str(path):
+        raise CheckpointError(f"a checkpoint is a file, got {path!r}.")
+    return Path(path)
+
+
+def _random_state() -> dict[str, Any]:
+    """Global generators: dropout and random transforms draw from them."""
+    numpy = np.random.get_state(legacy=False)  # noqa: NPY002 (the one that others use)
+    if numpy["bit_generator"] != "MT19937":
+        raise CheckpointError(
+            f"numpy's global generator is {numpy['bit_generator']}, which a checkpoint cannot "
+            "hold; leave the global one as it is and use generators of your own."
+        )
+    version, words, cached = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [
+            torch.from_numpy(numpy["state"]["key"].astype(np.int64)),
+            int(numpy["state"]["pos"]),
+            int(numpy["has_gauss"]),
+            float(numpy["gauss"]),
+        ],
+        "python": [version, list(words), cached],
+    }
+
+
+def _restore_random(state: Mapping[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    key, *rest = state["numpy"]
+    np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    version, words, cached = state["python"]
+    random.setstate((version, tuple(words), cached))

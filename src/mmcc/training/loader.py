@@ -1,0 +1,178 @@
+"""The loader: the accounted batches, in order, from the step that the run has reached.
+
+In: a data set and a `Run`.  Out: collated batches; the run knows which one was handed out last.
+The indices are drawn in the main process and batches come back in order, so it does not matter how
+many workers fetch ahead.  Nothing here draws from torch's global generator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler as PlainBatchSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+)
+
+from mmcc.errors import ParameterError, SamplingError
+from mmcc.training.run import Batch, Run
+from mmcc.training.samplers import BatchSampler
+
+Collate = Callable[[list[Any]], Any]
+CARRIED_OVER = (
+    "num_workers",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "prefetch_factor",
+    "persistent_workers",
+)
+"""What is taken from a loader besides its data set and collate function."""
+
+
+class PrivateLoader(DataLoader[Any]):
+    """Batches from the run's position to the end of its epoch."""
+
+    def __init__(
+        self, dataset: Dataset[Any], run: Run, collate: Collate | None, **options: Any
+    ) -> None:
+        self.run = run
+        self._schedule = Schedule(run)
+        plain = torch.utils.data.default_collate if collate is None else collate
+        super().__init__(
+            dataset,
+            batch_sampler=self._schedule,
+            collate_fn=CollateOrEmpty(dataset, plain),
+            generator=torch.Generator(),
+            **options,
+        )
+
+    def __iter__(self) -> Any:
+        iteration = self.run.begin()
+        self.generator.manual_seed(self._worker_seed())
+        batches = super().__iter__()
+        return self._handed_out(batches, self._schedule.planned, iteration)
+
+    def _handed_out(
+        self, batches: Iterator[Any], planned: deque[Batch], iteration: int
+    ) -> Iterator[Any]:
+        try:
+            for batch in batches:
+                self.run.hand_out(planned.popleft(), iteration)
+                yield batch
+        finally:
+            self.run.withdraw(iteration)
+
+    def _worker_seed(self) -> int:
+        """For random transforms in workers: another one wherever an iteration begins."""
+        key = self.run.participants.state()["key"]
+        text = f"mmcc workers {key} {self.run.position}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+
+
+class Schedule(Sampler[list[int]]):
+    """Indices of the batches to come; `planned` says which ones, in the same order."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.planned: deque[Batch] = deque()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.planned = deque()
+        return self._batches(self._sampler(), self.planned)
+
+    def __len__(self) -> int:
+        return len(self._sampler())
+
+    def _sampler(self) -> BatchSampler:
+        run = self.run
+        return BatchSampler(
+            run.participants, start=run.position, stop=run.epoch_end, physical=run.physical
+        )
+
+    def _batches(self, sampler: BatchSampler, planned: deque[Batch]) -> Iterator[list[int]]:
+        step, chunk = sampler.step, sampler.chunk
+        for indices in sampler:
+            last = sampler.step > step
+            planned.append(Batch(step, chunk, len(indices), last))
+            step, chunk = sampler.step, sampler.chunk
+            yield indices
+
+
+class CollateOrEmpty:
+    """A collate function that makes an empty batch of the usual shape when nobody takes part.
+
+    It is the batch of the first example alone, cut to length 0.
+    """
+
+    def __init__(self, dataset: Dataset[Any], collate: Collate) -> None:
+        self.dataset, self.collate = dataset, collate
+
+    def __call__(self, examples: list[Any]) -> Any:
+        if examples:
+            return self.collate(examples)
+        return _emptied(self.collate([self.dataset[0]]))
+
+
+def _emptied(batch: Any) -> Any:
+    if isinstance(batch, Tensor) and batch.dim():
+        return batch[:0]
+    if isinstance(batch, Mapping):
+        return {name: _emptied(value) for name, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(_emptied, batch))
+    if isinstance(batch, Sequence) and not isinstance(batch, str):
+        if any(isinstance(value, Tensor | Mapping | tuple | list) for value in batch):
+            return type(batch)(map(_emptied, batch))  # type: ignore[call-arg]
+        return type(batch)()  # one entry for each example, such as a name
+    raise ParameterError(
+        f"an empty batch of {type(batch).__name__} cannot be made: the collate function must "
+        "return tensors, or tuples, lists and mappings of tensors, with the examples first."
+    )
+
+
+def dataset_of(data: object) -> Any:
+    """The data set itself, which has a length and gives examples by index."""
+    found: Any = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(found, IterableDataset) or not hasattr(found, "__len__"):
+        raise ParameterError(
+            f"{type(found).__name__} has no length, but who takes part is drawn by index from all "
+            "examples. Use a data set with __len__ and __getitem__."
+        )
+    return found
+
+
+def loading_options(data: object, expected: float) -> dict[str, Any]:
+    """How a loader loads; refused if it has another idea of batches than the scheme."""
+    if not isinstance(data, DataLoader):
+        return {"collate": None}
+    _check_batches(data, expected)
+    return {"collate": data.collate_fn, **{name: getattr(data, name) for name in CARRIED_OVER}}
+
+
+def _check_batches(loader: DataLoader[Any], expected: float) -> None:
+    remedy = (
+        f"The batches of the accounted scheme are drawn by make_private ({expected:g} examples on "
+        "average): pass the data set, or a loader with this batch_size and nothing else."
+    )
+    sampler, count = loader.sampler, len(dataset_of(loader))
+    usual = isinstance(sampler, SequentialSampler) or (
+        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == count
+    )
+    if not usual or type(loader.batch_sampler) is not PlainBatchSampler:
+        raise SamplingError(f"the data loader has a sampler of its own. {remedy}")
+    if loader.drop_last:
+        raise SamplingError(f"the data loader has drop_last=True, which drops examples. {remedy}")
+    if loader.batch_size is None or not abs(loader.batch_size - expected) < 1:
+        raise SamplingError(f"the data loader has batch_size={loader.batch_size}. {remedy}")

@@ -1,0 +1,208 @@
+"""The optimizer: clipped gradients of the right batch, the right noise, a public divisor.
+
+In: per-example gradients, which Opacus has left in `p.grad_sample`.  Out: `p.grad`, and a step of
+the optimizer inside.
+Rounding: floating point as Opacus has it.  Clipped norms and noise are right up to rounding errors,
+which no guarantee here takes into account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from opacus.optimizers import DPOptimizer
+from torch import Tensor
+from torch.optim import Optimizer
+
+from mmcc.accounting.guarantee import Guarantee
+from mmcc.training.mechanism import Mechanism
+from mmcc.training.run import Batch, Run, RunError
+
+STABILISER = 1e-6
+"""Added to norms, as Opacus does: clipped gradients are a little shorter than the clip norm."""
+
+
+class PrivateOptimizer(DPOptimizer):
+    """Any optimizer of torch, fed with the released gradients of a `Run`.
+
+    `step()` works on one physical batch: it clips and sums, and with the last part of a logical
+    batch it adds the noise of this step, divides, and lets the optimizer inside step.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, run: Run, buffers: Callable[[], Iterable[Tensor]]
+    ) -> None:
+        mechanism = run.mechanism
+        super().__init__(
+            optimizer,
+            noise_multiplier=mechanism.sigma,
+            max_grad_norm=mechanism.max_grad_norm,
+            expected_batch_size=mechanism.expected_batch_size,
+            loss_reduction=mechanism.loss_reduction,
+        )
+        self.run = run
+        self._parameters = tuple(self.params)
+        self._buffers = buffers
+        self.accept_buffers()
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What this run does to the data."""
+        return self.run.mechanism
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the whole run, which an early stop does not change.
+
+        When to stop was decided by what was released: post-processing of the full run.
+        """
+        return self.run.guarantee
+
+    @property
+    def position(self) -> int:
+        """Steps done."""
+        return self.run.position
+
+    @property
+    def finished(self) -> bool:
+        """Whether all accounted steps are done."""
+        return self.run.finished
+
+    def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
+        """Clip, sum, and with the last part of the batch release; whether there was a release."""
+        self._check_unchanged()
+        batch = self.run.take()
+        self._check_counts(batch)
+        if batch.chunk == 0:
+            self._forget_sums()
+        self.clip_and_accumulate()
+        self.run.summed()
+        self._is_last_step_skipped = not batch.last
+        if not batch.last:
+            return False
+        self.add_noise()
+        self.scale_grad()
+        if self.step_hook:
+            self.step_hook(self)
+        return True
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Work on the batch that the loader handed out last."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self.pre_step():
+            self.original_optimizer.step()
+        return loss
+
+    def clip_and_accumulate(self) -> None:
+        """Add min(1, clip norm / norm) g to the sum, for each example's gradient g.
+
+        A gradient that is not finite has no norm, and whatever it did to the sum would show that
+        its example is there: it counts as zero.
+        """
+        samples = [_flat(p) for p in self._parameters]
+        if any(len(sample) for sample in samples):
+            device = samples[0].device
+            norms = torch.stack([_norms(sample).to(device) for sample in samples], dim=1).norm(
+                dim=1
+            )
+            finite = norms.isfinite()
+            factors = (self.max_grad_norm / (norms + STABILISER)).clamp(max=1.0)
+            if not finite.all():
+                factors = torch.where(finite, factors, 0.0)
+                samples = [_zeroed(sample, ~finite.to(sample.device)) for sample in samples]
+        else:
+            factors = torch.zeros(0)
+        for p, sample in zip(self._parameters, samples, strict=True):
+            total = torch.tensordot(factors.to(p), sample.to(p), dims=1)
+            p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
+            p.grad_sample = None  # no gradient counts twice
+            p.grad = None  # backward has left the sum without clipping and noise there
+
+    def add_noise(self) -> None:
+        """Noise of this step, in units of the clip norm; from here on the step is done."""
+        for p, noise in zip(self._parameters, self.run.draw(), strict=True):
+            p.grad = torch.add(p.summed_grad, noise, alpha=self.max_grad_norm).view_as(p)
+            p.summed_grad = None
+
+    def scale_grad(self) -> None:
+        """Divide by the expected batch size: the real one is private."""
+        if self.loss_reduction == "mean":
+            for p in self._parameters:
+                p.grad /= self.expected_batch_size
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Clear gradients; sums of a logical batch that is not complete are kept."""
+        for p in self._parameters:
+            p.grad_sample = None
+        self.original_optimizer.zero_grad(set_to_none)
+
+    def signal_skip_step(self, do_skip: bool = True) -> None:
+        """Refused: BatchMemoryManager would cut batches of a loader that is not the run's."""
+        raise RunError(
+            "Opacus's BatchMemoryManager makes a loader of its own; use "
+            "make_private(..., physical_batch_size=...), which cuts the accounted batches."
+        )
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused: the noise is made for the parameters that were there at first."""
+        raise RunError("parameters are fixed by make_private; add them to the optimizer before it.")
+
+    def accept_buffers(self) -> None:
+        """Take the present content of the module's buffers as not depending on the data."""
+        self._accepted = [(buffer, buffer._version) for buffer in self._buffers()]
+
+    def _forget_sums(self) -> None:
+        for p in self._parameters:
+            p.summed_grad = None
+
+    def _check_unchanged(self) -> None:
+        present = self.params
+        if len(present) != len(self._parameters) or any(
+            p is not q for p, q in zip(present, self._parameters, strict=True)
+        ):
+            raise RunError(
+                "the trainable parameters are not those that make_private got; freeze and unfreeze "
+                "before it, for clipping and noise are over all of them together."
+            )
+        buffers = [(id(buffer), buffer._version) for buffer in self._buffers()]
+        if buffers != [(id(buffer), version) for buffer, version in self._accepted]:
+            raise RunError(
+                "a buffer of the module changed during training: what the data wrote there carries "
+                "no noise. Leave out layers that keep running statistics, such as BatchNorm."
+            )
+
+    def _check_counts(self, batch: Batch) -> None:
+        for place, p in enumerate(self._parameters):
+            count = 0 if p.grad_sample is None else len(_flat(p))
+            if count != batch.size:
+                raise RunError(
+                    f"the loader handed out {batch.size} examples, but parameter {place} (shape "
+                    f"{tuple(p.shape)}) has gradients of {count}: every example of the batch goes "
+                    "through the module once, in training mode, and optimizer.zero_grad() follows "
+                    "each step. Freeze parameters that the loss does not use."
+                )
+
+
+def _flat(p: Tensor) -> Tensor:
+    """Per-example gradients of a parameter; backward passes one after another."""
+    samples: Tensor | list[Tensor] | None = getattr(p, "grad_sample", None)
+    if samples is None:
+        return p.new_zeros((0, *p.shape))
+    return torch.cat(samples) if isinstance(samples, list) else samples
+
+
+def _norms(sample: Tensor) -> Tensor:
+    """Norm of each example's gradient, in single precision at least."""
+    kind = torch.promote_types(sample.dtype, torch.float32)
+    rows = sample.flatten(1) if sample.dim() > 1 else sample[:, None]
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=kind)
+    return norms
+
+
+def _zeroed(sample: Tensor, rows: Tensor) -> Tensor:
+    return sample.masked_fill(rows.view(-1, *(1,) * (sample.dim() - 1)), 0.0)

@@ -1,0 +1,223 @@
+"""make_private: a model, an optimizer and data become a run of an accounted mechanism.
+
+In: what Opacus's make_private takes, a strategy, a sampling scheme, and sigma or epsilon.
+Out: module, optimizer and loader, used as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from opacus.grad_sample import (
+    AbstractGradSampleModule,
+    GradSampleModule,
+    GradSampleModuleExpandedWeights,
+)
+from opacus.optimizers import DPOptimizer
+from opacus.validators import ModuleValidator
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset
+
+from mmcc.errors import MethodError, ParameterError, real, suggestion
+from mmcc.sampling import Scheme
+from mmcc.strategies.base import Strategy
+from mmcc.training.loader import PrivateLoader, dataset_of, loading_options
+from mmcc.training.mechanism import (
+    Mechanism,
+    certified,
+    check_trainable,
+    declared,
+    training_method,
+)
+from mmcc.training.optimizer import PrivateOptimizer
+from mmcc.training.participants import Participants
+from mmcc.training.run import Run
+from mmcc.training.torch_noise import TorchNoiseStream
+
+MODES = ("hooks", "functorch", "ew")
+
+
+def make_private(
+    module: nn.Module,
+    optimizer: Optimizer,
+    data: Dataset[Any] | DataLoader[Any],
+    *,
+    strategy: Strategy,
+    sampling: Scheme,
+    max_grad_norm: float,
+    sigma: float | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    seed: int | None = None,
+    decoder: str | None = None,
+    method: str = "tight",
+    loss_reduction: str = "mean",
+    grad_sample_mode: str = "hooks",
+    physical_batch_size: int | None = None,
+    steps_per_epoch: int | None = None,
+    stop_after: int | None = None,
+    generator: str = "philox",
+) -> tuple[AbstractGradSampleModule, PrivateOptimizer, PrivateLoader]:
+    """A module, an optimizer and a loader that together run the accounted mechanism, and no other.
+
+    Either `sigma` is given, in units of the clip norm, or `epsilon`, and the least certified noise
+    is used.  `optimizer.guarantee` is that of all the strategy's steps; `stop_after` declares in
+    advance that the run ends earlier, and the guarantee is then that of these steps.  Under
+    `Shuffle` and `MinSeparation` it uses no amplification, for none is proven.
+    """
+    delta = _check_target(sigma, epsilon, delta)
+    check_trainable(strategy, sampling)
+    strategy = declared(strategy, sampling, stop_after)
+    training_method(sampling, method)
+    _check_module(module, optimizer, grad_sample_mode)
+    dataset = dataset_of(data)
+    mechanism = Mechanism(
+        strategy,
+        sampling,
+        1.0 if sigma is None else sigma,
+        len(dataset),
+        max_grad_norm,
+        decoder,
+        loss_reduction,
+    )
+    options = loading_options(data, mechanism.expected_batch_size)
+    account = partial(certified, strategy, sampling, delta=delta, method=method)
+    if sigma is None:
+        found = account(epsilon=epsilon)
+        mechanism = replace(mechanism, sigma=found.sigma)
+    run = Run(
+        mechanism,
+        TorchNoiseStream(
+            strategy,
+            mechanism.sigma,
+            _trained(optimizer),
+            seed,
+            decoder=decoder,
+            generator=generator,
+        ),
+        Participants(sampling, strategy.steps, mechanism.examples, seed),
+        partial(account, sigma=sigma) if sigma is not None else lambda: found,
+        steps_per_epoch=steps_per_epoch,
+        physical=physical_batch_size,
+    )
+    wrapped = _wrapped(module, grad_sample_mode, loss_reduction)
+    return (
+        wrapped,
+        PrivateOptimizer(optimizer, run, module.buffers),
+        PrivateLoader(dataset, run, **options),
+    )
+
+
+class Hooked(GradSampleModule):
+    """Opacus's module with hooks, which has nothing to do for an empty batch."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Some layers cannot tell apart the gradients of no examples: they need not."""
+        if _is_empty(*args, *kwargs.values()):
+            self.disable_hooks()  # until the next pass: those of the backward pass come later
+        else:
+            self.enable_hooks()
+        return super().forward(*args, **kwargs)
+
+
+class ExpandedWeights(GradSampleModuleExpandedWeights):
+    """Opacus's module for torch's expanded weights, which cannot do empty batches."""
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Nobody took part: there are no gradients to be told apart."""
+        if _is_empty(x):
+            return self._module(x, *args, **kwargs)
+        return super().forward(x, *args, **kwargs)
+
+
+def _is_empty(*inputs: Any) -> bool:
+    """Whether the first tensor, whose first dimension is the batch, has no examples."""
+    batch = next((entry for entry in inputs if isinstance(entry, Tensor) and entry.dim()), None)
+    return batch is not None and len(batch) == 0
+
+
+def _wrapped(module: nn.Module, mode: str, loss_reduction: str) -> AbstractGradSampleModule:
+    if mode == "ew":
+        return ExpandedWeights(module, loss_reduction=loss_reduction)
+    functorch = mode == "functorch"
+    try:
+        wrapped = Hooked(module, loss_reduction=loss_reduction, force_functorch=functorch)
+    except NotImplementedError as problem:
+        raise _untrainable(problem) from None
+    wrapped.forbid_grad_accumulation()
+    return wrapped
+
+
+def _untrainable(problem: Exception) -> ParameterError:
+    said = str(problem).replace("\n", " ").rstrip(". ")
+    return ParameterError(f"Opacus cannot train this module: {said}.")
+
+
+def _check_target(sigma: float | None, epsilon: float | None, delta: float | None) -> float:
+    if (sigma is None) == (epsilon is None):
+        given = "neither" if sigma is None else "both"
+        raise ParameterError(
+            f"give sigma or epsilon, got {given}: sigma is the noise in units of the clip norm, "
+            "epsilon a target for which the least noise is found."
+        )
+    if delta is None:
+        raise ParameterError("delta is missing: a guarantee is an epsilon at a delta.")
+    if sigma is not None:
+        real("sigma", sigma, 0, 1e30)
+    return real("delta", delta, 0, 1)
+
+
+def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
+    """Refuse what Opacus cannot take apart by example, and what would leak past the noise."""
+    if mode.startswith("ghost"):
+        raise MethodError(
+            f"grad_sample_mode={mode!r} clips in a second backward pass that belongs to Opacus's "
+            f"own optimizer and loss; {suggestion('', MODES)}"
+        )
+    if mode not in MODES:
+        raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion(mode, MODES)}")
+    hooked = hasattr(module, "autograd_grad_sample_hooks")
+    if hooked or isinstance(module, AbstractGradSampleModule) or isinstance(optimizer, DPOptimizer):
+        raise ParameterError(
+            "module or optimizer is private already: pass a new module and its plain optimizer."
+        )
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        raise ParameterError(
+            "distributed training is not supported: every process would add noise of its own. "
+            "Pass the plain module."
+        )
+    for name, layer in module.named_modules():
+        if isinstance(layer, _BatchNorm):
+            raise ParameterError(
+                f"layer {name!r} is a {type(layer).__name__}: it mixes the examples of a batch and "
+                "keeps statistics without noise. Use GroupNorm or LayerNorm."
+            )
+    problems = ModuleValidator.validate(module, strict=False)
+    if problems:
+        raise _untrainable(problems[0])
+    _check_parameters(_trained(optimizer), set(module.parameters()))
+
+
+def _trained(optimizer: Optimizer) -> list[nn.Parameter]:
+    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+
+
+def _check_parameters(trained: list[nn.Parameter], known: set[nn.Parameter]) -> None:
+    if not trained:
+        raise ParameterError("the optimizer has no parameter that is trained.")
+    if not known.issuperset(trained):
+        raise ParameterError(
+            "the optimizer has parameters that are not the module's: they would get no clipped "
+            "gradients. Make the optimizer from module.parameters()."
+        )
+    for p in trained:
+        if p.dtype not in (torch.float32, torch.float64):
+            raise ParameterError(
+                f"a parameter is {p.dtype}: noise rounded so coarsely is no Gaussian noise. Train "
+                "in float32 or float64."
+            )
