@@ -197,13 +197,13 @@ def composed_epsilon(plan: Plan, delta: float, progress: Progress | None = None)
     counts: Counter[tuple[Dot, ...]] = Counter(dots_of(run) for run in plan.runs)
     curves = sorted(counts, key=lambda dots: [(d.epsilon, d.remove, d.add) for d in dots])
     spacing = common_spacing(curves)
-    sides = []
-    for remove in (True, False):
-        losses = [losses_above(dots, spacing, remove) for dots in curves]
-        sides.append(tuple(zip(losses, (counts[dots] for dots in curves), strict=True)))
-        if progress is not None:
-            progress("losses of the plan", len(sides))
-    return GridDistribution(*sides).epsilon(delta)
+    if progress is not None:
+        progress("losses of the plan", len(curves))
+    remove, add = (
+        tuple((losses_above(dots, spacing, side), counts[dots]) for dots in curves)
+        for side in (True, False)
+    )
+    return GridDistribution(remove, add).epsilon(delta)
 
 
 def _places(plan: Plan | None, runs: list[Run]) -> tuple[int, list[Guarantee]]:
@@ -229,8 +229,12 @@ def _key(fingerprint: Fingerprint, guarantee: Guarantee) -> tuple[str, float, fl
 
 
 def _run_dict(run: Run) -> dict[str, Any]:
-    more = {"position": run.position, "resumed": run.resumed, "state": run.state}
-    return plain(run.begin) | more
+    return {
+        **plain(run.begin),
+        "position": run.position,
+        "resumed": run.resumed,
+        "state": run.state,
+    }
 
 
 def _count(number: int, noun: str) -> str:

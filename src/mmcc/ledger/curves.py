@@ -122,9 +122,7 @@ def losses_above(dots: Sequence[Dot], spacing: float, remove: bool) -> GridLoss:
     return GridLoss(spacing, int(places[0]), grid, min(infinite, 1.0))
 
 
-def _lowest(
-    dots: Sequence[Dot], spacing: float, remove: bool
-) -> tuple[FloatArray, FloatArray]:
+def _lowest(dots: Sequence[Dot], spacing: float, remove: bool) -> tuple[FloatArray, FloatArray]:
     """Grid places, negative ones too, with the smallest height known at each, rounded up.
 
     A dot moves up to the next place: a curve that never rises is at most as high there.

@@ -142,13 +142,14 @@ def certified(guarantee: object) -> Guarantee:
         )
     if not isinstance(guarantee.adaptive, bool):
         raise LedgerError(f"adaptive must be true or false, got {guarantee.adaptive!r}.")
-    return Guarantee(
-        epsilon=real("epsilon", guarantee.epsilon, 0, MOST_EPSILON, closed="l"),
-        delta=real("delta", guarantee.delta, 0, 1, closed="lh"),
-        sigma=real("sigma", guarantee.sigma, 0, MOST_SIGMA),
-        adaptive=guarantee.adaptive,
-        **{name: text(name, getattr(guarantee, name), name in FREE) for name in NAMES},
-    )
+    kept: dict[str, Any] = {
+        "epsilon": real("epsilon", guarantee.epsilon, 0, MOST_EPSILON, closed="l"),
+        "delta": real("delta", guarantee.delta, 0, 1, closed="lh"),
+        "sigma": real("sigma", guarantee.sigma, 0, MOST_SIGMA),
+        "adaptive": guarantee.adaptive,
+    }
+    words = {name: text(name, getattr(guarantee, name), name in FREE) for name in NAMES}
+    return Guarantee(**kept, **words)
 
 
 def fingerprinted(value: object) -> Fingerprint:
@@ -250,13 +251,19 @@ def _read_plan(*, data: str, runs: object) -> Plan:
 
 def _read_planned(body: object) -> Planned:
     given = _only(body, {f.name for f in fields(Planned)})
-    dots = [_only(dot, {f.name for f in fields(Dot)}) for dot in _list(given["curve"])]
     return Planned(
         given["mechanism"],
         given["fingerprint"],
         _read_guarantee(given["guarantee"]),
-        tuple(Dot(**dot) for dot in dots),
+        tuple(_read_dot(dot) for dot in _list(given["curve"])),
     )
+
+
+def _read_dot(value: object) -> Dot:
+    numbers: Sequence[Any] = _list(value)
+    if len(numbers) != len(fields(Dot)):
+        raise LedgerError(f"it has {value!r} where epsilon and two deltas belong")
+    return Dot(*numbers)
 
 
 def _list(value: object) -> Sequence[object]:
@@ -272,9 +279,11 @@ def plain(value: Any) -> Any:
     """Entries and what they are made of as objects, lists, text and numbers."""
     if isinstance(value, Guarantee):
         return {name: getattr(value, name) for name in (*NUMBERS, *NAMES, "adaptive")}
+    if isinstance(value, Dot):
+        return [value.epsilon, value.remove, value.add]
     if isinstance(value, tuple):
         return [plain(part) for part in value]
-    if isinstance(value, Plan | Planned | Dot | Begin | Resume | End):
+    if isinstance(value, Plan | Planned | Begin | Resume | End):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     return value
 

@@ -1,6 +1,6 @@
 """Appending so that nothing is lost: by several processes at once, and killed at any moment.
 
-In: a path and what to append.  Out: the file has the old content and the new line, or the old alone.
+In: a path, what to append.  Out: the file has the old content and the new line, or the old alone.
 
 A lock (`flock` on a file beside it, freed by the system when its holder dies) lets one writer in at
 a time.  It writes old content and new line to a second file, flushes that to disk, renames it

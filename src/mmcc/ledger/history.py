@@ -24,7 +24,8 @@ class Run:
     @property
     def state(self) -> str:
         """What became of it, in words."""
-        again = f", resumed {self.resumed} times" if self.resumed else ""
+        times = "once" if self.resumed == 1 else f"{self.resumed} times"
+        again = f", resumed {times}" if self.resumed else ""
         if self.position is None:
             return f"no end (killed, or still running){again}"
         if self.position < self.begin.steps:
