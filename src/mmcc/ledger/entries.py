@@ -148,8 +148,8 @@ def certified(guarantee: object) -> Guarantee:
         "sigma": real("sigma", guarantee.sigma, 0, MOST_SIGMA),
         "adaptive": guarantee.adaptive,
     }
-    words = {name: text(name, getattr(guarantee, name), name in FREE) for name in NAMES}
-    return Guarantee(**kept, **words)
+    kept |= {name: text(name, getattr(guarantee, name), name in FREE) for name in NAMES}
+    return Guarantee(**kept)
 
 
 def fingerprinted(value: object) -> Fingerprint:
