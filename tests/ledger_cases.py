@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.stats import norm
+
 from mmcc.accounting.guarantee import Guarantee
-from mmcc.ledger import Ledger
-from mmcc.ledger.entries import FIRST, sealed
+from mmcc.ledger import Ledger, Planned
+from mmcc.ledger.entries import FIRST, Dot, sealed
 
 
 def guarantee(epsilon: float = 1.0, delta: float = 1e-6, **changed: Any) -> Guarantee:
@@ -28,6 +32,20 @@ def begin(ledger: Ledger, epsilon: float = 1.0, delta: float = 1e-6, **changed: 
     what = {"data": "d", "mechanism": "a tree", "steps": 8, "fingerprint": {"strategy": "tree"}}
     pair = {"guarantee": guarantee(epsilon, delta)}
     return ledger.begin(**(what | pair | changed))
+
+
+def gaussian_delta(ratio: float, epsilon: float) -> float:
+    """delta(epsilon) of N(ratio, 1) against N(0, 1)."""
+    upper = epsilon / ratio + ratio / 2
+    lower = epsilon / ratio - ratio / 2
+    return norm.sf(lower) - math.exp(epsilon) * norm.sf(upper)
+
+
+def gaussian_run(ratio: float, delta: float, fingerprint: str = "f") -> Planned:
+    """A Gaussian mechanism, its curve from the closed form."""
+    dots = [Dot(e, d, d) for e in np.arange(80) / 16 for d in [gaussian_delta(ratio, e) * 1.000001]]
+    epsilon = next(dot.epsilon for dot in dots if dot.remove <= delta)
+    return Planned("gaussian", fingerprint, guarantee(epsilon, delta), tuple(dots))
 
 
 def bodies(file: Path) -> list[dict[str, Any]]:

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_cases import begin, guarantee
+from ledger_cases import begin, gaussian_delta, gaussian_run, guarantee
 from mpmath import mp
-from scipy.stats import norm
 
 import mmcc
 from mmcc import sampling, strategies
@@ -34,20 +33,6 @@ def test_a_sum_is_the_smallest_float_not_below_the_exact_sum(values):
     found = sum_up(values)
     assert Fraction(found) >= exact
     assert not values or found == 0 or Fraction(math.nextafter(found, 0.0)) < exact
-
-
-def gaussian_delta(ratio: float, epsilon: float) -> float:
-    """delta(epsilon) of N(ratio, 1) against N(0, 1)."""
-    upper = epsilon / ratio + ratio / 2
-    lower = epsilon / ratio - ratio / 2
-    return norm.sf(lower) - math.exp(epsilon) * norm.sf(upper)
-
-
-def gaussian_run(ratio: float, delta: float, fingerprint: str = "f") -> Planned:
-    """A Gaussian mechanism, its curve from the closed form."""
-    dots = [Dot(e, d, d) for e in np.arange(80) / 16 for d in [gaussian_delta(ratio, e) * 1.000001]]
-    epsilon = next(dot.epsilon for dot in dots if dot.remove <= delta)
-    return Planned("gaussian", fingerprint, guarantee(epsilon, delta), tuple(dots))
 
 
 def history_of(plan: list[Planned], runs: list[Begin]) -> History:
