@@ -129,6 +129,16 @@ def test_data_sets_do_not_mix(ledger):
         ledger.total("c")
 
 
+def test_a_run_that_changes_its_folder_keeps_its_ledger(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger("ledger.jsonl")
+    run = begin(ledger)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    ledger.end(run, position=8)
+    assert Ledger(tmp_path / "ledger.jsonl").total("d").states["ended"] == 1
+
+
 def test_a_delta_of_more_than_one_says_no_more_than_one(ledger):
     for _ in range(3):
         begin(ledger, 0.5, 0.5)

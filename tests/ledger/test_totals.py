@@ -266,6 +266,16 @@ def test_a_plan_costs_no_more_than_the_sum_of_its_pairs():
     assert (huge.method, huge.epsilon) == (PAIRS, 2e5)
 
 
+def test_dots_too_far_for_floats_are_left_out_and_a_run_without_privacy_is_not_composed():
+    run = gaussian_run(0.5, 1e-6)
+    far = Planned("m", "f", run.guarantee, (*run.curve, Dot(1e5, 0.0, 0.0)))
+    assert plan_part(Plan("d", (far, far)), 0, None) == plan_part(Plan("d", (run, run)), 0, None)
+    open_book = Planned("m", "f", guarantee(0.5, 1.0))
+    with pytest.raises(mmcc.MmccError, match="infinite"):
+        plan_part(Plan("d", (run, open_book)), 0, 0.5)
+    assert plan_part(Plan("d", (run, open_book)), 0, None).delta == 1.0
+
+
 def test_a_smaller_delta_than_the_pairs_have_needs_the_losses():
     run = gaussian_run(0.5, 1e-6)
     small = plan_part(Plan("d", (run, run)), 0, 1e-7)

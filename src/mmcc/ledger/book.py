@@ -38,7 +38,7 @@ class Ledger:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(os.path.abspath(path))  # whatever folder a run changes to
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"

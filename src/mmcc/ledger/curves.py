@@ -36,6 +36,8 @@ END = 1e-4
 FARTHEST = 600.0
 """e^epsilon must fit into a float."""
 MARGIN = 1e-12
+SMALLEST_MASS = 1e-290
+"""Less is moved to infinite loss: near 1e-308 numbers lose their digits."""
 
 
 def planned(
@@ -85,11 +87,15 @@ def _sides(found: Guarantee, sampling: Scheme) -> tuple[float, float]:
 
 
 def dots_of(run: Planned) -> tuple[Dot, ...]:
-    """All dots that are known of a planned run: those of its curve, and its guarantee."""
+    """All dots of a planned run that fit on a grid: those of its curve, and its guarantee."""
     pair = run.guarantee
-    if pair.epsilon > FARTHEST:
+    dots = run.curve
+    if pair.epsilon <= FARTHEST:
+        dots = (*dots, Dot(pair.epsilon, pair.delta, pair.delta))
+    near = tuple(dot for dot in dots if dot.epsilon <= FARTHEST)
+    if not near:
         raise PrecisionError(f"an epsilon of {pair.epsilon:g} is too large for a grid of losses.")
-    return (*run.curve, Dot(pair.epsilon, pair.delta, pair.delta))
+    return near
 
 
 def common_spacing(curves: Sequence[Sequence[Dot]]) -> float:
@@ -110,16 +116,19 @@ def losses_above(dots: Sequence[Dot], spacing: float, remove: bool) -> GridLoss:
     x = np.concatenate([[0.0], np.exp(places * spacing)])
     slopes = np.append(np.diff(np.append(1.0, heights)) / np.diff(x), 0.0)
     masses = np.maximum(x[1:] * np.diff(slopes), 0.0) * (1 + MARGIN)
+    masses[masses < SMALLEST_MASS] = 0.0
     # Corners are where both chains bend, so a pair that is high enough there, and has a mass of
     # one, is high enough everywhere.  What rounding took away is paid for at infinity.
     epsilons = places * spacing
-    reached = [masses @ np.maximum(-np.expm1(e - epsilons), 0.0) for e in epsilons]
-    lost = np.append(heights - heights[-1] - np.array(reached) * (1 - 0.1 * MARGIN), 0.0)
-    lost[-1] = 1.0 - heights[-1] - math.fsum(masses) * (1 - 0.1 * MARGIN)
+    reached = [math.fsum(masses * np.maximum(-np.expm1(e - epsilons), 0.0)) for e in epsilons]
+    reached.append(math.fsum(masses))
+    lost = np.append(heights, 1.0) - heights[-1] - np.array(reached) * (1 - 0.1 * MARGIN)
     infinite = (float(heights[-1]) + max(float(lost.max()), 0.0)) * (1 + MARGIN)
+    if not (infinite < 1.0 and masses.any()):
+        raise PrecisionError("nearly all of a privacy loss is infinite: nothing can be composed.")
     grid = np.zeros(int(places[-1] - places[0]) + 1)
     grid[(places - places[0]).astype(np.int64)] = masses
-    return GridLoss(spacing, int(places[0]), grid, min(infinite, 1.0))
+    return GridLoss(spacing, int(places[0]), grid, infinite)
 
 
 def _lowest(dots: Sequence[Dot], spacing: float, remove: bool) -> tuple[FloatArray, FloatArray]:
