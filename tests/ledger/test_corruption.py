@@ -15,19 +15,23 @@ from mmcc.ledger import Ledger, LedgerError, Planned
 from mmcc.ledger.history import read_history
 
 
-@pytest.fixture
-def file(tmp_path):
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
     """Plan, begin, end, begin, resume, begin: six lines."""
-    made = tmp_path / "ledger.jsonl"
-    fill(Ledger(made))
-    return made
-
-
-def fill(ledger: Ledger) -> None:
+    ledger = Ledger(tmp_path_factory.mktemp("valid") / "ledger.jsonl")
     ledger.declare([Planned("m", "f", guarantee(0.5, 1e-7))], data="other")
     ledger.end(begin(ledger, 1.0), position=8)
     ledger.resume(begin(ledger, 0.5), {"strategy": "tree"})
     begin(ledger, 0.25)
+    return ledger.path.read_bytes()
+
+
+@pytest.fixture
+def file(tmp_path, content):
+    """A ledger with these lines."""
+    made = tmp_path / "ledger.jsonl"
+    made.write_bytes(content)
+    return made
 
 
 def line_of(problem: LedgerError) -> int:
@@ -167,13 +171,6 @@ def test_half_lines_and_lines_taken_out_are_found(file):
     for taken in range(5):
         file.write_bytes(b"".join(lines[:taken] + lines[taken + 1 :]))
         assert refused_at(file) == taken + 1
-
-
-@pytest.fixture(scope="module")
-def content(tmp_path_factory):
-    made = tmp_path_factory.mktemp("valid") / "ledger.jsonl"
-    fill(Ledger(made))
-    return made.read_bytes()
 
 
 @st.composite
