@@ -204,20 +204,11 @@ def from_line(line: bytes, previous: str) -> tuple[Entry, str]:
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(
-            line.decode("ascii"), object_pairs_hook=_once, parse_constant=_no_constant
-        )
+        found = json.loads(line.decode("ascii"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
         raise LedgerError(f"it is not JSON: {problem}") from None
     if not isinstance(found, dict):
         raise LedgerError("it is not a JSON object")
-    return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name comes twice")
     return found
 
 
