@@ -41,6 +41,8 @@ class History:
     runs: dict[str, Run] = field(default_factory=dict)
     check: str = FIRST
     lines: int = 0
+    adjacency: dict[str, str] = field(default_factory=dict)
+    """The relation that all guarantees on a data set are for."""
 
     def admit(self, entry: Entry) -> None:
         """Take in one more entry, or say why it does not fit."""
@@ -75,13 +77,15 @@ class History:
         if len(relations) > 1:
             raise _different(*sorted(relations)[:2])
         self.plans[entry.data] = entry
+        self.adjacency[entry.data] = relations.pop()
 
     def _begin(self, entry: Begin) -> None:
         if entry.run in self.runs:
             raise LedgerError(f"the run {entry.run!r} has begun already")
-        known = self._adjacency(entry.data)
-        if known is not None and known != entry.guarantee.adjacency:
+        known = self.adjacency.get(entry.data, entry.guarantee.adjacency)
+        if known != entry.guarantee.adjacency:
             raise _different(known, entry.guarantee.adjacency)
+        self.adjacency[entry.data] = known
         self.runs[entry.run] = Run(entry)
 
     def _resume(self, entry: Resume) -> None:
@@ -108,12 +112,6 @@ class History:
         if name not in self.runs:
             raise LedgerError(f"the run {name!r} is unknown")
         return self.runs[name]
-
-    def _adjacency(self, data: str) -> str | None:
-        """The relation that all guarantees on a data set are for."""
-        if data in self.plans:
-            return self.plans[data].runs[0].guarantee.adjacency
-        return next((run.begin.guarantee.adjacency for run in self.runs_on(data)), None)
 
 
 def read_history(content: bytes, name: str) -> History:
