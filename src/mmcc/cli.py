@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mmcc
-from mmcc.command_line import comparing, mixtures, output
+from mmcc.command_line import comparing, ledger, mixtures, output
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
 from mmcc.command_line.words import Options, UsageError
 from mmcc.errors import MmccError, suggestion
@@ -36,6 +36,7 @@ COMMANDS = (
     "compare",
     "group",
     "last-iterate",
+    "ledger",
 )
 BAD_INPUT, STOPPED = 2, 130
 
@@ -160,6 +161,22 @@ def last_iterate(options: Options) -> None:
 def compare(options: Options) -> None:
     """Print strategies at equal guarantees, with the noise and the error of each."""
     comparing.show_comparison(options)
+
+
+@app.command(name="ledger")
+def show_ledger(
+    file: Annotated[str, typer.Argument(help="The ledger: JSON lines.", metavar="FILE")],
+    data: Annotated[
+        str | None, typer.Option(help="One data set; left out, all of them.", metavar="NAME")
+    ] = None,
+    delta: Annotated[
+        str | None,
+        typer.Option(help="Delta of the plan; left out, the sum of its deltas.", metavar="NUMBER"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print what all runs on a data set amount to: one guarantee, killed runs included."""
+    ledger.show_ledger(file, data, delta, as_json)
 
 
 def answer(asked: str, options: Options) -> None:

@@ -1,0 +1,67 @@
+"""The command `mmcc ledger`: a file into one guarantee for each data set.
+
+In: the options as typed.  Out: a line for each data set and, for a single one, its runs; or one
+JSON object on stdout.  Rounding: epsilons and deltas are rounded up in print; JSON has them as
+computed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from mmcc.command_line import output
+from mmcc.command_line.words import UsageError, number
+
+if TYPE_CHECKING:
+    from mmcc.ledger import Total
+
+
+def show_ledger(file: str, data: str | None, delta: str | None, as_json: bool) -> None:
+    """Read and check the file, compose the runs of each data set, print what they amount to."""
+    from mmcc.ledger import Ledger
+    from mmcc.ledger.compose import total
+
+    share = None if delta is None else number("delta", delta)
+    history = Ledger(file).history()
+    wanted = history.data_sets() if data is None else [data]
+    planned = [name for name in wanted if name in history.plans]
+    if share is not None and not planned and data is None:
+        raise UsageError(
+            "--delta is for a plan declared before the first run, and this ledger has none; the "
+            "pairs of its runs have their own deltas. Leave it out."
+        )
+    with output.progress_bar() as progress:
+        start = time.perf_counter()
+        totals = [
+            total(
+                history,
+                name,
+                delta=share if data is not None or name in planned else None,
+                progress=progress,
+            )
+            for name in wanted
+        ]
+        seconds = time.perf_counter() - start
+    if as_json:
+        content = {
+            "file": file,
+            "lines": history.lines,
+            "data_sets": [found.to_dict() for found in totals],
+            "seconds": round(seconds, 3),
+        }
+        print(json.dumps(content, indent=2, allow_nan=False))
+        return
+    for found in totals:
+        print(found)
+    if len(totals) == 1:
+        _print_runs(totals[0])
+
+
+def _print_runs(found: Total) -> None:
+    """Each run with what became of it, and the guarantee it began with."""
+    for run in found.runs:
+        begin = run.begin
+        print(f"\nrun {begin.run}: {run.state}; {begin.steps} steps, {begin.mechanism}")
+        print(f"  {begin.guarantee}")
