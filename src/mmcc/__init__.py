@@ -9,7 +9,7 @@ from mmcc import sampling, strategies
 from mmcc.errors import MmccError
 
 if TYPE_CHECKING:
-    from mmcc import bridge, mixtures, pld, utility
+    from mmcc import audit, bridge, ledger, mixtures, pld, training, utility
     from mmcc.accounting.guarantee import Bracket, Estimate, Guarantee
     from mmcc.accounting.montecarlo.estimate import estimate
     from mmcc.accounting.solve import bracket, delta, epsilon, sigma
@@ -22,20 +22,24 @@ __all__ = (
     "Estimate",
     "Guarantee",
     "MmccError",
+    "audit",
     "bracket",
     "bridge",
     "compare",
     "delta",
     "epsilon",
     "estimate",
+    "ledger",
     "mixtures",
     "pld",
     "sampling",
     "sigma",
     "strategies",
+    "training",
     "utility",
 )
 
+_PACKAGES = ("audit", "bridge", "ledger", "mixtures", "pld", "training", "utility")
 # Loaded when first used: scipy and numba take a second to import, describing a mechanism does not.
 _LATER = {
     "Bracket": "mmcc.accounting.guarantee",
@@ -51,7 +55,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("bridge", "mixtures", "pld", "utility"):
+    if name in _PACKAGES:
         return import_module(f"mmcc.{name}")
     if name in _LATER:
         value = getattr(import_module(_LATER[name]), name)

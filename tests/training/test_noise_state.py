@@ -246,6 +246,8 @@ def test_a_state_of_another_generator_is_refused():
         {"position": 1.5},
         {"key": "00"},
         {"key": 5},
+        {"key": "00" * 16},
+        {"probe": "00"},
         {"buffers": np.zeros((3, 4))},
         {"buffers": np.full((2, 4), np.nan)},
         {"version": 0},
@@ -262,6 +264,22 @@ def test_a_damaged_state_is_refused_and_changes_nothing(damage):
         stream.restore({name: value for name, value in state.items() if name != "key"})
     expected = np.array(list(NoiseStream(**BASE, seed=1)))
     assert np.array_equal(np.array(list(stream)), expected[1:])
+
+
+def test_a_library_that_makes_other_numbers_is_refused(monkeypatch):
+    """As a later numpy may: the same key then stands for other noise."""
+    state = NoiseStream(**BASE, seed=1).state()
+    real = np.random.Generator
+
+    class Changed(real):
+        def standard_normal(self, *args, **kwargs):
+            out = super().standard_normal(*args, **kwargs)
+            out *= -1
+            return out
+
+    monkeypatch.setattr(np.random, "Generator", Changed)
+    with pytest.raises(ParameterError, match="numpy or scipy changed"):
+        NoiseStream(**BASE, seed=1).restore(state)
 
 
 LOWER = random_lower(6, 6)

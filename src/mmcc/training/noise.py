@@ -32,7 +32,7 @@ from mmcc.strategies.blt import BufferedToeplitz
 from mmcc.strategies.toeplitz import Toeplitz
 from mmcc.strategies.tree import Tree
 from mmcc.training.correlation import Correlation, Vectors, correlation
-from mmcc.training.randomness import PHILOX, Normals, normals, normals_from
+from mmcc.training.randomness import PHILOX, Normals, normals, normals_from, probe
 
 Noise = TypeVar("Noise")
 
@@ -112,6 +112,7 @@ class Stream(ABC, Generic[Noise]):
         return {
             **self._facts(),
             "key": made["key"],
+            "probe": probe(self._normals),
             "position": self._position,
             "buffers": self._buffers(),
         }
@@ -134,6 +135,11 @@ class Stream(ABC, Generic[Noise]):
                 )
         position = whole("position of the state", found["position"], 0, self.steps)
         made = normals_from({"kind": self._generator, "key": found["key"]})
+        if found["probe"] != probe(made):
+            raise ParameterError(
+                "the key of the state gives other numbers here than where the run was started: "
+                "numpy or scipy changed, or the state is damaged. Resume with their versions."
+            )
         self._load(found["buffers"])
         self._normals, self._position, self._interrupted = made, position, False
 
@@ -172,7 +178,7 @@ class Stream(ABC, Generic[Noise]):
         """Take over vectors from a state; refused, with nothing changed, where they do not fit."""
 
 
-CARRIED = ("key", "position", "buffers")
+CARRIED = ("key", "probe", "position", "buffers")
 
 
 class NoiseStream(Stream[FloatArray]):
