@@ -34,9 +34,12 @@ def test_the_stream_is_the_decoders_matrix(name, decoder, options, unit_vectors)
 
 
 @pytest.mark.parametrize(("name", "decoder"), CASES)
-def test_covariance_over_many_coordinates(name, decoder):
+@pytest.mark.parametrize("generator", ["philox", "chacha"])
+def test_covariance_over_many_coordinates(name, decoder, generator):
+    if generator == "chacha":
+        pytest.importorskip("cryptography")
     strategy = MADE[name]()
-    stream = NoiseStream(strategy, 2.5, COORDINATES, seed=11, decoder=decoder)
+    stream = NoiseStream(strategy, 2.5, COORDINATES, seed=11, decoder=decoder, generator=generator)
     found = np.array(list(stream))
     matrix = 2.5 * decoded(strategy, decoder)
     expected = matrix @ matrix.T
