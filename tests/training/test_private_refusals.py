@@ -74,6 +74,14 @@ def test_skipped_batch(run):
         optimizer.step()
 
 
+def test_gradients_without_noise_are_not_left_in_the_parameters():
+    module, optimizer, loader = private(sampling=Poisson(1.0), physical_batch_size=10)
+    batches = iter(loader)
+    backward(module, next(batches))
+    optimizer.step()
+    assert all(p.grad is None for p in module.parameters())
+
+
 def test_skipped_chunk():
     module, optimizer, loader = private(sampling=Poisson(1.0), physical_batch_size=10)
     batches = iter(loader)
@@ -291,6 +299,7 @@ def test_buffer_that_the_data_changes():
         ({"grad_sample_mode": "ghost_fsdp"}, "second backward pass"),
         ({"grad_sample_mode": "no_op"}, "unknown grad_sample_mode"),
         ({"generator": "mersenne"}, "unknown generator"),
+        ({"method": "tigth"}, "unknown method 'tigth'; did you mean 'tight'"),
         ({"decoder": "honaker"}, "decoder='honaker' is for binary trees"),
         (
             {"strategy": strategies.binary_tree(7), "decoder": "honaker-full"},
@@ -362,6 +371,15 @@ def test_modules_that_opacus_refuses():
     with pytest.raises(MmccError, match="training mode"):
         private(linear().eval())
 
+    class Shifted(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(FEATURES, 3)
+            self.register_buffer("shift", torch.zeros(3))
+
+    with pytest.raises(MmccError, match="trainable layer with buffers") as caught:
+        private(Shifted())
+    assert "\n" not in str(caught.value)
+
 
 def test_module_and_optimizer_that_do_not_belong_together():
     with pytest.raises(MmccError, match="parameters that are not the module's"):
@@ -376,8 +394,9 @@ def test_module_and_optimizer_that_do_not_belong_together():
             delta=1e-5,
         )
     module, *_ = private()
-    with pytest.raises(MmccError, match="private already"):
-        private(module)
+    for again in (module, module._module):
+        with pytest.raises(MmccError, match="private already"):
+            private(again)
 
 
 def test_half_precision():

@@ -120,11 +120,18 @@ class ExpandedWeights(GradSampleModuleExpandedWeights):
 def _wrapped(module: nn.Module, mode: str, loss_reduction: str) -> AbstractGradSampleModule:
     if mode == "ew":
         return ExpandedWeights(module, loss_reduction=loss_reduction)
-    wrapped = GradSampleModule(
-        module, loss_reduction=loss_reduction, force_functorch=mode == "functorch"
-    )
+    functorch = mode == "functorch"
+    try:
+        wrapped = GradSampleModule(module, loss_reduction=loss_reduction, force_functorch=functorch)
+    except NotImplementedError as problem:
+        raise _untrainable(problem) from None
     wrapped.forbid_grad_accumulation()
     return wrapped
+
+
+def _untrainable(problem: Exception) -> ParameterError:
+    said = str(problem).replace("\n", " ").rstrip(". ")
+    return ParameterError(f"Opacus cannot train this module: {said}.")
 
 
 def _check_target(sigma: float | None, epsilon: float | None, delta: float | None) -> float:
@@ -150,9 +157,10 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
         )
     if mode not in MODES:
         raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion(mode, MODES)}")
-    if isinstance(module, AbstractGradSampleModule) or isinstance(optimizer, DPOptimizer):
+    hooked = hasattr(module, "autograd_grad_sample_hooks")
+    if hooked or isinstance(module, AbstractGradSampleModule) or isinstance(optimizer, DPOptimizer):
         raise ParameterError(
-            "module or optimizer is private already: pass the ones that it was made from."
+            "module or optimizer is private already: pass a new module and its plain optimizer."
         )
     if isinstance(module, nn.parallel.DistributedDataParallel):
         raise ParameterError(
@@ -167,7 +175,7 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
             )
     problems = ModuleValidator.validate(module, strict=False)
     if problems:
-        raise ParameterError(f"Opacus cannot train this module: {problems[0]}.")
+        raise _untrainable(problems[0])
     _check_parameters(_trained(optimizer), set(module.parameters()))
 
 
