@@ -146,7 +146,7 @@ def test_a_state_of_another_run_is_refused_and_changes_nothing():
     before = sampler.state_dict()
     with pytest.raises(SamplingError, match="saved sampler has scheme"):
         sampler.load_state_dict(BatchSampler(participants(Poisson(0.2))).state_dict())
-    with pytest.raises(SamplingError, match="lacks chunk, step"):
+    with pytest.raises(SamplingError, match="lacks chunk, part, step"):
         sampler.load_state_dict({"participants": {}, "physical": None})
     assert sampler.state_dict() == before
 
