@@ -97,7 +97,7 @@ def load_checkpoint(
     with peers.agreeing():
         content, digest = _read(path)
         _check_same(content, run, path)
-    peers.same({f"the digest of {path.name!r}": digest}, "Give all processes the same file.")
+    peers.same({"the digest of the checkpoint": digest}, "Give all of them the same file.")
     with run.taken_up(), peers.agreeing():
         _take_up(content, module, optimizer, path)
     optimizer.zero_grad()
