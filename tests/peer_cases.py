@@ -33,11 +33,12 @@ from private_cases import (
     train,
 )
 from torch import nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from mmcc import MmccError, strategies
 from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
 from mmcc.training import load_checkpoint, save_checkpoint
+from mmcc.training.distributed import peers_of
 
 STRATEGIES = {
     "identity": strategies.identity(STEPS),
@@ -72,8 +73,8 @@ SCHEMES = {
 LONG = 40
 WIDE = (200, 500)
 """Numbers of a model that is all noise."""
-PATIENCE, LIMIT = 60, 120
-"""Seconds that a process waits for the others, and that it lives."""
+PATIENCE, SHORT, LIMIT = 60, 3, 120
+"""Seconds that a process waits for the others, waits in `stuck`, and lives."""
 
 
 def case(dtype: str, **options: Any) -> tuple[Any, Any, Any]:
@@ -166,6 +167,16 @@ def moves(strategy: Any, seed: int | None, **options: Any) -> torch.Tensor:
     return torch.stack([(b - a).flatten() * scale for a, b in pairwise(places)])
 
 
+def mixed(folder: Path) -> list[torch.Tensor]:
+    """Sums of several types and memory layouts, over processes that have 1, 2, ... of each."""
+    share = dist.get_rank() + 1
+    kept = [
+        torch.arange(6, dtype=torch.float32).view(2, 3).t(),
+        torch.full((), 1 + 2.0**-40).double(),
+    ]
+    return list(peers_of(True).sum([share * sums for sums in kept], 2**40 + 3, kept))
+
+
 def start(folder: Path) -> list[torch.Tensor]:
     """Every process has a model of its own at first."""
     torch.manual_seed(100 + dist.get_rank())
@@ -218,13 +229,32 @@ def taken_up(folder: Path) -> Any:
 
 
 def killed(folder: Path) -> Any:
-    """The last process is gone in the middle of a step: after a part of its batch."""
+    """The last process is gone in the middle of a step, with a part of its batch in hand."""
 
     def at(optimizer: Any) -> None:
         if dist.get_rank() == dist.get_world_size() - 1 and optimizer.position == 4:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return saving(folder, "broken", 8, at)
+
+
+def killed_with_workers(folder: Path) -> Any:
+    """Processes that load data hold the connections of the one that is killed for a while."""
+    loading = DataLoader(data(), batch_size=9, num_workers=2)
+    made = private(dataset=loading, distributed=True)
+    for batch in made[2]:
+        if dist.get_rank() == 1 and made[1].position == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        one_step(made, batch)
+
+
+def stuck(folder: Path) -> Any:
+    """One process does nothing for longer than the others wait."""
+    made = private(distributed=True)
+    for batch in made[2]:
+        if dist.get_rank() == 1 and made[1].position == 2:
+            time.sleep(3 * SHORT)
+        one_step(made, batch)
 
 
 def killed_first(folder: Path) -> Any:
@@ -368,7 +398,7 @@ def member(rank: int, count: int, folder: Path, scenarios: Sequence[str]) -> Non
         init_method=f"file://{folder}/group",
         rank=rank,
         world_size=count,
-        timeout=timedelta(seconds=PATIENCE),
+        timeout=timedelta(seconds=SHORT if "stuck" in scenarios else PATIENCE),
     )
     for scenario in scenarios:
         torch.save(globals()[scenario](folder), folder / f"{scenario}.{rank}")

@@ -22,10 +22,11 @@ from private_cases import parameters, train  # noqa: E402
 
 from mmcc.strategies.decoders import decoder_matrix  # noqa: E402
 from mmcc.training import Participants, load_checkpoint, save_checkpoint  # noqa: E402
+from mmcc.training.distributed import Stance  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
-SCENARIOS = ("cases", "shards", "noise", "start", "plain", "grown", "refusals")
+SCENARIOS = ("cases", "shards", "noise", "mixed", "start", "plain", "grown", "refusals")
 COORDINATES = peer_cases.WIDE[0] * peer_cases.WIDE[1]
 
 
@@ -114,6 +115,21 @@ def test_noise_without_a_seed_is_another_each_time(pair):
     assert not torch.allclose(found["identity None"][0], found["bands None"][0])
 
 
+def test_sums_keep_types_and_shapes(pair):
+    for small, large in pair("mixed"):
+        assert (small.dtype, large.dtype) == (torch.float32, torch.float64)
+        assert torch.equal(small, 3.0 * torch.arange(6).view(2, 3).t())
+        assert large.item() == 3 * (1 + 2.0**-40)
+
+
+@pytest.mark.parametrize("position", [0, 1, 65535, 65536, 2**40 + 12345])
+@pytest.mark.parametrize("replica", [0, 1, 2**64 - 1, 0x0123456789ABCDEF])
+def test_where_a_process_stands_survives_single_precision(position, replica):
+    stance = Stance(2, position, replica)
+    sent = torch.tensor(stance.numbers(), dtype=torch.float32) + 0.0
+    assert Stance.of(sent.tolist()) == stance
+
+
 def test_all_start_with_the_parameters_of_the_first(pair):
     first, second = pair("start")
     torch.manual_seed(100)
@@ -193,15 +209,19 @@ def test_a_group_is_needed():
         peer_cases.private(distributed=True)
 
 
-def check_resumed_run(nursery, folder, count: int, scenario: str, victim: int) -> None:
-    """Dropout, momentum and chunks: all of it goes on as if nothing had happened."""
-    ends = nursery.group(folder, count, scenario)
+def check_ends(ends, victim: int) -> None:
+    """Soon after one was killed all others are done, and say why."""
     assert ends[victim]["status"] == -signal.SIGKILL
     for rank, end in enumerate(ends):
         if rank != victim:
             assert end["status"] == 1
             assert "RunError: a process of the group is gone" in end["said"]
             assert 0 < end["time"] - ends[victim]["time"] < peer_cases.PATIENCE / 3
+
+
+def check_resumed_run(nursery, folder, count: int, scenario: str, victim: int) -> None:
+    """Dropout, momentum and chunks: all of it goes on as if nothing had happened."""
+    check_ends(nursery.group(folder, count, scenario), victim)
     resumed = nursery.results(folder, count, "taken_up")
     truth = nursery.results(folder, count, "uninterrupted")
     for found in resumed:
@@ -221,3 +241,33 @@ def test_the_first_is_killed_while_the_others_wait(nursery, tmp_path, count):
 @pytest.mark.slow
 def test_one_of_three_is_killed(nursery, tmp_path):
     check_resumed_run(nursery, tmp_path, 3, "killed", 2)
+
+
+@pytest.mark.slow
+def test_a_killed_process_with_workers_ends_the_other(nursery, tmp_path):
+    check_ends(nursery.group(tmp_path, 2, "killed_with_workers"), 1)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_stuck_is_not_waited_for_longer_than_the_group_says(nursery, tmp_path):
+    first, second = nursery.group(tmp_path, 2, "stuck")
+    for end in (first, second):
+        assert end["status"] == 1
+        assert "RunError: a process of the group is gone, or did not answer in time" in end["said"]
+    assert second["time"] - first["time"] > peer_cases.SHORT / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_any_number_of_processes(nursery, tmp_path, count):
+    found = nursery.results(tmp_path, count, "cases")
+    for name, options in CASES.items():
+        made = peer_cases.case(**options)
+        train(*made)
+        close = 1e-12 if options["dtype"] == "float64" else 1e-6
+        for one in found:
+            for alone, own, first in zip(
+                parameters(made[0]), one[name], found[0][name], strict=True
+            ):
+                assert torch.equal(own, first)
+                torch.testing.assert_close(own, alone, rtol=close, atol=close)
