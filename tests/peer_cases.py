@@ -170,10 +170,8 @@ def moves(strategy: Any, seed: int | None, **options: Any) -> torch.Tensor:
 def mixed(folder: Path) -> list[torch.Tensor]:
     """Sums of several types and memory layouts, over processes that have 1, 2, ... of each."""
     share = dist.get_rank() + 1
-    kept = [
-        torch.arange(6, dtype=torch.float32).view(2, 3).t(),
-        torch.full((), 1 + 2.0**-40).double(),
-    ]
+    large = torch.full((), 1 + 2.0**-40, dtype=torch.float64)
+    kept = [torch.arange(6, dtype=torch.float32).view(2, 3).t(), large]
     return list(peers_of(True).sum([share * sums for sums in kept], 2**40 + 3, kept))
 
 

@@ -5,8 +5,12 @@ And a process that dies ends the run of all with a clear error, and the run can 
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -271,3 +275,25 @@ def test_any_number_of_processes(nursery, tmp_path, count):
             ):
                 assert torch.equal(own, first)
                 torch.testing.assert_close(own, alone, rtol=close, atol=close)
+
+
+@pytest.mark.slow
+def test_script_of_the_docs_runs_under_torchrun(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "distributed.md"
+    script = page.read_text().split("```python\n")[1].split("```")[0]
+    (tmp_path / "train.py").write_text(script)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    path = os.pathsep.join(part for part in sys.path if part)
+    for _ in range(2):  # the second time there is a checkpoint, of the end
+        done = subprocess.run(
+            [*launcher, "train.py"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("64 (")
+        assert done.stdout.count("binary_tree(64)") == 1
