@@ -283,6 +283,7 @@ def test_buffer_that_the_data_changes():
         ({"epsilon": -1.0}, "epsilon must lie"),
         ({"max_grad_norm": 0.0}, "max_grad_norm must lie"),
         ({"max_grad_norm": float("inf")}, "max_grad_norm must lie"),
+        ({"max_grad_norm": 0.0, "epsilon": 1.0}, "max_grad_norm must lie"),
         ({"strategy": np.eye(3)}, "strategy must come from mmcc.strategies"),
         ({"sampling": "poisson"}, "sampling must be one of"),
         ({"sampling": BallsInBins(3)}, "7 steps are not a whole number of epochs of 3 steps"),

@@ -204,6 +204,41 @@ def test_empty_batches_release_noise_alone(mode):
     np.testing.assert_allclose(found, total, rtol=1e-9)
 
 
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+def test_convolutions_and_norms_do_with_batches_that_are_empty_now_and_then(mode):
+    """Without noise and with clipping that does nothing: gradient descent on whoever came."""
+
+    def network() -> nn.Module:
+        torch.manual_seed(2)
+        layers = nn.Conv1d(1, 4, 2), nn.GroupNorm(2, 4), nn.Tanh(), nn.Flatten()
+        return nn.Sequential(nn.Unflatten(1, (1, 4)), *layers, nn.Linear(12, CLASSES)).double()
+
+    scheme, steps = Poisson(0.03), 30
+    module, optimizer, loader = private(
+        network(),
+        strategy=strategies.identity(steps),
+        sampling=scheme,
+        sigma=1e-18,
+        max_grad_norm=1e6,
+        rate=0.1,
+        grad_sample_mode=mode,
+    )
+    train(module, optimizer, loader)
+    plain = network()
+    descent = torch.optim.SGD(plain.parameters(), lr=0.1)
+    who = Participants(scheme, steps, EXAMPLES, 11)
+    sizes = [who.at(step).size for step in range(steps)]
+    assert 5 < sizes.count(0) < 25
+    for step in range(steps):
+        descent.zero_grad()
+        inputs, labels = data()[who.at(step).tolist()]
+        loss = nn.functional.cross_entropy(plain(inputs), labels, reduction="sum")
+        (loss / (EXAMPLES * 0.03)).backward()
+        descent.step()
+    for found, truth in zip(parameters(module), parameters(plain), strict=True):
+        torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-12)
+
+
 def test_empty_batch_needs_no_backward_pass():
     _, optimizer, loader = private(sampling=Poisson(1e-6))
     for inputs, _ in loader:
@@ -236,6 +271,53 @@ def test_example_without_a_finite_gradient_contributes_nothing(value, mode):
     gradient = example_gradients(weight, bias, inputs[4:5].numpy(), labels[4:5].numpy())[0]
     clipped = gradient * min(1.0, 1.0 / np.linalg.norm(gradient))
     np.testing.assert_allclose(results[0] - results[1], 0.5 * clipped / EXAMPLES, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+def test_evaluation_between_steps_disturbs_nothing(mode):
+    plain = private(network(), grad_sample_mode=mode)
+    train(*plain)
+    module, optimizer, loader = private(network(), grad_sample_mode=mode)
+    for batch in loader:
+        optimizer.zero_grad()
+        backward(module, batch)
+        optimizer.step()
+        module.eval()
+        with torch.no_grad():
+            assert module(data().tensors[0]).shape == (EXAMPLES, CLASSES)
+        module.train()
+    assert all(map(torch.equal, parameters(module), parameters(plain[0])))
+
+
+def test_learning_rate_schedule_and_closure():
+    """Rates that fall, set from outside, give what the same rates give by hand."""
+    found = []
+    for scheduled in (True, False):
+        module, optimizer, loader = private(rate=0.5)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5) if scheduled else None
+        for batch in loader:
+
+            def closure(module=module, batch=batch):
+                loss = nn.functional.cross_entropy(module(batch[0]), batch[1])
+                loss.backward()
+                return loss
+
+            optimizer.zero_grad()
+            assert optimizer.step(closure).item() > 0
+            if schedule is not None:
+                schedule.step()
+            else:
+                optimizer.param_groups[0]["lr"] *= 0.5
+        found.append(parameters(module))
+    assert all(map(torch.equal, *found))
+
+
+def test_module_comes_back_plain():
+    module, optimizer, loader = private(network())
+    train(module, optimizer, loader)
+    plain = module.to_standard_module()
+    assert list(plain.state_dict()) == list(network().state_dict())
+    plain(data().tensors[0]).sum().backward()
 
 
 def test_different_seeds_give_different_noise_and_none_is_never_the_same():

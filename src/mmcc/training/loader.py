@@ -58,7 +58,7 @@ class PrivateLoader(DataLoader[Any]):
             **options,
         )
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Any:
         iteration = self.run.begin()
         self.generator.manual_seed(self._worker_seed())
         batches = super().__iter__()
@@ -146,15 +146,15 @@ def _emptied(batch: Any) -> Any:
     )
 
 
-def dataset_of(data: object) -> Dataset[Any]:
-    """The data set itself, from which examples are drawn by index."""
-    found = data.dataset if isinstance(data, DataLoader) else data
+def dataset_of(data: object) -> Any:
+    """The data set itself, which has a length and gives examples by index."""
+    found: Any = data.dataset if isinstance(data, DataLoader) else data
     if isinstance(found, IterableDataset) or not hasattr(found, "__len__"):
         raise ParameterError(
             f"{type(found).__name__} has no length, but who takes part is drawn by index from all "
             "examples. Use a data set with __len__ and __getitem__."
         )
-    return found  # type: ignore[return-value]
+    return found
 
 
 def loading_options(data: object, expected: float) -> dict[str, Any]:
@@ -170,11 +170,9 @@ def _check_batches(loader: DataLoader[Any], expected: float) -> None:
         f"The batches of the accounted scheme are drawn by make_private ({expected:g} examples on "
         "average): pass the data set, or a loader with this batch_size and nothing else."
     )
-    sampler = loader.sampler
+    sampler, count = loader.sampler, len(dataset_of(loader))
     usual = isinstance(sampler, SequentialSampler) or (
-        type(sampler) is RandomSampler
-        and not sampler.replacement
-        and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
+        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == count
     )
     if not usual or type(loader.batch_sampler) is not PlainBatchSampler:
         raise SamplingError(f"the data loader has a sampler of its own. {remedy}")

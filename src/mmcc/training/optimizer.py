@@ -198,7 +198,7 @@ class PrivateOptimizer(DPOptimizer):
 
 def _flat(p: Tensor) -> Tensor:
     """Per-example gradients of a parameter; backward passes one after another."""
-    samples: Tensor | list[Tensor] | None = p.grad_sample  # type: ignore[attr-defined]
+    samples: Tensor | list[Tensor] | None = getattr(p, "grad_sample", None)
     if samples is None:
         return p.new_zeros((0, *p.shape))
     return torch.cat(samples) if isinstance(samples, list) else samples

@@ -7,7 +7,7 @@ Out: module, optimizer and loader, used as before.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,6 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from mmcc import __version__
-from mmcc.accounting.guarantee import Guarantee
 from mmcc.errors import MethodError, ParameterError, real, suggestion
 from mmcc.sampling import Scheme
 from mmcc.strategies.base import Strategy
@@ -40,7 +39,7 @@ from mmcc.training.mechanism import (
     training_method,
 )
 from mmcc.training.optimizer import PrivateOptimizer
-from mmcc.training.participants import Participants, expected_batch
+from mmcc.training.participants import Participants
 from mmcc.training.randomness import check_seed
 from mmcc.training.run import Run
 from mmcc.training.torch_noise import TorchNoiseStream
@@ -86,23 +85,23 @@ def make_private(
         delta = _check_target(sigma, epsilon, delta)
         check_trainable(strategy, sampling)
         strategy = declared(strategy, sampling, stop_after)
-        check_trainable(strategy, sampling)
         training_method(sampling, method)
         _check_module(module, optimizer, grad_sample_mode)
         dataset = dataset_of(data)
-        examples = len(dataset)  # type: ignore[arg-type]
-        options = loading_options(data, expected_batch(sampling, strategy.steps, examples))
-        account: Callable[[], Guarantee]
-        if sigma is None:
-            found = certified(strategy, sampling, epsilon=epsilon, delta=delta, method=method)
-            sigma, account = found.sigma, lambda: found
-        else:
-            account = partial(
-                certified, strategy, sampling, sigma=sigma, delta=delta, method=method
-            )
         mechanism = Mechanism(
-            strategy, sampling, sigma, examples, max_grad_norm, decoder, loss_reduction
+            strategy,
+            sampling,
+            1.0 if sigma is None else sigma,
+            len(dataset),
+            max_grad_norm,
+            decoder,
+            loss_reduction,
         )
+        options = loading_options(data, mechanism.expected_batch_size)
+        account = partial(certified, strategy, sampling, delta=delta, method=method)
+        if sigma is None:
+            found = account(epsilon=epsilon)
+            mechanism = replace(mechanism, sigma=found.sigma)
         check_seed(seed)
         facts = {
             **mechanism.fingerprint(),
@@ -119,10 +118,15 @@ def make_private(
     run = Run(
         mechanism,
         TorchNoiseStream(
-            strategy, sigma, _trained(optimizer), seed, decoder=decoder, generator=generator
+            strategy,
+            mechanism.sigma,
+            _trained(optimizer),
+            seed,
+            decoder=decoder,
+            generator=generator,
         ),
-        Participants(sampling, strategy.steps, examples, seed),
-        account,
+        Participants(sampling, strategy.steps, mechanism.examples, seed),
+        partial(account, sigma=sigma) if sigma is not None else lambda: found,
         steps_per_epoch=steps_per_epoch,
         physical=physical_batch_size,
         peers=peers,
@@ -136,14 +140,32 @@ def make_private(
     )
 
 
+class Hooked(GradSampleModule):
+    """Opacus's module with hooks, which has nothing to do for an empty batch."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Some layers cannot tell apart the gradients of no examples: they need not."""
+        if _is_empty(*args, *kwargs.values()):
+            self.disable_hooks()  # until the next pass: those of the backward pass come later
+        else:
+            self.enable_hooks()
+        return super().forward(*args, **kwargs)
+
+
 class ExpandedWeights(GradSampleModuleExpandedWeights):
     """Opacus's module for torch's expanded weights, which cannot do empty batches."""
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Nobody took part: there are no gradients to be told apart."""
-        if len(x) == 0:
+        if _is_empty(x):
             return self._module(x, *args, **kwargs)
         return super().forward(x, *args, **kwargs)
+
+
+def _is_empty(*inputs: Any) -> bool:
+    """Whether the first tensor, whose first dimension is the batch, has no examples."""
+    batch = next((entry for entry in inputs if isinstance(entry, Tensor) and entry.dim()), None)
+    return batch is not None and len(batch) == 0
 
 
 def _wrapped(module: nn.Module, mode: str, loss_reduction: str) -> AbstractGradSampleModule:
@@ -151,7 +173,7 @@ def _wrapped(module: nn.Module, mode: str, loss_reduction: str) -> AbstractGradS
         return ExpandedWeights(module, loss_reduction=loss_reduction)
     functorch = mode == "functorch"
     try:
-        wrapped = GradSampleModule(module, loss_reduction=loss_reduction, force_functorch=functorch)
+        wrapped = Hooked(module, loss_reduction=loss_reduction, force_functorch=functorch)
     except NotImplementedError as problem:
         raise _untrainable(problem) from None
     wrapped.forbid_grad_accumulation()
