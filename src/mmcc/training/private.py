@@ -115,22 +115,23 @@ def make_private(
         }
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
-    run = Run(
-        mechanism,
-        TorchNoiseStream(
-            strategy,
-            mechanism.sigma,
-            _trained(optimizer),
-            seed,
-            decoder=decoder,
-            generator=generator,
-        ),
-        Participants(sampling, strategy.steps, mechanism.examples, seed),
-        partial(account, sigma=sigma) if sigma is not None else lambda: found,
-        steps_per_epoch=steps_per_epoch,
-        physical=physical_batch_size,
-        peers=peers,
-    )
+    with peers.agreeing():
+        run = Run(
+            mechanism,
+            TorchNoiseStream(
+                strategy,
+                mechanism.sigma,
+                _trained(optimizer),
+                seed,
+                decoder=decoder,
+                generator=generator,
+            ),
+            Participants(sampling, strategy.steps, mechanism.examples, seed),
+            partial(account, sigma=sigma) if sigma is not None else lambda: found,
+            steps_per_epoch=steps_per_epoch,
+            physical=physical_batch_size,
+            peers=peers,
+        )
     peers.level([*module.parameters(), *module.buffers()])
     wrapped = _wrapped(module, grad_sample_mode, loss_reduction)
     return (
