@@ -146,9 +146,33 @@ def test_a_state_of_another_run_is_refused_and_changes_nothing():
     before = sampler.state_dict()
     with pytest.raises(SamplingError, match="saved sampler has scheme"):
         sampler.load_state_dict(BatchSampler(participants(Poisson(0.2))).state_dict())
-    with pytest.raises(SamplingError, match="lacks chunk, step"):
+    with pytest.raises(SamplingError, match="lacks chunk, part, step"):
         sampler.load_state_dict({"participants": {}, "physical": None})
     assert sampler.state_dict() == before
+
+
+@pytest.mark.parametrize("physical", [None, 1])
+@pytest.mark.parametrize("scheme", ALL, ids=str)
+def test_parts_are_dealt_in_turn(scheme, physical):
+    drawn = participants(scheme)
+    dealt = []
+    for i in range(3):
+        sampler = BatchSampler(drawn, physical=physical, part=(i, 3))
+        assert len(sampler) == sum(sampler.chunks(step) for step in range(STEPS))
+        dealt.append([[] for _ in range(STEPS)])
+        while sampler.step < STEPS:
+            step = sampler.step
+            dealt[i][step] += next(iter(sampler))
+    for step, batch in enumerate(batches_of(drawn)):
+        assert [part[step] for part in dealt] == [batch[0::3], batch[1::3], batch[2::3]]
+
+
+def test_a_part_cannot_change_within_a_batch():
+    drawn = participants(BallsInBins(1))
+    sampler = BatchSampler(drawn, physical=4, part=(0, 2))
+    next(iter(sampler))
+    with pytest.raises(SamplingError, match=r"physical=4, part=\[0, 2\].*part=\[0, 1\]"):
+        BatchSampler(drawn, physical=4).load_state_dict(sampler.state_dict())
 
 
 def test_drawing_leaves_the_random_numbers_of_torch_alone():
@@ -165,6 +189,8 @@ def test_drawing_leaves_the_random_numbers_of_torch_alone():
         ({"stop": 13}, "stop must lie"),
         ({"physical": 0}, "physical must lie"),
         ({"physical": 2.0}, "physical must be a whole"),
+        ({"part": (2, 2)}, "part must lie"),
+        ({"part": (0, 0)}, "parts must lie"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments, message):

@@ -27,6 +27,8 @@ from opacus.grad_sample import AbstractGradSampleModule
 from mmcc.errors import MmccError
 from mmcc.training.loader import PrivateLoader
 from mmcc.training.optimizer import PrivateOptimizer
+from mmcc.training.peers import LOADING, SAVING
+from mmcc.training.run import Run
 
 FORMAT = 1
 MAGIC = b"mmcc checkpoint\n"
@@ -57,27 +59,22 @@ def save_checkpoint(
 ) -> None:
     """Write the run to a file, between two steps or before the first.
 
+    All processes of a distributed run call it; process 0 writes.
+
     `extra` is handed back by `load_checkpoint`: numbers, text, tensors, and lists, tuples and dicts
     of them, such as a learning-rate schedule's `state_dict()`.
     """
     _check_belong(module, optimizer, loader)
     run = optimizer.run
     run.check_between_steps("a checkpoint")
-    content = {
-        "format": FORMAT,
-        "fingerprint": run.mechanism.fingerprint(),
-        "module": dict(module._module.state_dict()),
-        "optimizer": optimizer.original_optimizer.state_dict(),
-        "noise": run.noise.state(),
-        "participants": run.participants.state(),
-        "random": _random_state(),
-        "extra": extra,
-    }
-    _check_plain(content, "the checkpoint")
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    payload = buffer.getbuffer()
-    _write(_path(path), [MAGIC, hashlib.sha256(payload).digest(), payload])
+    peers = run.peers
+    peers.meet(SAVING, run.position, optimizer.params)
+    with peers.agreeing():
+        own = _random_state()
+    generators = peers.every(own)
+    with peers.agreeing():
+        if peers.rank == 0:
+            _save(_path(path), module, optimizer, generators, extra)
 
 
 def load_checkpoint(
@@ -89,12 +86,52 @@ def load_checkpoint(
     """Take up the run of a file; returns the `extra` that was saved with it.
 
     Module, optimizer and loader come from a `make_private` with the same mechanism; its seed does
-    not matter, for the keys come from the file.  Another mechanism is refused.
+    not matter, for the keys come from the file.  Another mechanism is refused.  All processes of a
+    distributed run call it, and find the same file; there may be more or fewer of them than before.
     """
     _check_belong(module, optimizer, loader)
     path = _path(path)
-    content = _read(path)
     run = optimizer.run
+    peers = run.peers
+    peers.meet(LOADING, run.position, optimizer.params)
+    with peers.agreeing():
+        content, digest = _read(path)
+        _check_same(content, run, path)
+    peers.same({"the digest of the checkpoint": digest}, "Give all of them the same file.")
+    with run.taken_up(), peers.agreeing():
+        _take_up(content, module, optimizer, path)
+    optimizer.zero_grad()
+    optimizer.accept_buffers()
+    return content["extra"]
+
+
+def _save(
+    path: Path,
+    module: AbstractGradSampleModule,
+    optimizer: PrivateOptimizer,
+    generators: list[dict[str, Any]],
+    extra: Any,
+) -> None:
+    run = optimizer.run
+    content = {
+        "format": FORMAT,
+        "fingerprint": run.mechanism.fingerprint(),
+        "module": dict(module._module.state_dict()),
+        "optimizer": optimizer.original_optimizer.state_dict(),
+        "noise": run.noise.state(),
+        "participants": run.participants.state(),
+        "random": dict(enumerate(generators)),
+        "extra": extra,
+    }
+    _check_plain(content, "the checkpoint")
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    payload = buffer.getbuffer()
+    _write(path, [MAGIC, hashlib.sha256(payload).digest(), payload])
+
+
+def _check_same(content: Mapping[str, Any], run: Run, path: Path) -> None:
+    """Refuse the checkpoint of another mechanism, and other noise for steps that were made."""
     differences = run.mechanism.differences(content["fingerprint"])
     if differences:
         raise CheckpointError(
@@ -106,21 +143,27 @@ def load_checkpoint(
             f"this run has made {run.position} steps with noise of its own, and {path.name!r} has "
             "other noise for the same steps. Load a checkpoint before the first step."
         )
+
+
+def _take_up(
+    content: Mapping[str, Any],
+    module: AbstractGradSampleModule,
+    optimizer: PrivateOptimizer,
+    path: Path,
+) -> None:
+    run = optimizer.run
     try:
-        with run.taken_up():
-            run.noise.restore(content["noise"])
-            run.participants.restore(content["participants"])
-            module._module.load_state_dict(content["module"])
-            optimizer.original_optimizer.load_state_dict(content["optimizer"])
-            _restore_random(content["random"])
+        run.noise.restore(content["noise"])
+        run.participants.restore(content["participants"])
+        module._module.load_state_dict(content["module"])
+        optimizer.original_optimizer.load_state_dict(content["optimizer"])
+        if len(content["random"]) == run.peers.count:  # else nobody has a predecessor
+            _restore_random(content["random"][run.peers.rank])
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise CheckpointError(
             f"{path.name!r} does not fit: {str(problem).rstrip('.')}. Make module and optimizer as "
             "they were made for the run."
         ) from problem
-    optimizer.zero_grad()
-    optimizer.accept_buffers()
-    return content["extra"]
 
 
 def _check_belong(
@@ -182,7 +225,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> tuple[dict[str, Any], str]:
+    """The content of a file, and its digest."""
     try:
         stored = path.read_bytes()
     except OSError as problem:
@@ -210,7 +254,7 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path.name!r} does not have the entries of a checkpoint of format {FORMAT}: it was "
             "written by another version, or by something else."
         )
-    return content
+    return content, stored[len(MAGIC) : start].hex()
 
 
 def _path(path: str | Path) -> Path:

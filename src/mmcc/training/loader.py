@@ -77,7 +77,7 @@ class PrivateLoader(DataLoader[Any]):
     def _worker_seed(self) -> int:
         """For random transforms in workers: another one wherever an iteration begins."""
         key = self.run.participants.state()["key"]
-        text = f"mmcc workers {key} {self.run.position}"
+        text = f"mmcc workers {key} {self.run.position} {self.run.peers.rank}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
 
 
@@ -98,7 +98,11 @@ class Schedule(Sampler[list[int]]):
     def _sampler(self) -> BatchSampler:
         run = self.run
         return BatchSampler(
-            run.participants, start=run.position, stop=run.epoch_end, physical=run.physical
+            run.participants,
+            start=run.position,
+            stop=run.epoch_end,
+            physical=run.physical,
+            part=(run.peers.rank, run.peers.count),
         )
 
     def _batches(self, sampler: BatchSampler, planned: deque[Batch]) -> Iterator[list[int]]:

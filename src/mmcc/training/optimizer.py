@@ -82,6 +82,7 @@ class PrivateOptimizer(DPOptimizer):
         self._is_last_step_skipped = not batch.last
         if not batch.last:
             return False
+        self.sum_over_processes()
         self.add_noise()
         self.scale_grad()
         if self.step_hook:
@@ -122,6 +123,13 @@ class PrivateOptimizer(DPOptimizer):
             p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
             p.grad_sample = None  # no gradient counts twice
             p.grad = None  # backward has left the sum without clipping and noise there
+
+    def sum_over_processes(self) -> None:
+        """Make the sums those of the whole batch, of which each process has a part."""
+        sums = [p.summed_grad for p in self._parameters]
+        totals = self.run.peers.sum(sums, self.position, self._parameters)
+        for p, total in zip(self._parameters, totals, strict=True):
+            p.summed_grad = total
 
     def add_noise(self) -> None:
         """Noise of this step, in units of the clip norm; from here on the step is done."""

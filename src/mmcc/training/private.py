@@ -6,10 +6,12 @@ Out: module, optimizer and loader, used as before.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from opacus.grad_sample import (
     AbstractGradSampleModule,
@@ -23,9 +25,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
+from mmcc import __version__
 from mmcc.errors import MethodError, ParameterError, real, suggestion
 from mmcc.sampling import Scheme
 from mmcc.strategies.base import Strategy
+from mmcc.training.distributed import peers_of
 from mmcc.training.loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training.mechanism import (
     Mechanism,
@@ -36,6 +40,7 @@ from mmcc.training.mechanism import (
 )
 from mmcc.training.optimizer import PrivateOptimizer
 from mmcc.training.participants import Participants
+from mmcc.training.randomness import check_seed
 from mmcc.training.run import Run
 from mmcc.training.torch_noise import TorchNoiseStream
 
@@ -62,6 +67,7 @@ def make_private(
     steps_per_epoch: int | None = None,
     stop_after: int | None = None,
     generator: str = "philox",
+    distributed: bool = False,
 ) -> tuple[AbstractGradSampleModule, PrivateOptimizer, PrivateLoader]:
     """A module, an optimizer and a loader that together run the accounted mechanism, and no other.
 
@@ -69,42 +75,64 @@ def make_private(
     is used.  `optimizer.guarantee` is that of all the strategy's steps; `stop_after` declares in
     advance that the run ends earlier, and the guarantee is then that of these steps.  Under
     `Shuffle` and `MinSeparation` it uses no amplification, for none is proven.
+
+    With `distributed` the processes of torch.distributed's default group work on one run: each
+    calls this with the same arguments and the same data set, takes its part of every batch, and
+    has the same parameters as all others.  Seed and initial parameters are those of process 0.
     """
-    delta = _check_target(sigma, epsilon, delta)
-    check_trainable(strategy, sampling)
-    strategy = declared(strategy, sampling, stop_after)
-    training_method(sampling, method)
-    _check_module(module, optimizer, grad_sample_mode)
-    dataset = dataset_of(data)
-    mechanism = Mechanism(
-        strategy,
-        sampling,
-        1.0 if sigma is None else sigma,
-        len(dataset),
-        max_grad_norm,
-        decoder,
-        loss_reduction,
-    )
-    options = loading_options(data, mechanism.expected_batch_size)
-    account = partial(certified, strategy, sampling, delta=delta, method=method)
-    if sigma is None:
-        found = account(epsilon=epsilon)
-        mechanism = replace(mechanism, sigma=found.sigma)
-    run = Run(
-        mechanism,
-        TorchNoiseStream(
+    peers = peers_of(distributed)
+    with peers.agreeing():
+        delta = _check_target(sigma, epsilon, delta)
+        check_trainable(strategy, sampling)
+        strategy = declared(strategy, sampling, stop_after)
+        training_method(sampling, method)
+        _check_module(module, optimizer, grad_sample_mode)
+        dataset = dataset_of(data)
+        mechanism = Mechanism(
             strategy,
-            mechanism.sigma,
-            _trained(optimizer),
-            seed,
-            decoder=decoder,
-            generator=generator,
-        ),
-        Participants(sampling, strategy.steps, mechanism.examples, seed),
-        partial(account, sigma=sigma) if sigma is not None else lambda: found,
-        steps_per_epoch=steps_per_epoch,
-        physical=physical_batch_size,
-    )
+            sampling,
+            1.0 if sigma is None else sigma,
+            len(dataset),
+            max_grad_norm,
+            decoder,
+            loss_reduction,
+        )
+        options = loading_options(data, mechanism.expected_batch_size)
+        account = partial(certified, strategy, sampling, delta=delta, method=method)
+        if sigma is None:
+            found = account(epsilon=epsilon)
+            mechanism = replace(mechanism, sigma=found.sigma)
+        check_seed(seed)
+        facts = {
+            **mechanism.fingerprint(),
+            **_layout(module, optimizer),
+            "delta": repr(delta),
+            "method": method,
+            "physical_batch_size": str(physical_batch_size),
+            "steps_per_epoch": str(steps_per_epoch),
+            "grad_sample_mode": grad_sample_mode,
+            "generator": generator,
+        }
+    peers.same(facts, "Call make_private with the same arguments on every process.")
+    seed = peers.seed(seed)
+    with peers.agreeing():
+        run = Run(
+            mechanism,
+            TorchNoiseStream(
+                strategy,
+                mechanism.sigma,
+                _trained(optimizer),
+                seed,
+                decoder=decoder,
+                generator=generator,
+            ),
+            Participants(sampling, strategy.steps, mechanism.examples, seed),
+            partial(account, sigma=sigma) if sigma is not None else lambda: found,
+            steps_per_epoch=steps_per_epoch,
+            physical=physical_batch_size,
+            peers=peers,
+        )
+    peers.level([*module.parameters(), *module.buffers()])
     wrapped = _wrapped(module, grad_sample_mode, loss_reduction)
     return (
         wrapped,
@@ -188,8 +216,8 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
         )
     if isinstance(module, nn.parallel.DistributedDataParallel):
         raise ParameterError(
-            "distributed training is not supported: every process would add noise of its own. "
-            "Pass the plain module."
+            "DistributedDataParallel averages gradients that are not clipped yet: pass the plain "
+            "module, with distributed=True."
         )
     for name, layer in module.named_modules():
         if isinstance(layer, _BatchNorm):
@@ -205,6 +233,22 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
 
 def _trained(optimizer: Optimizer) -> list[nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+
+
+def _layout(module: nn.Module, optimizer: Optimizer) -> dict[str, str]:
+    """What must be the same for the numbers of two processes to have the same meaning."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    names = {id(tensor): name for name, tensor in tensors}
+    content = [f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in tensors]
+    trained = _trained(optimizer)
+    content += [names[id(p)] for p in trained]
+    return {
+        "the count of trained numbers": str(sum(p.numel() for p in trained)),
+        "the digest of the module's layout": hashlib.sha256(
+            "\n".join(content).encode()
+        ).hexdigest(),
+        "the software": f"mmcc {__version__}, numpy {np.__version__}, torch {torch.__version__}",
+    }
 
 
 def _check_parameters(trained: list[nn.Parameter], known: set[nn.Parameter]) -> None:

@@ -115,13 +115,10 @@ def normals(seed: int | None, generator: str = PHILOX) -> Normals:
     that can be guessed.
     """
     _check_generator(generator)
+    check_seed(seed)
     size = KEY_BYTES[generator]
     if seed is None:
         return _made(generator, secrets.token_bytes(size))
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ParameterError(
-            f"seed must be a whole number >= 0, or None for a secret key, got {seed!r}."
-        )
     text = f"mmcc noise {generator} {int(seed):x}"
     return _made(generator, hashlib.sha256(text.encode()).digest()[:size])
 
@@ -158,6 +155,16 @@ def _made(kind: str, key: bytes) -> Normals:
         return PhiloxNormals(key)
     _keystream(key, 0, 0)  # a missing package is said now and not at the first step
     return ChachaNormals(key)
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what is neither None nor a non-negative integer."""
+    if seed is None:
+        return
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ParameterError(
+            f"seed must be a whole number >= 0, or None for a secret key, got {seed!r}."
+        )
 
 
 def _check_generator(name: object) -> str:

@@ -17,6 +17,7 @@ from mmcc.accounting.guarantee import Guarantee
 from mmcc.errors import MmccError, whole
 from mmcc.training.mechanism import Mechanism
 from mmcc.training.participants import Participants
+from mmcc.training.peers import ALONE, Peers
 
 
 class RunError(MmccError):
@@ -59,10 +60,12 @@ class Run:
         *,
         steps_per_epoch: int | None = None,
         physical: int | None = None,
+        peers: Peers = ALONE,
     ) -> None:
         self.mechanism = mechanism
         self.noise = noise
         self.participants = participants
+        self.peers = peers
         self.physical = (
             None if physical is None else whole("physical_batch_size", physical, 1, 2**31)
         )

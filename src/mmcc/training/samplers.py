@@ -14,9 +14,12 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
+from mmcc.arrays import IntArray
 from mmcc.errors import SamplingError, whole
 from mmcc.sampling import MAX_STEPS
 from mmcc.training.participants import Participants
+
+MAX_PARTS = 2**20
 
 
 class BatchSampler(Sampler[list[int]]):
@@ -26,6 +29,7 @@ class BatchSampler(Sampler[list[int]]):
     empty chunk.  An iteration goes on where the last one ended: `step` and `chunk` say what comes
     next, and `seek` changes it.  A DataLoader with workers asks for batches before they are used;
     whoever saves the state of such a loader seeks back to the step that was really reached.
+    With `part=(i, n)` a logical batch is shared by n samplers: this one has members i, i + n, ...
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class BatchSampler(Sampler[list[int]]):
         start: int = 0,
         stop: int | None = None,
         physical: int | None = None,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         if not isinstance(participants, Participants):
             raise SamplingError(f"a batch sampler is made from Participants, got {participants!r}.")
@@ -43,11 +48,13 @@ class BatchSampler(Sampler[list[int]]):
         self.start = whole("start", start, 0, steps)
         self.stop = steps if stop is None else whole("stop", stop, self.start, steps)
         self.physical = None if physical is None else whole("physical", physical, 1, MAX_STEPS)
+        count = whole("parts", part[1], 1, MAX_PARTS)
+        self.part = slice(whole("part", part[0], 0, count - 1), None, count)
         self.step, self.chunk = self.start, 0
 
     def __iter__(self) -> Iterator[list[int]]:
         while self.step < self.stop:
-            members, chunk = self.participants.at(self.step), self.chunk
+            members, chunk = self.members(self.step), self.chunk
             size = self.physical or max(1, members.size)
             # Before the batch is handed out, so that a state saved while it is used points past it.
             if (chunk + 1) * size < members.size:
@@ -62,9 +69,13 @@ class BatchSampler(Sampler[list[int]]):
             return self.stop - self.step
         return sum(self.chunks(step) for step in range(self.step, self.stop)) - self.chunk
 
+    def members(self, step: int) -> IntArray:
+        """Whoever takes part in a step, in this sampler's part of the batch."""
+        return self.participants.at(step)[self.part]
+
     def chunks(self, step: int) -> int:
         """How many physical batches make up the logical batch of a step."""
-        size = int(self.participants.at(step).size)
+        size = int(self.members(step).size)
         return 1 if self.physical is None else max(1, -(-size // self.physical))
 
     def seek(self, step: int, chunk: int = 0) -> None:
@@ -78,21 +89,28 @@ class BatchSampler(Sampler[list[int]]):
         return {
             "participants": self.participants.state(),
             "physical": self.physical,
+            "part": [self.part.start, self.part.step],
             "step": self.step,
             "chunk": self.chunk,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken; between logical batches `physical` may be another."""
+        """Go on where a state was taken; `physical` and `part` may change between steps."""
         missing = self.state_dict().keys() - state.keys()
         if missing:
             raise SamplingError(
                 f"the state lacks {', '.join(sorted(missing))}: use one made by `state_dict()`."
             )
-        if state["chunk"] and state["physical"] != self.physical:
+        cut = {name: self.state_dict()[name] for name in ("physical", "part")}
+        saved = {name: state[name] for name in cut}
+        if state["chunk"] and saved != cut:
             raise SamplingError(
-                f"the state was taken within a logical batch cut by physical={state['physical']}, "
-                f"and this sampler has physical={self.physical}: use the same until its end."
+                f"the state was taken within a logical batch cut by {_listed(saved)}, and this "
+                f"sampler has {_listed(cut)}: use the same until its end."
             )
         self.participants.restore(state["participants"])
         self.seek(state["step"], state["chunk"])
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
