@@ -4,7 +4,7 @@ In: the mechanism as it was accounted.  Out: an `Audit`: a lower confidence boun
 tests of the law of noise and participation.  Rounding: none that matters; confidence is stated.
 
 A canary has the clipped gradient 1 in every step it takes part in, all other examples have 0: the
-worst case of one dimension.  Released is  g_t = x_t + noise_t;  without the canary x = 0 (zero-out).
+worst case of one dimension.  Released is  g_t = x_t + noise_t;  without the canary x = 0.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ def audit(
     generators = [np.random.Generator(np.random.PCG64([seed, part])) for part in range(3)]
     watched = _Watched(stage, group, generators[1])
     with one_thread():
-        ratio = likelihood_ratio(
-            strategy, sampling, sigma, group, watched.white, generators[2]
-        )
+        ratio = likelihood_ratio(strategy, sampling, sigma, group, watched.white, generators[2])
         for index, played in enumerate(stage.many(streams, generators[0])):
             watched.look(played, ratio, index)
             if progress is not None:
@@ -141,20 +139,20 @@ class _Watched:
         self.other_batches += not played.same_batches
 
     def _canaries(self, times: csr_array) -> IntArray:
-        """Examples that play the canary, as many as there are runs.
+        """Examples that play the canary, as many as there are runs; the first has coordinate 0.
 
-        `CyclicPoisson`: of one group, for groups are public.  Groups have equal sizes, and an example
-        that never takes part does the same in any group: so the group is everyone seen in its
-        steps, and as many of those never seen as it still has room for.
+        `CyclicPoisson`: of one group, for groups are public.  Groups have equal sizes, and an
+        example that never takes part does the same in any group: so the group is everyone seen in
+        its steps, and as many of those never seen as it still has room for.
         """
         scheme, everyone = self.stage.scheme, np.arange(self.stage.examples)
         if isinstance(scheme, CyclicPoisson):
             own = np.asarray(times[:, self.group :: scheme.separation].sum(axis=1)).ravel() > 0
             never = np.flatnonzero(np.asarray(times.sum(axis=1)).ravel() == 0)
             room = self.stage.examples // scheme.separation - int(own.sum())
-            everyone = np.concatenate([np.flatnonzero(own), never[: max(0, room)]])
-        count = min(self.stage.coordinates // 2, everyone.size)
-        return np.asarray(self.generator.choice(everyone, count, replace=False))
+            some = self.generator.choice(never, min(max(0, room), never.size), replace=False)
+            everyone = np.sort(np.concatenate([np.flatnonzero(own), some]))
+        return np.asarray(everyone[: self.stage.coordinates // 2])
 
     def bounds(self, delta: float, confidence: float) -> LowerBounds:
         """Lower confidence bounds on epsilon."""

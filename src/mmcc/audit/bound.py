@@ -4,8 +4,8 @@ In: a statistic of runs with the canary (P) and without (Q).  Out: a number that
 epsilon with the stated confidence.  Rounding: binomial tails to a relative 1e-12 or so.
 
 (epsilon, delta)-DP says  P(A) <= e^epsilon Q(A) + delta  and the same with P and Q exchanged, for
-every set A.  So  epsilon >= log((P(A) - delta) / Q(A)):  A is chosen on one part of the runs, and its
-two probabilities are bounded on the other part by Clopper and Pearson.  Nothing is assumed
+every set A.  So  epsilon >= log((P(A) - delta) / Q(A)):  A is chosen on one part of the runs, and
+its two probabilities are bounded on the other part by Clopper and Pearson.  Nothing is assumed
 about P, Q or the statistic; only that runs are independent.
 """
 
@@ -76,9 +76,7 @@ def best_threshold(
     """The threshold whose bound would be largest if `runs` runs went as these did."""
     tails = np.geomspace(1 / len(rare), 1, CANDIDATES // 2)
     chosen = np.unique(
-        np.concatenate(
-            [np.quantile(part, 1 - tails, method="higher") for part in (likely, rare)]
-        )
+        np.concatenate([np.quantile(part, 1 - tails, method="higher") for part in (likely, rare)])
     )
 
     def hits(part: FloatArray) -> FloatArray:
@@ -96,6 +94,4 @@ def _epsilon(
     high = largest_chance(rare, others, error)
     gain = np.maximum(low - delta, 0.0)
     with np.errstate(divide="ignore"):
-        return np.maximum(np.log(gain) - np.log(high), 0.0)
-
-
+        return np.asarray(np.maximum(np.log(gain) - np.log(high), 0.0))

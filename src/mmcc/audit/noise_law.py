@@ -7,8 +7,8 @@ moments are exact and whose shape is taken for a gamma law's, and the asymptotic
 With R the runs in rows and S = R^T R over N runs, step by step:
 - S_tt is chi-square with N degrees of freedom;
 - S_st / sqrt(S_ss) is standard normal for s != t, given column s;
-- r_st = S_st / sqrt(S_ss S_tt) are independent of each other in pairs, and N r_st^2 has the mean 1 and
-  the variance 2 (N - 1) / (N + 2);
+- r_st = S_st / sqrt(S_ss S_tt) are independent of each other in pairs, and N r_st^2 has the mean
+  1 and the variance 2 (N - 1) / (N + 2);
 - the sum of a column over a stream, over sqrt(N), is standard normal;
 - the sum over steps of x_t R_t over a canary that takes part x_t times is N(0, sum x_t^2).
 """
@@ -19,28 +19,34 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammainc, kolmogorov, ndtr
 from scipy.stats import chi2, norm
 
 from mmcc.arrays import FloatArray
 from mmcc.audit.result import Finding
 
-COINCIDENCE = 2.0**-50
-"""Above the chance that two independent normal numbers in float64 are equal, about 2^-54."""
+COINCIDENCE = 4
+"""Times the spacing of floats at 1: above the chance that two independent normals are equal."""
 FOLLOWED = 64
 """Coordinates of each stream whose every value is looked at for repeats."""
 ORDERED = 2**22
 """Values kept for the test of Kolmogorov and Smirnov."""
 
 
-def either_tail(below: FloatArray, above: FloatArray) -> FloatArray:
+def either_tail(below: ArrayLike, above: ArrayLike) -> FloatArray:
     """The p-value of a test that looks at both tails."""
-    return np.minimum(1.0, 2 * np.minimum(below, above))
+    return np.asarray(np.minimum(1.0, 2 * np.minimum(below, above)))
 
 
 def smallest(p_values: FloatArray) -> float:
-    """The p-value of the most striking of several tests, however they depend on each other."""
-    return min(1.0, float(np.min(p_values)) * p_values.size) if p_values.size else 1.0
+    """The p-value of the most striking of several tests, however they depend on each other.
+
+    What is not a number could not be tested: nothing is more striking.
+    """
+    if np.isnan(p_values).any():
+        return 0.0
+    return min(1.0, float(np.min(p_values)) * p_values.size)
 
 
 @dataclass(eq=False)
@@ -168,8 +174,8 @@ class NoiseLaw:
         for kind, part in self.moments.items():
             scale = np.sqrt(np.diagonal(part.products))
             unit = np.triu(np.abs(part.products) / scale[:, None] / scale, 1)
-            first, second = np.unravel_index(int(np.argmax(unit)), unit.shape)
-            found.append((float(unit[first, second]), int(first), int(second), kind))
+            place = divmod(int(np.argmax(unit)), self.steps)
+            found.append((float(unit[place]), *place, kind))
         size, first, second, kind = max(found)
         seen = (
             f"white noise of steps {first} and {second} has a correlation of {size:.3g} "
@@ -215,7 +221,8 @@ class NoiseLaw:
     def _repeats(self) -> Finding:
         values = np.sort(np.concatenate(self.followed))
         equal = int(np.sum(values[1:] == values[:-1]))
-        expected = values.size * (values.size - 1) / 2 * COINCIDENCE
+        chance = COINCIDENCE * float(np.finfo(values.dtype).eps)
+        expected = values.size * (values.size - 1) / 2 * chance
         p_value = float(gammainc(equal, expected)) if equal else 1.0
         seen = f"{equal} of {values.size} noise values are the same as another"
         return Finding("repeats of the noise", p_value, seen)

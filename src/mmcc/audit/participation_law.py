@@ -5,11 +5,14 @@ Rounding: every count below is binomial, or a sum of independent coins that are 
 drawn without replacement; the last two are closer to their mean than the binomial law (Hoeffding
 1956, 1963), so the p-values are upper bounds.
 
-Laws are written from the definitions of the schemes; `draw` has no part in them.  Of N examples, N / share
-can be in a batch (`CyclicPoisson`: a group, `Shuffle`: exactly the batch), each with chance r_t, and in
-two batches with chance r_st.  Under `MinSeparation`, u_t = p (1 - u_(t-1) - ... - u_(t-b+1)), for an
-example is eligible unless it took part in the last b - 1 steps; after a participation at s the
-process starts anew at s + b, so r_st = u_s u_(t-s-b).
+Laws are written from the definitions of the schemes; `draw` has no part in them.  Of N examples,
+N / share can be in a batch (`CyclicPoisson`: a group; `Shuffle`: exactly the batch), each with
+chance r_t, and in two batches with chance r_st.  Under `MinSeparation`
+
+    r_t = p (1 - r_(t-1) - ... - r_(t-b+1)),    r_st = r_s r_(t-s-b) for t >= s + b,
+
+for an example is eligible unless it took part in the last b - 1 steps, and after a participation
+at s all starts anew at s + b.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from scipy.stats import binom, chi2
 from mmcc.arrays import FloatArray, IntArray
 from mmcc.audit.noise_law import either_tail, smallest
 from mmcc.audit.result import Finding
-from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Scheme, Shuffle
+from mmcc.sampling import BallsInBins, MinSeparation, Poisson, Scheme, Shuffle
 
 DENSE = 0.05
 """From this share of participations on, products of full arrays are faster."""
@@ -168,9 +171,11 @@ class ParticipationLaw:
         here = times.sum(axis=1).astype(np.int64)
         self.numbers += np.bincount(np.minimum(here, self.steps), minlength=self.steps + 1)
         crowded = times.nnz > DENSE * examples * self.steps
-        table = times.toarray() if crowded else times
-        products = table.T @ table
-        self.together += products if crowded else products.toarray()
+        if crowded:
+            table = times.toarray()
+            self.together += table.T @ table
+        else:
+            self.together += (times.T @ times).toarray()
         even = examples // 2 * 2
         both = times[0:even:2].multiply(times[1:even:2])
         self.neighbours += np.asarray(both.sum(axis=0)).ravel()
@@ -221,7 +226,7 @@ class ParticipationLaw:
         return Finding("number of participations", smallest(p_values), seen)
 
     def _sizes(self) -> Finding:
-        """Sizes over populations: fixed sizes vary too little, examples that go together too much."""
+        """Over populations: fixed sizes vary too little, examples that go together too much."""
         squares = np.square(self.scores)
         totals, count = squares.sum(axis=0), len(squares)
         p_values = either_tail(chi2.cdf(totals, count), chi2.sf(totals, count))

@@ -1,9 +1,9 @@
-"""Runs of the real objects: a noise stream and participants, step after step, with a stop on the way.
+"""Runs of the real objects: a noise stream and participants, with a stop on the way.
 
 In: what the run is made of, a seed.  Out: the noise of every step, the batches of every step.
-Many runs cost one stream: its coordinates are independent runs of the noise, and the examples of one
-population are independent runs of the sampler.  Every other run is saved at a random step, and goes
-on from what was saved in objects made anew.
+Many runs cost one stream: its coordinates are independent runs of the noise, and the examples of
+one population are independent runs of the sampler.  Every other stream is saved at a random step,
+and goes on from what was saved in objects made anew.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mmcc.arrays import FloatArray, IntArray
+from mmcc.errors import ParameterError
 from mmcc.sampling import Scheme
 from mmcc.strategies.base import Strategy
 
@@ -91,25 +92,25 @@ class Stage:
         """
         steps = self.strategy.steps
         stream, batches = self._start(seed)
-        noise = np.empty((steps, self.coordinates))
+        noise: list[FloatArray] = []
         drawn: list[IntArray] = []
         same_noise = same_batches = True
         for step in range(steps):
             if step == stop:
                 saved = copy.deepcopy((stream.state(), batches.state()))
                 lost = [
-                    (np.array(next(stream)), np.array(batches.at(later)))
+                    (_noise(stream, later), np.array(batches.at(later)))
                     for later in range(step, min(step + COMPARED, steps))
                 ]
                 stream, batches = self._start(other)
                 stream.restore(saved[0])
                 batches.restore(saved[1])
-            noise[step] = next(stream)
+            noise.append(_noise(stream, step))
             drawn.append(np.array(batches.at(step)))
             if stop is not None and 0 <= step - stop < COMPARED:
                 same_noise &= np.array_equal(noise[step], lost[step - stop][0])
                 same_batches &= np.array_equal(drawn[step], lost[step - stop][1])
-        return Played(noise.T, drawn, stop is not None, same_noise, same_batches)
+        return Played(np.array(noise).T, drawn, stop is not None, same_noise, same_batches)
 
     def _start(self, seed: int) -> tuple[Noise, Batches]:
         shape, steps = self.coordinates, self.strategy.steps
@@ -125,3 +126,13 @@ class Stage:
             seed, other = (int.from_bytes(generator.bytes(16), "little") for _ in range(2))
             stop = int(generator.integers(min(1, steps - 1), steps)) if index % 2 else None
             yield self.play(seed, stop, other)
+
+
+def _noise(stream: Noise, step: int) -> FloatArray:
+    try:
+        return np.array(next(stream))
+    except StopIteration:
+        raise ParameterError(
+            f"the noise stream has no noise for step {step}, which was accounted: it is not a "
+            "stream of this mechanism, or lost its position when it was resumed."
+        ) from None

@@ -5,8 +5,8 @@ logarithm of
 
     X(g) = sum_S pi_S exp(<y, A_S> - |A_S|^2 / 2),   y = A g,   A_S = A 1_S.
 
-The noise of the releases g is N(0, Sigma); A is any matrix with A Sigma A^T = I.  For a square C that is
-C / sigma, for a tree the inverse of a triangular factor of Sigma = sigma^2 B B^T.
+The noise of the releases g is N(0, Sigma); A is any matrix with A Sigma A^T = I.  For a square C
+that is C / sigma, for a tree the inverse of a triangular factor of Sigma = sigma^2 B B^T.
 Plain floating point: any statistic gives a valid bound, a better one a larger bound.
 """
 
@@ -38,8 +38,8 @@ def whitener(strategy: Strategy, sigma: float, decoder: str | None) -> FloatArra
     """A lower triangular A: A times the noise of all steps is standard normal and independent."""
     if not isinstance(strategy, Tree):
         return strategy.to_dense() / sigma
-    root = np.linalg.qr(decoder_matrix(strategy, decoder).T, mode="r").T  # root root^T = B B^T
-    return np.asarray(solve_triangular(root, np.eye(strategy.steps), lower=True)) / sigma
+    _, root = np.linalg.qr(decoder_matrix(strategy, decoder).T)  # root^T root = B B^T
+    return np.asarray(solve_triangular(root, np.eye(strategy.steps), trans="T")) / sigma
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Released(Mechanism):
     matrix: FloatArray = field(kw_only=True)
 
     @cached_property
-    def gram(self) -> FloatArray | None:
+    def gram(self) -> FloatArray:
         own = self.matrix[:, self.group :: self.separation]
         return np.asarray(own.T @ own)
 
@@ -59,7 +59,7 @@ class Released(Mechanism):
     def squared_norms(self, sets: Participations) -> FloatArray:
         members = np.zeros((len(sets), self.columns))
         members[np.repeat(np.arange(len(sets)), sets.sizes()), sets.steps] = 1.0
-        return np.asarray(np.einsum("st,tu,su->s", members, self.gram, members, optimize=True))
+        return np.asarray((members @ self.gram * members).sum(axis=1))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -72,7 +72,7 @@ class LikelihoodRatio:
     description: str
 
     def logs(self, white: FloatArray) -> FloatArray:
-        """log X of releases that were made white, one release a row."""
+        """Logarithm of X of releases that were made white, one release a row."""
         shadows = self.mechanism.adjoint(white)
         if self.chain is not None:
             only = np.array([self.chain.probability])
