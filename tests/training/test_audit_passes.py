@@ -166,6 +166,7 @@ def test_long_work_says_how_far_it_is():
         ({"delta": 1.0}, "delta"),
         ({"confidence": 1.0}, "confidence"),
         ({"runs": 10}, "runs"),
+        ({"sampling": sampling.CyclicPoisson(0.5, 10**6)}, "separation"),
         ({"seed": -1}, "seed"),
         ({"epsilon": -1.0}, "epsilon"),
         ({"decoder": "online"}, "decoder"),
@@ -188,10 +189,15 @@ GRID = [(name, scheme) for name in STRATEGIES for scheme in SCHEMES]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "scheme"), GRID, ids=lambda part: str(part))
-@pytest.mark.parametrize("steps", [16, 64])
-def test_the_grid_of_many_runs_passes(strategy, scheme, steps):
+@pytest.mark.parametrize(("steps", "sigma"), [(16, 4.0), (64, 8.0)])
+def test_the_grid_of_many_runs_passes(strategy, scheme, steps, sigma):
     found = audit(
-        STRATEGIES[strategy](steps), SCHEMES[scheme], sigma=8.0, delta=1e-5, runs=100_000, seed=11
+        STRATEGIES[strategy](steps),
+        SCHEMES[scheme],
+        sigma=sigma,
+        delta=1e-5,
+        runs=100_000,
+        seed=11,
     )
     assert found.passed, str(found)
     assert found.epsilon_lower > 0

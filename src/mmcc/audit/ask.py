@@ -34,7 +34,7 @@ from mmcc.training.noise import NoiseStream
 from mmcc.training.participants import Participants
 
 MAX_AUDITED_STEPS = 1024
-MIN_RUNS, MAX_RUNS = 1000, 10**8
+MIN_RUNS, MAX_RUNS = 1000, 10**7
 STREAMS = 40
 """At least so many streams and populations, each with a seed of its own; an even number."""
 VALUES = 10**7
@@ -44,6 +44,8 @@ TUNING = 4
 BATCH = 20
 """Examples expected in a batch, at least, as long as populations stay below the next number."""
 MAX_POPULATION = 2**20
+MAX_EXAMPLES = 2**25
+"""Examples held at once, all groups of a population together."""
 
 
 def audit(
@@ -73,10 +75,10 @@ def audit(
     seed = secrets.randbits(64) if seed is None else whole("seed", seed, 0, 2**128)
     decoder = decoder_name(strategy, decoder)
     _check(strategy, sampling)
-    claimed, bound, group = _claimed(strategy, sampling, sigma, delta, epsilon, progress)
     streams = max(STREAMS, 2 * math.ceil(runs * strategy.steps / VALUES))
     canaries = math.ceil(runs / streams)
     population = _population(sampling, strategy.steps, canaries)
+    claimed, bound, group = _claimed(strategy, sampling, sigma, delta, epsilon, progress)
     stage = Stage(
         strategy, sampling, sigma, decoder, 2 * canaries, population, stream, participants
     )
@@ -219,6 +221,11 @@ def _population(scheme: Scheme, steps: int, canaries: int) -> int:
         wanted = math.ceil(BATCH / scheme.probability)
     wanted = max(canaries, min(wanted, MAX_POPULATION))
     if isinstance(scheme, CyclicPoisson):
+        if wanted * scheme.separation > MAX_EXAMPLES:
+            raise ParameterError(
+                f"{scheme.separation} groups of {wanted} examples each are more than the "
+                f"{MAX_EXAMPLES} that an audit holds at once. Audit a smaller separation."
+            )
         return wanted * scheme.separation
     if isinstance(scheme, Shuffle):
         length = steps // scheme.epochs(steps)

@@ -5,7 +5,7 @@ Rounding: p-values are those of exact laws, but for the sum of squared correlati
 moments are exact and whose shape is taken for a gamma law's, and the asymptotic law of Kolmogorov.
 
 With R the runs in rows and S = R^T R over N runs, step by step:
-- S_tt is chi-square with N degrees of freedom;
+- S_tt is chi-square with N degrees of freedom, and their sum with n N;
 - S_st / sqrt(S_ss) is standard normal for s != t, given column s;
 - r_st = S_st / sqrt(S_ss S_tt) are independent of each other in pairs, and N r_st^2 has the mean
   1 and the variance 2 (N - 1) / (N + 2);
@@ -79,9 +79,10 @@ class Moments:
         return self.runs - self.streams
 
     def variances(self) -> FloatArray:
-        """P-value of each step's variance."""
-        squares = np.diagonal(self.products)
-        return either_tail(chi2.cdf(squares, self.runs), chi2.sf(squares, self.runs))
+        """P-value of each step's variance, and of that of all steps together."""
+        squares = np.append(np.diagonal(self.products), np.trace(self.products))
+        freedom = self.runs * np.append(np.ones(self.steps), self.steps)
+        return either_tail(chi2.cdf(squares, freedom), chi2.sf(squares, freedom))
 
     def correlations(self) -> FloatArray:
         """P-value of each pair of steps, the earlier one given."""
