@@ -71,7 +71,7 @@ def test_a_passing_audit_says_that_it_is_no_proof(run):
 def test_a_violation_is_exit_code_one(run, extra):
     code, out, err = run("--epsilon", "0.01", *extra)
     assert (code, err) == (1, "")
-    assert "more than the certified 0.01" in " ".join(out.split())
+    assert "more than the claimed 0.01" in " ".join(out.split())
 
 
 def test_what_does_not_conform_is_named(run, monkeypatch):

@@ -6,6 +6,8 @@ Truth: enumeration of all participation sets, dense linear algebra, sums of bino
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from itertools import product
 
 import numpy as np
@@ -196,3 +198,9 @@ def test_delta_lowers_the_bound():
     assert sides.remove == 0.0
     assert sides.add == 0.0
     assert lower_bounds((ones, halves), (ones, halves), 1e-6, 0.99).remove > 0.5
+
+
+def test_an_audit_needs_no_torch():
+    code = "import mmcc.audit, sys; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"

@@ -24,7 +24,7 @@ from mmcc.audit.bound import LowerBounds, lower_bounds
 from mmcc.audit.noise_law import NoiseLaw
 from mmcc.audit.participation_law import ParticipationLaw
 from mmcc.audit.play import MakeBatches, MakeNoise, Played, Stage
-from mmcc.audit.result import CHANCE, Audit, Finding
+from mmcc.audit.result import CHANCE, CLAIMED, Audit, Finding
 from mmcc.audit.statistic import LikelihoodRatio, likelihood_ratio, whitener
 from mmcc.errors import MethodError, ParameterError, SamplingError, real, whole
 from mmcc.sampling import SCHEMES, BallsInBins, CyclicPoisson, Scheme, Shuffle
@@ -202,7 +202,7 @@ def _claimed(
 ) -> tuple[float, str, int]:
     """The epsilon to hold the runs to, where it comes from, and the group of the canary."""
     if epsilon is not None:
-        return real("epsilon", epsilon, 0, math.inf, closed="l"), "given", 0
+        return real("epsilon", epsilon, 0, math.inf, closed="l"), CLAIMED, 0
     try:
         found = certified_epsilon(strategy, scheme, sigma=sigma, delta=delta, progress=progress)
     except MethodError:  # nothing is proven about the amplification of this scheme

@@ -11,6 +11,8 @@ from typing import Any
 
 from mmcc.accounting.guarantee import ADJACENCY, rounded_down, rounded_up
 
+CLAIMED = "no proof: it was given to the audit"
+"""Where a number comes from that nobody here certified."""
 CHANCE = 1e-6
 """With at most this chance a correct mechanism has any finding that fails, over all findings."""
 
@@ -58,7 +60,7 @@ class Audit:
     epsilon: float
     """What was certified, or claimed."""
     bound: str
-    """Where the certified number comes from."""
+    """Which certified bound gave that number, if one did."""
     findings: tuple[Finding, ...]
     delta: float
     sigma: float
@@ -76,6 +78,11 @@ class Audit:
     adjacency: str = ADJACENCY
 
     @property
+    def origin(self) -> str:
+        """What the number is that the runs are held to."""
+        return "claimed" if self.bound == CLAIMED else "certified"
+
+    @property
     def failures(self) -> tuple[Finding, ...]:
         """What does not conform to what was accounted."""
         return tuple(finding for finding in self.findings if finding.failed)
@@ -88,7 +95,7 @@ class Audit:
             found.insert(
                 0,
                 f"epsilon is at least {rounded_down(self.epsilon_lower)} with confidence "
-                f"{self.confidence:g}, more than the certified {rounded_up(self.epsilon)}",
+                f"{self.confidence:g}, more than the {self.origin} {rounded_up(self.epsilon)}",
             )
         return tuple(found)
 
@@ -100,7 +107,7 @@ class Audit:
     def __str__(self) -> str:
         said = "; ".join(self.violations) or (
             f"epsilon is at least {rounded_down(self.epsilon_lower)} with confidence "
-            f"{self.confidence:g}, not more than the certified {rounded_up(self.epsilon)}; "
+            f"{self.confidence:g}, not more than the {self.origin} {rounded_up(self.epsilon)}; "
             f"{len(self.findings)} tests of noise and participation found nothing"
         )
         return (

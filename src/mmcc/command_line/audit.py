@@ -94,7 +94,7 @@ def _summary(found: Audit, seconds: float) -> list[tuple[str, str]]:
             f"{rounded_down(found.epsilon_lower)} with confidence {found.confidence:g} "
             f"(remove {rounded_down(found.remove)}, add {rounded_down(found.add)})",
         ),
-        ("epsilon, certified", f"{rounded_up(found.epsilon)} by {found.bound}"),
+        (f"epsilon, {found.origin}", f"{rounded_up(found.epsilon)} by {found.bound}"),
         ("delta", f"{found.delta:.12g}"),
         ("sigma", f"{found.sigma:.12g}"),
         ("strategy", f"{found.strategy}, decoder {found.decoder}"),
