@@ -1,7 +1,8 @@
 """The command line: parse, ask the library one question, print the answer.
 
 In: words.  Out: a table or one JSON object on stdout; progress and errors on stderr.
-Exit codes: 0 answered, 2 bad input (one line on stderr says what to do), 130 stopped by the user.
+Exit codes: 0 answered, 1 an audit found a violation, 2 bad input (one line on stderr says what to
+do), 130 stopped by the user.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mmcc
+from mmcc.command_line import audit as auditing
 from mmcc.command_line import comparing, ledger, mixtures, output
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
 from mmcc.command_line.words import Options, UsageError
@@ -36,6 +38,7 @@ COMMANDS = (
     "compare",
     "group",
     "last-iterate",
+    "audit",
     "ledger",
 )
 BAD_INPUT, STOPPED = 2, 130
@@ -177,6 +180,12 @@ def show_ledger(
 ) -> None:
     """Print what all runs on a data set amount to: one guarantee, killed runs included."""
     ledger.show_ledger(file, data, delta, as_json)
+
+
+@command(app, *MECHANISM, *auditing.AUDIT)
+def audit(options: Options) -> None:
+    """Play the real noise and batches many times and look for a violation of what is certified."""
+    auditing.show_audit(options)
 
 
 def answer(asked: str, options: Options) -> None:

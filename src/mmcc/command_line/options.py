@@ -73,8 +73,22 @@ OPTIONS: dict[str, tuple[Any, object]] = {
     "estimate": _flag("--estimate", "Also print a Monte Carlo estimate: an interval, not a proof."),
     "samples": _text("estimate: at most this many samples.", "N"),
     "width": _text("estimate: stop at this relative width of the interval.", "NUMBER"),
-    "confidence": _text("estimate: the chance that the interval covers the truth.", "NUMBER"),
-    "seed": _text("estimate: random numbers start here.", "N"),
+    "confidence": _text(
+        "estimate: the chance that the interval covers the truth; audit: that the bound holds.",
+        "NUMBER",
+    ),
+    "seed": _text("estimate, audit: random numbers start here.", "N"),
+    "runs": _text("audit: runs with the canary, and as many without.", "N"),
+    "decoder": _text("audit, trees: honaker (default) or online.", "NAME"),
+    "claimed": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--epsilon", help="Hold the runs to this epsilon, not the certified.", metavar="E"
+            ),
+        ],
+        None,
+    ),
     "rate": _text("Share of the examples in a batch, such as 1/100.", "NUMBER"),
     "strategies": _text(
         "Strategies to compare, such as identity,continual-counting:16,tuned-blt; left out, a "

@@ -87,6 +87,9 @@ class Options:
     width: str | None = None
     confidence: str | None = None
     seed: str | None = None
+    runs: str | None = None
+    decoder: str | None = None
+    claimed: str | None = None
     rate: str | None = None
     strategies: str | None = None
     schemes: str | None = None

@@ -1,0 +1,102 @@
+"""Claim: `mmcc audit` says what the library says, and its exit code is the verdict."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mmcc import sampling, strategies
+from mmcc.audit import ask, audit
+from mmcc.cli import main
+from mmcc.training.noise import NoiseStream
+
+MECHANISM = [
+    "audit",
+    "--strategy",
+    "continual-counting",
+    "--steps",
+    "4",
+    "--sampling",
+    "poisson",
+    "--prob",
+    "1/2",
+]
+NUMBERS = ["--sigma", "2", "--delta", "1e-2", "--runs", "2000", "--seed", "3"]
+
+
+@pytest.fixture
+def run(capsys):
+    def asked(*words):
+        code = main([*MECHANISM, *NUMBERS, *words])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return asked
+
+
+def half(strategy, sigma, shape, seed, *, decoder):
+    return NoiseStream(strategy, sigma / 2, shape, seed, decoder=decoder)
+
+
+def test_json_is_what_the_library_says(run):
+    code, out, err = run("--json")
+    said = json.loads(out)
+    found = audit(
+        strategies.continual_counting(4),
+        sampling.Poisson(0.5),
+        sigma=2.0,
+        delta=1e-2,
+        runs=2000,
+        seed=3,
+    )
+    assert (code, err) == (0, "")
+    assert said.pop("seconds") >= 0
+    assert said == json.loads(json.dumps(found.to_dict()))
+    assert {"epsilon", "delta", "sigma", "method", "strategy", "sampling", "adjacency"} <= set(said)
+    assert said["certified"] is False
+
+
+def test_a_passing_audit_says_that_it_is_no_proof(run):
+    code, out, err = run()
+    text = " ".join(out.split())
+    assert (code, err) == (0, "")
+    assert "passed" in text
+    assert "no proof" in text
+    assert "continual_counting(4)" in text
+    assert "FAILED" not in text
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_a_violation_is_exit_code_one(run, extra):
+    code, out, err = run("--epsilon", "0.01", *extra)
+    assert (code, err) == (1, "")
+    assert "more than the claimed 0.01" in " ".join(out.split())
+
+
+def test_what_does_not_conform_is_named(run, monkeypatch):
+    monkeypatch.setitem(ask.audit.__kwdefaults__, "stream", half)
+    code, out, _ = run()
+    text = " ".join(out.split())
+    assert code == 1
+    assert "VIOLATION" in text
+    assert "variance of the noise" in text
+    assert "FAILED" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--runs", "5"], "runs must lie between"),
+        (["--confidence", "2"], "confidence must lie in"),
+        (["--decoder", "online"], "binary trees"),
+        (["--epsilon", "x"], "--epsilon needs a number"),
+        (["--steps", "5000"], "at most 1024 steps"),
+        (["--bins", "2"], "--bins does not apply"),
+    ],
+)
+def test_bad_input_is_exit_code_two_and_one_line(run, words, message):
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1

@@ -1,0 +1,206 @@
+"""Claim: the parts of an audit have the laws they state.
+
+Truth: enumeration of all participation sets, dense linear algebra, sums of binomial probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import binom, multivariate_normal
+
+from mmcc import sampling, strategies
+from mmcc.audit.bound import largest_chance, lower_bounds, smallest_chance
+from mmcc.audit.participation_law import law
+from mmcc.audit.statistic import likelihood_ratio, whitener
+from mmcc.strategies.decoders import decoder_matrix
+
+
+def sets_of(scheme, steps):
+    """Every participation set with its probability, from the definition of the scheme."""
+    if isinstance(scheme, sampling.BallsInBins):
+        return [(range(bin, steps, scheme.bins), 1 / scheme.bins) for bin in range(scheme.bins)]
+    if isinstance(scheme, sampling.Shuffle):
+        length = scheme.epoch_steps or steps
+        starts = range(0, steps, length)
+        every = list(product(range(length), repeat=len(starts)))
+        return [([a + b for a, b in zip(starts, p, strict=True)], 1 / len(every)) for p in every]
+    p, b = scheme.probability, scheme.separation
+    found = []
+    for marks in product((0, 1), repeat=steps):
+        members = [step for step in range(steps) if marks[step]]
+        if isinstance(scheme, sampling.MinSeparation):
+            chance, eligible = 1.0, 0
+            for step in range(steps):
+                if step >= eligible:
+                    chance *= p if marks[step] else 1 - p
+                elif marks[step]:
+                    chance = 0.0
+                if marks[step]:
+                    eligible = step + b
+            found.append((members, chance))
+            continue
+        for group in range(b):
+            own = range(group, steps, b)
+            if all(step in own for step in members):
+                chance = p ** len(members) * (1 - p) ** (len(own) - len(members)) / b
+                found.append((members, chance))
+    return found
+
+
+SCHEMES = [
+    sampling.Poisson(0.3),
+    sampling.CyclicPoisson(0.4, 3),
+    sampling.CyclicPoisson(1.0, 4),
+    sampling.CyclicPoisson(0.4, 9),
+    sampling.MinSeparation(0.3, 2),
+    sampling.MinSeparation(0.7, 4),
+    sampling.MinSeparation(0.5, 9),
+    sampling.BallsInBins(3),
+    sampling.Shuffle(3),
+    sampling.Shuffle(),
+]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+def test_laws_of_participation_are_those_of_all_sets(scheme):
+    steps = 6
+    rates, pairs = np.zeros(steps), np.zeros((steps, steps))
+    numbers = np.zeros(steps + 1)
+    for members, chance in sets_of(scheme, steps):
+        mark = np.zeros(steps)
+        mark[list(members)] = 1
+        rates += chance * mark
+        pairs += chance * np.outer(mark, mark)
+        numbers[int(mark.sum())] += chance
+    found = law(scheme, steps)
+    different = ~np.eye(steps, dtype=bool)
+    np.testing.assert_allclose(found.rates / found.share, rates, atol=1e-12)
+    np.testing.assert_allclose(found.pairs[different] / found.share, pairs[different], atol=1e-12)
+    np.testing.assert_allclose(found.numbers, numbers, atol=1e-12)
+
+
+@pytest.mark.parametrize("decoder", ["online", "honaker"])
+@pytest.mark.parametrize("steps", [1, 5, 8])
+def test_trees_become_white(steps, decoder):
+    tree = strategies.binary_tree(steps)
+    noise = decoder_matrix(tree, decoder)
+    white = whitener(tree, 2.0, decoder)
+    np.testing.assert_allclose(white @ (4 * noise @ noise.T) @ white.T, np.eye(steps), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [strategies.optimal(5), strategies.blt(5, 2), strategies.banded_inverse(5, 2)],
+    ids=repr,
+)
+def test_square_encoders_become_white(strategy):
+    noise = np.linalg.inv(strategy.to_dense())
+    white = whitener(strategy, 2.0, None)
+    np.testing.assert_allclose(white @ (4 * noise @ noise.T) @ white.T, np.eye(5), atol=1e-10)
+
+
+CHAINED = (strategies.banded_toeplitz(13, 2), sampling.Poisson(0.2))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "scheme"),
+    [
+        (strategies.binary_tree(5), sampling.Poisson(0.3)),
+        (strategies.continual_counting(6), sampling.BallsInBins(3)),
+        (strategies.continual_counting(6), sampling.MinSeparation(0.3, 2)),
+        (strategies.blt(6, 2), sampling.Shuffle(3)),
+        CHAINED,
+    ],
+    ids=repr,
+)
+def test_the_statistic_is_the_likelihood_ratio(strategy, scheme):
+    """Densities of the releases themselves, summed over all sets."""
+    steps, sigma = strategy.steps, 1.5
+    noise = sigma * decoder_matrix(strategy)
+    covariance = noise @ noise.T
+    generator = np.random.default_rng(1)
+    releases = generator.normal(size=(4, steps)) @ np.linalg.cholesky(covariance).T
+    releases += generator.random(steps) < 0.5
+    flat = multivariate_normal(np.zeros(steps), covariance)
+    expected = np.zeros(len(releases))
+    for members, chance in sets_of(scheme, steps):
+        mark = np.zeros(steps)
+        mark[list(members)] = 1
+        expected += chance * np.exp(flat.logpdf(releases - mark) - flat.logpdf(releases))
+    white = whitener(strategy, sigma, None)
+    ratio = likelihood_ratio(strategy, scheme, sigma, 0, white, generator)
+    np.testing.assert_allclose(ratio.logs(releases @ white.T), np.log(expected), atol=1e-7)
+    assert ("chain" in ratio.description) == (strategy is CHAINED[0])
+
+
+def test_the_statistic_knows_the_group():
+    """Group 1 of 2 takes part in odd steps only."""
+    strategy, scheme = strategies.continual_counting(4), sampling.CyclicPoisson(0.5, 2)
+    white = whitener(strategy, 1.0, None)
+    generator = np.random.default_rng(2)
+    ratio = likelihood_ratio(strategy, scheme, 1.0, 1, white, generator)
+    releases = generator.normal(size=(3, 4))
+    expected = np.zeros(3)
+    for first, second in product((0, 1), repeat=2):
+        shift = white @ np.array([0, first, 0, second])
+        expected += np.exp(releases @ white.T @ shift - shift @ shift / 2) / 4
+    np.testing.assert_allclose(ratio.logs(releases @ white.T), np.log(expected), atol=1e-10)
+
+
+@pytest.mark.parametrize("chance", [0.0, 1e-3, 0.02, 0.5, 0.97, 1.0])
+@pytest.mark.parametrize("runs", [5, 200])
+def test_clopper_and_pearson_cover(chance, runs):
+    """Over all outcomes, each with its probability."""
+    hits = np.arange(runs + 1)
+    probabilities = binom.pmf(hits, runs, chance)
+    error = 0.01
+    above = smallest_chance(hits, runs, error) > chance
+    below = largest_chance(hits, runs, error) < chance
+    assert probabilities[above].sum() <= error
+    assert probabilities[below].sum() <= error
+
+
+def test_clopper_and_pearson_are_not_wasteful():
+    """The bounds for 3 of 20: where the tail of the binomial law is the error exactly."""
+    low, high = (bound(np.array([3]), 20, 0.025)[0] for bound in (smallest_chance, largest_chance))
+    assert binom.sf(2, 20, low) == pytest.approx(0.025, rel=1e-9)
+    assert binom.cdf(3, 20, high) == pytest.approx(0.025, rel=1e-9)
+
+
+def test_the_bound_holds_as_often_as_it_says():
+    """A single answer that is randomised: epsilon is log 3 exactly, and the statistic is coarse."""
+    generator = np.random.default_rng(3)
+
+    def bits(chance, runs):
+        return (generator.random(runs) < chance).astype(float)
+
+    above = 0
+    for _ in range(2000):
+        tuning = bits(0.75, 300), bits(0.25, 300)
+        judged = bits(0.75, 900), bits(0.25, 900)
+        found = lower_bounds(tuning, judged, 0.0, 0.8)
+        above += found.epsilon > math.log(3)
+    assert above / 2000 <= 0.2
+    assert found.remove > 0.8
+    assert found.add > 0.8
+
+
+def test_delta_lowers_the_bound():
+    """With delta 0.5, a set of probability one against one half shows nothing."""
+    ones, halves = np.ones(1000), np.tile([0.0, 1.0], 500)
+    sides = lower_bounds((ones, halves), (ones, halves), 0.5, 0.99)
+    assert sides.remove == 0.0
+    assert sides.add == 0.0
+    assert lower_bounds((ones, halves), (ones, halves), 1e-6, 0.99).remove > 0.5
+
+
+def test_an_audit_needs_no_torch():
+    code = "import mmcc.audit, sys; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
