@@ -40,6 +40,7 @@ ENTRIES = {
     "optimizer",
     "noise",
     "participants",
+    "ledger",
     "random",
     "extra",
 }
@@ -69,6 +70,7 @@ def save_checkpoint(
     run.check_between_steps("a checkpoint")
     peers = run.peers
     peers.meet(SAVING, run.position, optimizer.params)
+    run.record.enter(lambda: run.guarantee)
     with peers.agreeing():
         own = _random_state()
     generators = peers.every(own)
@@ -100,6 +102,8 @@ def load_checkpoint(
     peers.same({"the digest of the checkpoint": digest}, "Give all of them the same file.")
     with run.taken_up(), peers.agreeing():
         _take_up(content, module, optimizer, path)
+    if run.finished:
+        run.end()
     optimizer.zero_grad()
     optimizer.accept_buffers()
     return content["extra"]
@@ -120,6 +124,7 @@ def _save(
         "optimizer": optimizer.original_optimizer.state_dict(),
         "noise": run.noise.state(),
         "participants": run.participants.state(),
+        "ledger": {"run": run.record.name},
         "random": dict(enumerate(generators)),
         "extra": extra,
     }
@@ -138,6 +143,7 @@ def _check_same(content: Mapping[str, Any], run: Run, path: Path) -> None:
             f"{path.name!r} belongs to another mechanism: {'; '.join(differences)}. A run keeps "
             "the mechanism that was accounted; start a new one for another."
         )
+    run.record.check(content["ledger"].get("run", ""))
     if run.position and run.noise.state()["key"] != content["noise"].get("key"):
         raise CheckpointError(
             f"this run has made {run.position} steps with noise of its own, and {path.name!r} has "
@@ -152,6 +158,7 @@ def _take_up(
     path: Path,
 ) -> None:
     run = optimizer.run
+    run.record.take_up(content["ledger"].get("run", ""))
     try:
         run.noise.restore(content["noise"])
         run.participants.restore(content["participants"])

@@ -97,7 +97,13 @@ class PrivateOptimizer(DPOptimizer):
                 loss = closure()
         if self.pre_step():
             self.original_optimizer.step()
+            if self.finished:
+                self.run.end()
         return loss
+
+    def end(self) -> None:
+        """Say that no step follows, before all are done: a ledger then knows where it ended."""
+        self.run.end()
 
     def clip_and_accumulate(self) -> None:
         """Add min(1, clip norm / norm) g to the sum, for each example's gradient g.

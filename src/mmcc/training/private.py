@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -41,8 +42,12 @@ from mmcc.training.mechanism import (
 from mmcc.training.optimizer import PrivateOptimizer
 from mmcc.training.participants import Participants
 from mmcc.training.randomness import check_seed
+from mmcc.training.record import Record, ledger_of
 from mmcc.training.run import Run
 from mmcc.training.torch_noise import TorchNoiseStream
+
+if TYPE_CHECKING:
+    from mmcc.ledger import Ledger
 
 MODES = ("hooks", "functorch", "ew")
 
@@ -68,6 +73,8 @@ def make_private(
     stop_after: int | None = None,
     generator: str = "philox",
     distributed: bool = False,
+    ledger: Ledger | str | Path | None = None,
+    data_name: str | None = None,
 ) -> tuple[AbstractGradSampleModule, PrivateOptimizer, PrivateLoader]:
     """A module, an optimizer and a loader that together run the accounted mechanism, and no other.
 
@@ -75,6 +82,9 @@ def make_private(
     is used.  `optimizer.guarantee` is that of all the strategy's steps; `stop_after` declares in
     advance that the run ends earlier, and the guarantee is then that of these steps.  Under
     `Shuffle` and `MinSeparation` it uses no amplification, for none is proven.
+
+    With `ledger`, a file, the run is written there before its first step, as one on the data set
+    `data_name`; `mmcc ledger` adds up all of them.
 
     With `distributed` the processes of torch.distributed's default group work on one run: each
     calls this with the same arguments and the same data set, takes its part of every batch, and
@@ -103,6 +113,7 @@ def make_private(
             found = account(epsilon=epsilon)
             mechanism = replace(mechanism, sigma=found.sigma)
         check_seed(seed)
+        book, name = ledger_of(ledger, data_name)
         facts = {
             **mechanism.fingerprint(),
             **_layout(module, optimizer),
@@ -112,6 +123,7 @@ def make_private(
             "steps_per_epoch": str(steps_per_epoch),
             "grad_sample_mode": grad_sample_mode,
             "generator": generator,
+            "data_name": name,
         }
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
@@ -130,6 +142,7 @@ def make_private(
             partial(account, sigma=sigma) if sigma is not None else lambda: found,
             steps_per_epoch=steps_per_epoch,
             physical=physical_batch_size,
+            record=Record(book, name, mechanism, peers),
             peers=peers,
         )
     peers.level([*module.parameters(), *module.buffers()])

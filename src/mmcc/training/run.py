@@ -18,6 +18,7 @@ from mmcc.errors import MmccError, whole
 from mmcc.training.mechanism import Mechanism
 from mmcc.training.participants import Participants
 from mmcc.training.peers import ALONE, Peers
+from mmcc.training.record import Record
 
 
 class RunError(MmccError):
@@ -60,9 +61,11 @@ class Run:
         *,
         steps_per_epoch: int | None = None,
         physical: int | None = None,
+        record: Record | None = None,
         peers: Peers = ALONE,
     ) -> None:
         self.mechanism = mechanism
+        self.record = record or Record(None, "", mechanism, peers)
         self.noise = noise
         self.participants = participants
         self.peers = peers
@@ -78,6 +81,7 @@ class Run:
         self._handed: Batch | None = None
         self._iteration = 0
         self._void = False
+        self._ended = False
 
     @property
     def position(self) -> int:
@@ -103,6 +107,7 @@ class Run:
     def begin(self) -> int:
         """Start to hand out batches from the present step on; earlier iterations end."""
         self._check_open()
+        self.record.enter(lambda: self.guarantee)
         self._handed, self._chunks = None, 0
         self._iteration += 1
         return self._iteration
@@ -150,6 +155,12 @@ class Run:
         self._chunks = 0
         return noise
 
+    def end(self) -> None:
+        """No step follows: the ledger, if there is one, is told.  The guarantee stays the same."""
+        if not self._ended:
+            self._ended = True
+            self.record.close(self.position)
+
     def check_between_steps(self, what: str) -> None:
         """Refuse `what` while a logical batch is being worked on."""
         self._check_valid()
@@ -168,6 +179,7 @@ class Run:
         self._void = True
         self._handed, self._chunks = None, 0
         self._iteration += 1
+        self._ended = False
         yield
         self._void = False
 
@@ -178,6 +190,8 @@ class Run:
                 f"all {self.mechanism.steps} steps that were accounted for are done; one more "
                 "would not be covered by the guarantee. For a longer run make a longer strategy."
             )
+        if self._ended:
+            raise RunError(f"the run was ended after {self.position} steps; begin a new one.")
 
     def _check_valid(self) -> None:
         if self._void:
