@@ -357,9 +357,11 @@ class Nursery:
     def __init__(self) -> None:
         path = os.pathsep.join(part for part in sys.path if part)
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        if sys.platform == "linux":  # where the machine's own name may lead nowhere
+            environment["GLOO_SOCKET_IFNAME"] = "lo"
         self._process = subprocess.Popen(
             [sys.executable, __file__],
-            env={**environment, "GLOO_SOCKET_IFNAME": "lo"},
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
