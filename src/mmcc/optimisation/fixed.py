@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from mmcc.accounting.calibrate import impossible_sigma
 from mmcc.accounting.methods import Problem
+from mmcc.accounting.solve import epsilon as certified_epsilon
 from mmcc.accounting.solve import sigma as certified_sigma
 from mmcc.optimisation.noise import PROJECTED, columns
 from mmcc.sampling import BallsInBins, PoissonScheme
@@ -20,6 +21,7 @@ from mmcc.strategies.blt import Blt, blt
 from mmcc.strategies.optimise import Candidate, Progress, RuledOut
 from mmcc.strategies.toeplitz import Toeplitz, continual_counting, identity, toeplitz
 
+TIGHT = "tight"
 LEADING = (2, 4, 16, 64)
 """How many first coefficients of continual_counting are used as bands."""
 WIDEST_OPTIMISED = 512
@@ -98,13 +100,63 @@ def calibrated(
         if least > best:
             yield RuledOut(strategy, least)
             continue
-        found = candidate(strategy, scheme, target, error_of)
+        found = candidate(strategy, scheme, target, error_of, usual_method(strategy, scheme))
         best = min(best, found.error)
         yield found
 
 
+def settled(
+    compared: Sequence[Candidate | RuledOut],
+    scheme: PoissonScheme | BallsInBins,
+    target: Target,
+    error_of: ErrorOf,
+    progress: Progress | None,
+) -> list[Candidate | RuledOut]:
+    """The same, so that no fixed strategy is better than the best by any bound that we have.
+
+    One that was calibrated by a quick bound alone is asked for its epsilon by all bounds, at the
+    noise with which it would be as good as the best.  If that is above the target it stays where it
+    is; otherwise it is calibrated again, by all bounds.
+    """
+    if target.method is not None:
+        return list(compared)
+    found: list[Candidate | RuledOut] = [one for one in compared if isinstance(one, RuledOut)]
+    best = float("inf")
+    rivals = [one for one in compared if isinstance(one, Candidate)]
+    for count, rival in enumerate(sorted(rivals, key=lambda one: one.error)):
+        strategy = rival.strategy
+        if usual_method(strategy, scheme) != TIGHT:
+            if progress is not None:
+                progress("optimise: fixed strategies, all bounds", count)
+            if _may_reach(best, strategy, scheme, target, error_of):
+                again = candidate(strategy, scheme, target, error_of)
+                rival = min(rival, again, key=lambda one: one.error)
+        best = min(best, rival.error)
+        found.append(rival)
+    return found
+
+
+def _may_reach(
+    error: float,
+    strategy: Strategy,
+    scheme: PoissonScheme | BallsInBins,
+    target: Target,
+    error_of: ErrorOf,
+) -> bool:
+    """Whether all bounds together certify the target where the strategy has this error."""
+    if error == float("inf"):
+        return True
+    sigma = error / error_of(strategy)
+    found = certified_epsilon(strategy, scheme, sigma=sigma, delta=target.delta, method=TIGHT)
+    return found.epsilon <= target.epsilon
+
+
 def candidate(
-    strategy: Strategy, scheme: PoissonScheme | BallsInBins, target: Target, error_of: ErrorOf
+    strategy: Strategy,
+    scheme: PoissonScheme | BallsInBins,
+    target: Target,
+    error_of: ErrorOf,
+    method: str = TIGHT,
 ) -> Candidate:
     """The strategy at the smallest noise that we can certify for the target."""
     guarantee = certified_sigma(
@@ -112,7 +164,7 @@ def candidate(
         scheme,
         epsilon=target.epsilon,
         delta=target.delta,
-        method=target.method or usual_method(strategy, scheme),
+        method=target.method or method,
     )
     return Candidate(strategy, guarantee, error_of(strategy) * guarantee.sigma)
 
@@ -120,11 +172,12 @@ def candidate(
 def usual_method(strategy: Strategy, scheme: PoissonScheme | BallsInBins) -> str:
     """The chain alone where steps are many and bands are few; all bounds elsewhere.
 
-    There the projection, which "tight" asks first, takes minutes a strategy.
+    There the projection, which "tight" asks first, takes minutes a strategy: `settled` asks for it
+    where it can matter.
     """
     if isinstance(scheme, BallsInBins) or scheme.probability == 1.0:
-        return "tight"
+        return TIGHT
     if columns(strategy.steps, scheme) <= PROJECTED or not isinstance(strategy, Toeplitz):
-        return "tight"
+        return TIGHT
     local = isinstance(strategy, Blt) or strategy.bands <= max(LEADING)
-    return "chain" if local and strategy.bands > 1 else "tight"
+    return "chain" if local and strategy.bands > 1 else TIGHT

@@ -37,6 +37,7 @@ from mmcc.optimisation.fixed import (
     candidate,
     fixed_strategies,
     period,
+    settled,
 )
 from mmcc.optimisation.noise import PROJECTED, Noise, columns
 from mmcc.optimisation.shapes import LIMITS, Shapes
@@ -140,7 +141,8 @@ def optimised(
     check_progress(progress)
     error_of = _error_of(objective)
     rivals = _checked_fixed(fixed, steps) or fixed_strategies(steps, scheme, bands)
-    compared = list(calibrated(rivals, scheme, target, error_of, progress))
+    rough = list(calibrated(rivals, scheme, target, error_of, progress))
+    compared = settled(rough, scheme, target, error_of, progress)
     best = min((one for one in compared if isinstance(one, Candidate)), key=lambda one: one.error)
     search = Search(Noise(scheme, target.epsilon, target.delta), error_of, evaluations, progress)
     tuned = None

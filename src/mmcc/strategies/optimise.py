@@ -133,8 +133,9 @@ def optimise(
 
     `objective`: "mean" is the root mean squared error over the steps, "max" the largest error.
     `bands`: at most so many bands; any number unless given.  `method`: how all are calibrated, as
-    for `mmcc.sigma`; unless given "tight", but above 600 rounds of one example the chain alone for
-    BLTs and few bands.  `fixed`: strategies to be compared with, instead of the usual ones.
+    for `mmcc.sigma`; unless given "tight".  Above 600 rounds of one example a fixed BLT or few
+    bands have the chain's noise where "tight" cannot make them the best.
+    `fixed`: strategies to be compared with, instead of the usual ones.
     `evaluations`: strategies that the search may try.
     For `Poisson`, `CyclicPoisson` and `BallsInBins`.  Deterministic.
     """
