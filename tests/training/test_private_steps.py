@@ -205,7 +205,7 @@ def test_empty_batches_release_noise_alone(mode):
 
 
 def test_empty_batch_needs_no_backward_pass():
-    module, optimizer, loader = private(sampling=Poisson(1e-6))
+    _, optimizer, loader = private(sampling=Poisson(1e-6))
     for inputs, _ in loader:
         assert len(inputs) == 0
         optimizer.step()
@@ -236,6 +236,53 @@ def test_example_without_a_finite_gradient_contributes_nothing(value, mode):
     gradient = example_gradients(weight, bias, inputs[4:5].numpy(), labels[4:5].numpy())[0]
     clipped = gradient * min(1.0, 1.0 / np.linalg.norm(gradient))
     np.testing.assert_allclose(results[0] - results[1], 0.5 * clipped / EXAMPLES, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+def test_evaluation_between_steps_disturbs_nothing(mode):
+    plain = private(network(), grad_sample_mode=mode)
+    train(*plain)
+    module, optimizer, loader = private(network(), grad_sample_mode=mode)
+    for batch in loader:
+        optimizer.zero_grad()
+        backward(module, batch)
+        optimizer.step()
+        module.eval()
+        with torch.no_grad():
+            assert module(data().tensors[0]).shape == (EXAMPLES, CLASSES)
+        module.train()
+    assert all(map(torch.equal, parameters(module), parameters(plain[0])))
+
+
+def test_learning_rate_schedule_and_closure():
+    """Rates that fall, set from outside, give what the same rates give by hand."""
+    found = []
+    for scheduled in (True, False):
+        module, optimizer, loader = private(rate=0.5)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5) if scheduled else None
+        for batch in loader:
+
+            def closure(module=module, batch=batch):
+                loss = nn.functional.cross_entropy(module(batch[0]), batch[1])
+                loss.backward()
+                return loss
+
+            optimizer.zero_grad()
+            assert optimizer.step(closure).item() > 0
+            if schedule is not None:
+                schedule.step()
+            else:
+                optimizer.param_groups[0]["lr"] *= 0.5
+        found.append(parameters(module))
+    assert all(map(torch.equal, *found))
+
+
+def test_module_comes_back_plain():
+    module, optimizer, loader = private(network())
+    train(module, optimizer, loader)
+    plain = module.to_standard_module()
+    assert list(plain.state_dict()) == list(network().state_dict())
+    plain(data().tensors[0]).sum().backward()
 
 
 def test_different_seeds_give_different_noise_and_none_is_never_the_same():

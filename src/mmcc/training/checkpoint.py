@@ -200,7 +200,12 @@ def _read(path: Path) -> dict[str, Any]:
         content = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except Exception:  # whatever the reader trips over, nothing of it was run
         content = None
-    if not isinstance(content, dict) or content.get("format") != FORMAT or set(content) != ENTRIES:
+    if (
+        not isinstance(content, dict)
+        or content.get("format") != FORMAT
+        or set(content) != ENTRIES
+        or not all(isinstance(content[name], dict) for name in ENTRIES - {"format", "extra"})
+    ):
         raise CheckpointError(
             f"{path.name!r} does not have the entries of a checkpoint of format {FORMAT}: it was "
             "written by another version, or by something else."

@@ -272,8 +272,8 @@ class Correlation:
     decoder: str
     memory: int
     start: Callable[[Vectors], Recursion]
-    regenerated: bool = False
-    """True where the recursion needs numpy, and every z more than once."""
+    block: int = 0
+    """Outputs made at once where z is made again and again (numpy only); 0 where it is not."""
 
 
 def correlation(
@@ -304,7 +304,7 @@ def correlation(
         decoder,
         size + min(FRESH_ROWS, steps),
         lambda v: Regenerated(inverse, steps, size, sigma, v),
-        regenerated=True,
+        block=size,
     )
     return min([*ways, last], key=lambda way: way.memory)
 

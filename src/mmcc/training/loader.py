@@ -29,6 +29,16 @@ from mmcc.training.run import Batch, Run
 from mmcc.training.samplers import BatchSampler
 
 Collate = Callable[[list[Any]], Any]
+CARRIED_OVER = (
+    "num_workers",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "prefetch_factor",
+    "persistent_workers",
+)
+"""What is taken from a loader besides its data set and collate function."""
 
 
 class PrivateLoader(DataLoader[Any]):
@@ -48,7 +58,7 @@ class PrivateLoader(DataLoader[Any]):
             **options,
         )
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Any:
         iteration = self.run.begin()
         self.generator.manual_seed(self._worker_seed())
         batches = super().__iter__()
@@ -132,32 +142,23 @@ def _emptied(batch: Any) -> Any:
     )
 
 
-def taken_apart(data: object, expected: float) -> tuple[Dataset[Any], dict[str, Any]]:
-    """The data set, and how to load it; refused if a loader has another idea of batches."""
-    if not isinstance(data, DataLoader):
-        _check_dataset(data)
-        return data, {"collate": None}  # type: ignore[return-value]
-    _check_dataset(data.dataset)
-    _check_batches(data, expected)
-    names = (
-        "num_workers",
-        "pin_memory",
-        "timeout",
-        "worker_init_fn",
-        "multiprocessing_context",
-        "prefetch_factor",
-        "persistent_workers",
-    )
-    options = {name: getattr(data, name) for name in names}
-    return data.dataset, {"collate": data.collate_fn, **options}
-
-
-def _check_dataset(data: object) -> None:
-    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+def dataset_of(data: object) -> Any:
+    """The data set itself, which has a length and gives examples by index."""
+    found: Any = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(found, IterableDataset) or not hasattr(found, "__len__"):
         raise ParameterError(
-            f"{type(data).__name__} has no length, but who takes part is drawn by index from all "
+            f"{type(found).__name__} has no length, but who takes part is drawn by index from all "
             "examples. Use a data set with __len__ and __getitem__."
         )
+    return found
+
+
+def loading_options(data: object, expected: float) -> dict[str, Any]:
+    """How a loader loads; refused if it has another idea of batches than the scheme."""
+    if not isinstance(data, DataLoader):
+        return {"collate": None}
+    _check_batches(data, expected)
+    return {"collate": data.collate_fn, **{name: getattr(data, name) for name in CARRIED_OVER}}
 
 
 def _check_batches(loader: DataLoader[Any], expected: float) -> None:
@@ -165,11 +166,9 @@ def _check_batches(loader: DataLoader[Any], expected: float) -> None:
         f"The batches of the accounted scheme are drawn by make_private ({expected:g} examples on "
         "average): pass the data set, or a loader with this batch_size and nothing else."
     )
-    sampler = loader.sampler
+    sampler, count = loader.sampler, len(dataset_of(loader))
     usual = isinstance(sampler, SequentialSampler) or (
-        type(sampler) is RandomSampler
-        and not sampler.replacement
-        and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
+        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == count
     )
     if not usual or type(loader.batch_sampler) is not PlainBatchSampler:
         raise SamplingError(f"the data loader has a sampler of its own. {remedy}")

@@ -84,8 +84,9 @@ class Mechanism:
 
     def fingerprint(self) -> dict[str, str]:
         """Everything that makes this mechanism what it is, to the last bit."""
+        digest = strategy_digest(self.strategy)[:16]  # what is shown of C does not show all digits
         return {
-            "strategy": f"{self.strategy!r} (SHA-256 {strategy_digest(self.strategy)})",
+            "strategy": f"{self.strategy!r} with digest {digest}",
             "sampling": repr(self.sampling),
             "sigma": repr(self.sigma),
             "decoder": str(self.decoder),
@@ -140,6 +141,10 @@ def declared(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> St
 
 def training_method(sampling: Scheme, method: str) -> str:
     """The method of accounting that holds for training: unamplified where no other is proven."""
+    from mmcc.accounting.solve import METHODS  # numba takes a second
+
+    if method not in METHODS:
+        raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
     if not isinstance(sampling, Shuffle | MinSeparation) or method == "unamplified":
         return method
     if method != "tight":

@@ -147,6 +147,7 @@ class Stream(ABC, Generic[Noise]):
             "sigma": self._sigma,
             "decoder": self.decoder,
             "generator": self._generator,
+            "block": self._plan.block,
             **self._layout,
         }
 

@@ -121,11 +121,12 @@ class PrivateOptimizer(DPOptimizer):
             total = torch.tensordot(factors.to(p), sample.to(p), dims=1)
             p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
             p.grad_sample = None  # no gradient counts twice
+            p.grad = None  # backward has left the sum without clipping and noise there
 
     def add_noise(self) -> None:
         """Noise of this step, in units of the clip norm; from here on the step is done."""
         for p, noise in zip(self._parameters, self.run.draw(), strict=True):
-            p.grad = (p.summed_grad + self.max_grad_norm * noise).view_as(p)
+            p.grad = torch.add(p.summed_grad, noise, alpha=self.max_grad_norm).view_as(p)
             p.summed_grad = None
 
     def scale_grad(self) -> None:
@@ -189,7 +190,7 @@ class PrivateOptimizer(DPOptimizer):
 
 def _flat(p: Tensor) -> Tensor:
     """Per-example gradients of a parameter; backward passes one after another."""
-    samples: Tensor | list[Tensor] | None = p.grad_sample  # type: ignore[attr-defined]
+    samples: Tensor | list[Tensor] | None = getattr(p, "grad_sample", None)
     if samples is None:
         return p.new_zeros((0, *p.shape))
     return torch.cat(samples) if isinstance(samples, list) else samples

@@ -2,7 +2,7 @@
 
 In: a scheme, the number of steps and of examples, a seed.  Out: the examples of any step's batch.
 Rounding: coins with a chance of at least 1/16, bins, groups and shuffles have exactly the law of
-the scheme, given ideal random bits; rarer coins have it up to a few 2^-53 for each coin.
+the scheme, given ideal random bits; rarer coins have it up to the order of 2^-53 for each coin.
 
 Every answer is a pure function of the key and the step, whatever was asked before.  The key is as
 secret as the data: whoever knows it knows who took part, and amplification is lost.  Philox is not
@@ -266,7 +266,7 @@ def _heads(generator: np.random.Generator, coins: int, probability: float) -> In
     found: list[IntArray] = [np.empty(0, np.int64)]
     place = -1
     while place < coins - 1:
-        count = min(coins, int(1.1 * probability * (coins - 1 - place)) + 16)
+        count = 1 + int(probability * (coins - 1 - place))
         waits = np.minimum(generator.geometric(probability, count), coins + 1)
         found.append(place + np.cumsum(waits))
         place = int(found[-1][-1])

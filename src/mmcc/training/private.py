@@ -6,7 +6,7 @@ Out: module, optimizer and loader, used as before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,11 +23,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from mmcc.accounting.guarantee import Guarantee
 from mmcc.errors import MethodError, ParameterError, real, suggestion
 from mmcc.sampling import Scheme
 from mmcc.strategies.base import Strategy
-from mmcc.training.loader import PrivateLoader, taken_apart
+from mmcc.training.loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training.mechanism import (
     Mechanism,
     certified,
@@ -36,7 +35,7 @@ from mmcc.training.mechanism import (
     training_method,
 )
 from mmcc.training.optimizer import PrivateOptimizer
-from mmcc.training.participants import Participants, expected_batch
+from mmcc.training.participants import Participants
 from mmcc.training.run import Run
 from mmcc.training.torch_noise import TorchNoiseStream
 
@@ -74,29 +73,35 @@ def make_private(
     delta = _check_target(sigma, epsilon, delta)
     check_trainable(strategy, sampling)
     strategy = declared(strategy, sampling, stop_after)
-    check_trainable(strategy, sampling)
     training_method(sampling, method)
     _check_module(module, optimizer, grad_sample_mode)
-    examples = _length(data)
-    expected = expected_batch(sampling, strategy.steps, examples)
-    dataset, options = taken_apart(data, expected)
-    account: Callable[[], Guarantee]
-    if sigma is None:
-        found = certified(strategy, sampling, epsilon=epsilon, delta=delta, method=method)
-        sigma, account = found.sigma, lambda: found
-    else:
-        account = partial(certified, strategy, sampling, sigma=sigma, delta=delta, method=method)
+    dataset = dataset_of(data)
     mechanism = Mechanism(
-        strategy, sampling, sigma, examples, max_grad_norm, decoder, loss_reduction
+        strategy,
+        sampling,
+        1.0 if sigma is None else sigma,
+        len(dataset),
+        max_grad_norm,
+        decoder,
+        loss_reduction,
     )
-    trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    options = loading_options(data, mechanism.expected_batch_size)
+    account = partial(certified, strategy, sampling, delta=delta, method=method)
+    if sigma is None:
+        found = account(epsilon=epsilon)
+        mechanism = replace(mechanism, sigma=found.sigma)
     run = Run(
         mechanism,
         TorchNoiseStream(
-            strategy, sigma, trained, seed, decoder=mechanism.decoder, generator=generator
+            strategy,
+            mechanism.sigma,
+            _trained(optimizer),
+            seed,
+            decoder=decoder,
+            generator=generator,
         ),
-        Participants(sampling, strategy.steps, examples, seed),
-        account,
+        Participants(sampling, strategy.steps, mechanism.examples, seed),
+        partial(account, sigma=sigma) if sigma is not None else lambda: found,
         steps_per_epoch=steps_per_epoch,
         physical=physical_batch_size,
     )
@@ -121,11 +126,18 @@ class ExpandedWeights(GradSampleModuleExpandedWeights):
 def _wrapped(module: nn.Module, mode: str, loss_reduction: str) -> AbstractGradSampleModule:
     if mode == "ew":
         return ExpandedWeights(module, loss_reduction=loss_reduction)
-    wrapped = GradSampleModule(
-        module, loss_reduction=loss_reduction, force_functorch=mode == "functorch"
-    )
+    functorch = mode == "functorch"
+    try:
+        wrapped = GradSampleModule(module, loss_reduction=loss_reduction, force_functorch=functorch)
+    except NotImplementedError as problem:
+        raise _untrainable(problem) from None
     wrapped.forbid_grad_accumulation()
     return wrapped
+
+
+def _untrainable(problem: Exception) -> ParameterError:
+    said = str(problem).replace("\n", " ").rstrip(". ")
+    return ParameterError(f"Opacus cannot train this module: {said}.")
 
 
 def _check_target(sigma: float | None, epsilon: float | None, delta: float | None) -> float:
@@ -142,10 +154,6 @@ def _check_target(sigma: float | None, epsilon: float | None, delta: float | Non
     return real("delta", delta, 0, 1)
 
 
-def _length(data: object) -> int:
-    return len(data.dataset if isinstance(data, DataLoader) else data)  # type: ignore[arg-type]
-
-
 def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
     """Refuse what Opacus cannot take apart by example, and what would leak past the noise."""
     if mode.startswith("ghost"):
@@ -155,9 +163,10 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
         )
     if mode not in MODES:
         raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion(mode, MODES)}")
-    if isinstance(module, AbstractGradSampleModule) or isinstance(optimizer, DPOptimizer):
+    hooked = hasattr(module, "autograd_grad_sample_hooks")
+    if hooked or isinstance(module, AbstractGradSampleModule) or isinstance(optimizer, DPOptimizer):
         raise ParameterError(
-            "module or optimizer is private already: pass the ones that it was made from."
+            "module or optimizer is private already: pass a new module and its plain optimizer."
         )
     if isinstance(module, nn.parallel.DistributedDataParallel):
         raise ParameterError(
@@ -172,13 +181,12 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
             )
     problems = ModuleValidator.validate(module, strict=False)
     if problems:
-        raise ParameterError(f"Opacus cannot train this module: {problems[0]}.")
-    _check_parameters(list(_trained(optimizer)), set(module.parameters()))
+        raise _untrainable(problems[0])
+    _check_parameters(_trained(optimizer), set(module.parameters()))
 
 
-def _trained(optimizer: Optimizer) -> Iterator[nn.Parameter]:
-    for group in optimizer.param_groups:
-        yield from (p for p in group["params"] if p.requires_grad)
+def _trained(optimizer: Optimizer) -> list[nn.Parameter]:
+    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
 
 
 def _check_parameters(trained: list[nn.Parameter], known: set[nn.Parameter]) -> None:

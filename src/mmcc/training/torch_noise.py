@@ -23,7 +23,7 @@ from mmcc.training.correlation import Recursion, Vectors, correlation
 from mmcc.training.noise import MAX_COORDINATES, PIECE, Stream, check_buffers
 from mmcc.training.randomness import PHILOX
 
-HOST_PIECE = 2**14
+HOST_PIECE = 2**16
 """Coordinates worked on at once on the CPU; other devices have more to lose from small pieces."""
 
 
@@ -109,13 +109,13 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
 
     def _started(self) -> list[Recursion]:
         """A recursion for each group; one for all, on the CPU, where z is made again and again."""
-        if self._plan.regenerated:
+        if self._plan.block:
             size = self._row.size
             return [self._plan.start(Vectors(lambda n: np.zeros((n, size)), size, PIECE))]
         return [self._plan.start(group.vectors()) for group in self._groups]
 
     def _advance(self, step: int) -> list[torch.Tensor]:
-        if self._plan.regenerated:
+        if self._plan.block:
             noise = self._recursions[0].noise(step, lambda row: self._host_row(row).numpy())
             return self._split([group.taken(torch.from_numpy(noise)) for group in self._groups])
         noises = []
@@ -160,12 +160,15 @@ def _parameters(like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     for parameter in parameters:
         if not isinstance(parameter, torch.Tensor) or not parameter.is_floating_point():
             raise ParameterError(
-                "noise is made for tensors of real floating-point numbers, got "
-                f"{getattr(parameter, 'dtype', type(parameter).__name__)}."
+                f"noise is made for tensors of real floating-point numbers, got {_kind(parameter)}."
             )
     total = sum(parameter.numel() for parameter in parameters)
     whole("the number of coordinates of all parameters", total, 1, MAX_COORDINATES)
     return parameters
+
+
+def _kind(value: object) -> str:
+    return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
 
 
 def _groups(parameters: Sequence[torch.Tensor]) -> list[Group]:

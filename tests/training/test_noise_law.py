@@ -1,0 +1,95 @@
+"""Claim: the noise of step t is row t of sigma C^-1 z, for every strategy that the library makes.
+
+Truth: dense inverses, and for trees least squares or the largest nodes, written out in noise_cases.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from noise_cases import CASES, MADE, UnitVectors, decoded
+
+import mmcc.training.noise
+from mmcc import strategies, utility
+from mmcc.training import NoiseStream
+
+COORDINATES = 100_000
+FAR = 7.0
+"""Standard errors: over the 10^4 entries compared a right program is beyond it with 3e-8."""
+
+
+@pytest.fixture
+def unit_vectors(monkeypatch):
+    monkeypatch.setattr(mmcc.training.noise, "normals", lambda *_: UnitVectors())
+
+
+@pytest.mark.parametrize("options", [{}, {"block": 7}, {"block": 1}], ids=str)
+@pytest.mark.parametrize(("name", "decoder"), CASES)
+def test_the_stream_is_the_decoders_matrix(name, decoder, options, unit_vectors):
+    strategy = MADE[name]()
+    stream = NoiseStream(strategy, 1.7, strategy.rows, decoder=decoder, **options)
+    found = np.array(list(stream))
+    assert found.shape == (strategy.steps, strategy.rows)
+    np.testing.assert_allclose(found, 1.7 * decoded(strategy, decoder), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "decoder"), CASES)
+def test_covariance_over_many_coordinates(name, decoder):
+    strategy = MADE[name]()
+    stream = NoiseStream(strategy, 2.5, COORDINATES, seed=11, decoder=decoder)
+    found = np.array(list(stream))
+    matrix = 2.5 * decoded(strategy, decoder)
+    expected = matrix @ matrix.T
+    own = np.diag(expected)
+    error = np.sqrt((np.outer(own, own) + expected**2) / COORDINATES)
+    assert np.abs((found @ found.T / COORDINATES - expected) / error).max() < FAR
+    assert np.abs(found.mean(axis=1) / np.sqrt(own / COORDINATES)).max() < FAR
+
+
+@pytest.mark.parametrize(("name", "decoder"), CASES)
+def test_prefix_sums_have_the_error_that_utility_says(name, decoder, unit_vectors):
+    strategy = MADE[name]()
+    stream = NoiseStream(strategy, 3.0, strategy.rows, decoder=decoder)
+    errors = np.linalg.norm(np.cumsum(list(stream), axis=0), axis=1)
+    rmse = utility.rmse(strategy, 3.0, decoder=decoder)
+    assert np.sqrt(np.mean(errors**2)) == pytest.approx(rmse, rel=1e-9)
+    assert errors.max() == pytest.approx(
+        utility.max_error(strategy, 3.0, decoder=decoder), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("bands", [2, 9])
+def test_coordinates_that_cross_pieces_are_treated_alike(bands):
+    """More coordinates than a piece: C w = sigma z in each of them."""
+    strategy = strategies.banded_toeplitz(20, bands)
+    stream = NoiseStream(strategy, 2.0, 3 * mmcc.training.noise.PIECE + 5, seed=4)
+    fresh = np.array([stream.fresh(row) for row in range(20)])
+    outputs = np.array(list(stream))
+    np.testing.assert_allclose(strategy.to_dense() @ outputs, 2.0 * fresh, rtol=0, atol=1e-12)
+
+
+def test_fresh_noise_of_a_tree_is_that_of_its_nodes():
+    strategy = strategies.binary_tree(13)
+    stream = NoiseStream(strategy, 2.0, 5, seed=4)
+    fresh = np.array([stream.fresh(row) for row in range(strategy.rows)])
+    expected = 2.0 * decoded(strategy, "honaker") @ fresh
+    np.testing.assert_allclose(np.array(list(stream)), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "decoder"), CASES)
+def test_single_precision_follows_double_precision(name, decoder):
+    strategy = MADE[name]()
+    double = np.array(list(NoiseStream(strategy, 2.0, 500, 8, decoder=decoder)))
+    single = np.array(list(NoiseStream(strategy, 2.0, 500, 8, decoder=decoder, dtype=np.float32)))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, double, rtol=0, atol=1e-5)
+
+
+def test_long_runs_do_not_drift():
+    """Twenty thousand steps of a BLT in single precision: C w is still sigma z."""
+    strategy = strategies.blt(20_000, 3)
+    stream = NoiseStream(strategy, 1.0, 4, seed=1, dtype=np.float32)
+    fresh = np.array([stream.fresh(row) for row in range(19_000, 20_000)])
+    outputs = np.array(list(stream), dtype=np.float64)
+    encoded = np.array([strategy.encode(outputs.T)]).squeeze().T
+    assert np.abs(encoded[19_000:] - fresh).max() < 1e-4

@@ -1,0 +1,322 @@
+"""Claim: a stream stopped anywhere goes on with the same bits; memory is as documented; what has no
+noise step by step, and states of other streams, are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+from noise_cases import CASES, MADE, random_lower
+
+from mmcc import strategies
+from mmcc.errors import MethodError, MmccError, ParameterError, PrecisionError, StrategyError
+from mmcc.strategies.decoders import noise_memory
+from mmcc.training import NoiseStream
+
+BLOCKS = ("counting, blocks", "optimal, blocks", "dense")
+
+
+def through_json(state):
+    return json.loads(json.dumps(state | {"buffers": state["buffers"].tolist()}))
+
+
+def through_npz(state, folder):
+    np.savez(folder / "state.npz", **state)
+    with np.load(folder / "state.npz", allow_pickle=False) as loaded:
+        return dict(loaded)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("name", "decoder"), CASES)
+def test_restored_at_every_position(name, decoder, dtype, tmp_path):
+    strategy = MADE[name]()
+
+    def stream(seed):
+        return NoiseStream(strategy, 1.3, (2, 3), seed, decoder=decoder, dtype=dtype)
+
+    whole = np.array(list(stream(3)))
+    running = stream(3)
+    for position in range(strategy.steps + 1):
+        assert running.position == position
+        state = running.state()
+        for form in (state, through_json(state), through_npz(state, tmp_path)):
+            other = stream(4)
+            for _ in range(position % 3):  # it need not be new
+                next(other, None)
+            other.restore(form)
+            assert other.position == position
+            rest = np.array(list(other), dtype=dtype).reshape(-1, 2, 3)
+            assert np.array_equal(rest, whole[position:])
+            assert other.state()["key"] == state["key"]
+        if position < strategy.steps:
+            next(running)
+
+
+def test_a_state_is_a_copy():
+    stream = NoiseStream(strategies.blt(20, 2), 1.0, 4, seed=1)
+    next(stream)
+    state = stream.state()
+    kept = state["buffers"].copy()
+    later = [next(stream) for _ in range(3)]
+    assert np.array_equal(state["buffers"], kept)
+    stream.restore(state)
+    state["buffers"][...] = 0.0
+    assert np.array_equal([next(stream) for _ in range(3)], later)
+
+
+def test_the_callers_array_is_his_own():
+    stream = NoiseStream(strategies.banded_toeplitz(20, 3), 1.0, 4, seed=1)
+    expected = np.array(list(NoiseStream(strategies.banded_toeplitz(20, 3), 1.0, 4, seed=1)))
+    for step, noise in enumerate(stream):
+        assert np.array_equal(noise, expected[step])
+        noise[...] = np.nan
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_callers_array_is_his_own_in_blocks(name):
+    expected = np.array(list(NoiseStream(MADE[name](), 1.0, 4, seed=1)))
+    for step, noise in enumerate(NoiseStream(MADE[name](), 1.0, 4, seed=1)):
+        assert np.array_equal(noise, expected[step])
+        noise[...] = np.nan
+
+
+def test_the_stream_ends():
+    stream = NoiseStream(strategies.identity(3), 1.0, 2, seed=1)
+    assert len(list(stream)) == stream.position == stream.steps == 3
+    with pytest.raises(StopIteration):
+        next(stream)
+
+
+def test_without_a_seed_each_stream_is_another():
+    streams = [NoiseStream(strategies.identity(3), 1.0, 2) for _ in range(4)]
+    assert len({float(next(stream)[0]) for stream in streams}) == 4
+
+
+def test_another_strategy_has_the_same_fresh_noise():
+    """A pure function of key and row: noise can be compared across strategies."""
+    one = NoiseStream(strategies.identity(3), 1.0, 5, seed=1)
+    other = NoiseStream(strategies.blt(9, 2), 7.0, 5, seed=1)
+    assert np.array_equal(one.fresh(2), other.fresh(2))
+
+
+@pytest.mark.parametrize(("name", "decoder"), CASES)
+def test_memory_is_what_strategies_say(name, decoder):
+    strategy = MADE[name]()
+    stream = NoiseStream(strategy, 1.0, 3, decoder=decoder)
+    if name in BLOCKS:
+        assert stream.memory < noise_memory(strategy, decoder)
+        assert len(stream.state()["buffers"]) == 0
+    else:
+        assert stream.memory == noise_memory(strategy, decoder)
+        assert len(stream.state()["buffers"]) == stream.memory - 1
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        strategies.identity(64),
+        strategies.binary_tree(64),
+        strategies.tree_restart(64, 4),
+        strategies.banded_toeplitz(64, 16),
+        strategies.banded_inverse(64, 8),
+        strategies.blt(64, 3),
+    ],
+    ids=repr,
+)
+def test_memory_measured(strategy):
+    vector = 8 * 200_000
+    first = NoiseStream(strategy, 1.0, 10, seed=1)  # whatever is loaded once
+    list(first)
+    tracemalloc.start()
+    stream = NoiseStream(strategy, 1.0, 200_000, seed=1)
+    for noise in stream:
+        del noise
+    held, peak = (number / vector for number in tracemalloc.get_traced_memory())
+    tracemalloc.stop()
+    assert held == pytest.approx(stream.memory - 1, abs=0.3)
+    assert peak <= stream.memory + 2
+
+
+def test_memory_of_a_dense_toeplitz_strategy():
+    """Two thousand steps in the place of as many vectors: 45 outputs and 16 fresh rows."""
+    strategy, size = strategies.continual_counting(2000), 50_000
+    next(NoiseStream(strategy, 1.0, 1, seed=1))  # loads what is loaded once
+    tracemalloc.start()
+    stream = NoiseStream(strategy, 1.0, size, seed=1)
+    next(stream)
+    stream.restore(stream.state() | {"position": 1999})  # nothing is kept from earlier steps
+    (last,) = stream
+    peak = tracemalloc.get_traced_memory()[1] / (8 * size)
+    tracemalloc.stop()
+    assert stream.memory == 45 + 16
+    assert 61 < peak < 61 + 10
+    # c^-1 of the counting matrix: the coefficients of (1 - x)^1/2
+    inverse = np.cumprod(np.concatenate([[1.0], 1 - 1.5 / np.arange(1.0, 2000)]))
+    some = NoiseStream(strategy, 1.0, 50, seed=1)  # the same coordinates, fewer of them
+    fresh = np.array([some.fresh(row) for row in range(2000)])
+    np.testing.assert_allclose(last[:50], inverse[::-1] @ fresh, rtol=0, atol=1e-12)
+
+
+class Interrupted:
+    """Normals that fail at one row, once."""
+
+    def __init__(self, normals, row):
+        self.normals, self.row = normals, row
+
+    def fill(self, row, out):
+        if row == self.row:
+            self.row = -1
+            raise KeyboardInterrupt
+        self.normals.fill(row, out)
+
+    def state(self):
+        return self.normals.state()
+
+
+def test_an_interrupted_step_is_not_gone_on_with():
+    strategy = strategies.binary_tree(8)
+    expected = np.array(list(NoiseStream(strategy, 1.0, 3, seed=1)))
+    stream = NoiseStream(strategy, 1.0, 3, seed=1)
+    for _ in range(3):
+        next(stream)
+    state = stream.state()
+    stream._normals = Interrupted(stream._normals, 6)  # the last node that step 3 completes
+    with pytest.raises(KeyboardInterrupt):
+        next(stream)
+    for attempt in (stream.__next__, stream.state):
+        with pytest.raises(ParameterError, match="interrupted in the middle of step 3"):
+            attempt()
+    stream.restore(state)
+    assert np.array_equal(np.array(list(stream)), expected[3:])
+
+
+BASE = {"strategy": strategies.banded_toeplitz(12, 3), "sigma": 1.0, "shape": 4}
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"strategy": strategies.banded_toeplitz(12, 4)}, "strategy"),
+        ({"strategy": strategies.banded_toeplitz(13, 3)}, "strategy"),
+        ({"strategy": strategies.identity(12)}, "strategy"),
+        ({"sigma": 1.0 + 1e-15}, "sigma"),
+        ({"shape": (2, 2)}, "shape"),
+        ({"dtype": np.float32}, "dtype"),
+    ],
+)
+def test_a_state_of_another_stream_is_refused(changed, what):
+    state = NoiseStream(**BASE, seed=1).state()
+    other = NoiseStream(**(BASE | changed), seed=1)
+    with pytest.raises(ParameterError, match=f"another {what} "):
+        other.restore(state)
+
+
+def test_a_state_of_another_decoder_is_refused():
+    tree = strategies.binary_tree(8)
+    state = NoiseStream(tree, 1.0, 4, 1, decoder="online").state()
+    with pytest.raises(ParameterError, match="another decoder"):
+        NoiseStream(tree, 1.0, 4, 1).restore(state)
+
+
+def test_a_state_of_other_blocks_is_refused():
+    """The noise would be the same but for its last bits."""
+    counting = strategies.continual_counting(40)
+    state = NoiseStream(counting, 1.0, 4, 1, block=6).state()
+    with pytest.raises(ParameterError, match="another block"):
+        NoiseStream(counting, 1.0, 4, 1).restore(state)
+
+
+def test_a_state_of_another_generator_is_refused():
+    state = NoiseStream(**BASE, seed=1).state() | {"generator": "chacha"}
+    with pytest.raises(ParameterError, match="another generator"):
+        NoiseStream(**BASE, seed=1).restore(state)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"position": 13},
+        {"position": -1},
+        {"position": 1.5},
+        {"key": "00"},
+        {"key": 5},
+        {"buffers": np.zeros((3, 4))},
+        {"buffers": np.full((2, 4), np.nan)},
+        {"version": 0},
+    ],
+    ids=str,
+)
+def test_a_damaged_state_is_refused_and_changes_nothing(damage):
+    stream = NoiseStream(**BASE, seed=1)
+    state = stream.state()
+    next(stream)
+    with pytest.raises(ParameterError):
+        stream.restore(state | damage)
+    with pytest.raises(ParameterError, match="has no 'key'"):
+        stream.restore({name: value for name, value in state.items() if name != "key"})
+    expected = np.array(list(NoiseStream(**BASE, seed=1)))
+    assert np.array_equal(np.array(list(stream)), expected[1:])
+
+
+LOWER = random_lower(6, 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"strategy": strategies.dense(np.ones((7, 6)))}, StrategyError, "not square"),
+        ({"strategy": strategies.dense(LOWER, adaptive=False)}, StrategyError, "adaptive=True"),
+        ({"strategy": strategies.dense([[1.0, 1.0], [0.0, 1.0]])}, StrategyError, "triangular"),
+        ({"strategy": strategies.dense([[0.0, 0.0], [1.0, 1.0]])}, StrategyError, "singular"),
+        ({"strategy": strategies.toeplitz([1.0, 3.0], 100)}, PrecisionError, "grows"),
+        (
+            {"strategy": strategies.dense(strategies.toeplitz([1.0, 3.0], 100).to_dense())},
+            PrecisionError,
+            "grows",
+        ),
+        ({"strategy": 5}, StrategyError, "comes from mmcc.strategies"),
+        ({"decoder": "online"}, MethodError, "binary trees"),
+        (
+            {"strategy": strategies.binary_tree(4), "decoder": "honaker-full"},
+            MethodError,
+            "later steps",
+        ),
+        ({"strategy": strategies.binary_tree(4), "decoder": "exact"}, MethodError, "no inverse"),
+        ({"decoder": "honacker"}, MethodError, "did you mean 'honaker'"),
+        ({"sigma": 0.0}, ParameterError, "sigma must lie"),
+        ({"sigma": np.nan}, ParameterError, "sigma must lie"),
+        ({"sigma": "1"}, ParameterError, "sigma must be a number"),
+        ({"shape": (3, 0)}, ParameterError, "shape must lie"),
+        ({"shape": 2.5}, ParameterError, "shape must be a whole number"),
+        ({"shape": (2**20, 2**20)}, ParameterError, "coordinates"),
+        ({"dtype": np.float16}, ParameterError, "float64 or float32"),
+        ({"dtype": "int"}, ParameterError, "float64 or float32"),
+        ({"dtype": "nothing"}, ParameterError, "float64 or float32"),
+        ({"block": 0}, ParameterError, "block must lie"),
+        ({"generator": "mersenne"}, ParameterError, "unknown generator"),
+        ({"seed": -1}, ParameterError, "seed must be"),
+    ],
+    ids=str,
+)
+def test_refusals(arguments, error, words):
+    with pytest.raises(error, match=words) as caught:
+        NoiseStream(**(BASE | arguments))
+    assert isinstance(caught.value, MmccError)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("row", [-1, 12, 0.5])
+def test_rows_that_are_none(row):
+    with pytest.raises(ParameterError, match="row must"):
+        NoiseStream(**BASE).fresh(row)
+
+
+def test_torch_is_not_imported():
+    code = "import sys, mmcc, mmcc.training; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
