@@ -66,14 +66,25 @@ def test_a_row_is_a_function_of_key_and_row(generator):
     assert np.array_equal(row_of(normals_from(source.state()), 9, 50_000), long)
 
 
-def test_philox_rows_start_2_to_the_128_blocks_apart():
+@pytest.mark.parametrize("row", [0, 1, 2**40, 2**64 - 1])
+def test_philox_segments_start_2_to_the_64_blocks_apart(row):
     source = normals(5, "philox")
     key = int.from_bytes(bytes.fromhex(source.state()["key"]), "little")
-    for row in (0, 1, 2**40, 2**64 - 1):
+    found = row_of(source, row, 3 * 2**16 + 100)
+    for segment in range(4):
         jumped = np.random.Philox(key=key)
-        jumped.advance(row << 128)
-        expected = np.random.Generator(jumped).standard_normal(100)
-        assert np.array_equal(row_of(source, row, 100), expected)
+        jumped.advance((row << 128) + (segment << 64))
+        expected = np.random.Generator(jumped).standard_normal(2**16)
+        part = found[segment * 2**16 : (segment + 1) * 2**16]
+        assert np.array_equal(part, expected[: part.size])
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_threads_make_no_difference(generator, monkeypatch):
+    source = made(generator)
+    several = row_of(source, 3, 300_001)
+    monkeypatch.setattr(randomness, "MAX_THREADS", 1)
+    assert np.array_equal(row_of(source, 3, 300_001), several)
 
 
 def chacha_block(key: bytes, counter: int, nonce: bytes) -> bytes:
@@ -117,6 +128,16 @@ def test_chacha_normals_are_those_of_the_keystream(row):
     ]
     found = row_of(ChachaNormals(key), row, words.size)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_chacha_segments_follow_each_other_in_the_keystream():
+    """The ninth block of the second segment: 2^16 words are 2^13 blocks."""
+    pytest.importorskip("cryptography")
+    key, row = bytes(range(32)), 77
+    block = chacha_block(key, 2**13 + 8, row.to_bytes(12, "little"))
+    tails = [(word // 2**11 + 0.5) / 2**54 for word in struct.unpack("<8Q", block)]
+    found = row_of(ChachaNormals(key), row, 2**16 + 100)[2**16 + 64 : 2**16 + 72]
+    np.testing.assert_allclose(np.abs(found), stats.norm.isf(tails), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def test_the_callers_array_is_his_own_in_blocks(name):
     expected = np.array(list(NoiseStream(MADE[name](), 1.0, 4, seed=1)))
     for step, noise in enumerate(NoiseStream(MADE[name](), 1.0, 4, seed=1)):
         assert np.array_equal(noise, expected[step])
+        assert noise.base is None or noise.base.size == 4  # it does not keep a block alive
         noise[...] = np.nan
 
 

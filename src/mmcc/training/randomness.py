@@ -5,13 +5,15 @@ Rounding: numbers are drawn in float64.  They are floating-point Gaussians, not 
 here guards against attacks that read the lowest bits of a release.
 
 - `philox` (default): numpy's Philox4x64, a counter-based generator with a key of 128 bits, and
-  numpy's ziggurat.  The row stands in the two high words of the counter and a row has 2^128 blocks
-  of its own, so no two rows ever use the same block.  It passes all statistical tests that are
-  known and is NOT cryptographic: nobody has proven, or tried hard enough to refute, that its key
-  cannot be found from what it gave.
+  numpy's ziggurat.  The row stands in the two high words of the counter, the segment of the row in
+  the next, so that a segment has 2^64 blocks of its own and no two ever use the same block.  Its
+  statistics are good and it is NOT cryptographic: nobody has proven, or tried hard enough to
+  refute, that its key cannot be found from what it gave.
 - `chacha`: the ChaCha20 keystream of the `cryptography` package, a key of 256 bits, the row as
   nonce; each 64 bits become a sign and a 53-bit uniform number on the half line, which the inverse
   of the normal distribution function turns into |z|, up to 8.3.
+
+Segments of a row are made by several threads; how many makes no difference to what they are.
 
 The key is as secret as the data: who has it can subtract the noise.
 """
@@ -20,12 +22,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mmcc.arrays import FloatArray
 from mmcc.errors import ParameterError, suggestion, whole
@@ -34,10 +39,14 @@ PHILOX, CHACHA = "philox", "chacha"
 GENERATORS = (PHILOX, CHACHA)
 KEY_BYTES = {PHILOX: 16, CHACHA: 32}
 MAX_ROWS = 2**64
+WORDS_A_BLOCK = 8
 MAX_WORDS = 2**34
-"""Numbers in a row: ChaCha20 counts 2^32 blocks of 64 bytes; half of them are left alone."""
-PIECE = 2**14
+"""Numbers in a row: ChaCha20 counts 2^32 blocks of eight; half of them are left alone."""
+SEGMENT = 2**16
+"""Numbers of a row that are made by one thread, one after another."""
+PIECE = 2**13
 """Numbers made at once from a keystream: they stay in the cache on their way."""
+MAX_THREADS = 8
 
 
 class Normals(Protocol):
@@ -57,9 +66,14 @@ class PhiloxNormals:
     key: bytes = field(repr=False)
 
     def fill(self, row: int, out: FloatArray) -> None:
-        """Counter words 2 and 3 hold the row, words 0 and 1 count the row's blocks."""
-        bits = np.random.Philox(key=int.from_bytes(self.key, "little"), counter=row << 128)
-        np.random.Generator(bits).standard_normal(out=out)
+        """Counter words 2 and 3 hold the row, word 1 the segment, word 0 counts its blocks."""
+        key = int.from_bytes(self.key, "little")
+
+        def segment(place: int, part: FloatArray) -> None:
+            bits = np.random.Philox(key=key, counter=(row << 128) + (place << 64))
+            np.random.Generator(bits).standard_normal(out=part)
+
+        _by_segments(segment, out)
 
     def state(self) -> dict[str, str]:
         return {"kind": PHILOX, "key": self.key.hex()}
@@ -73,23 +87,19 @@ class ChachaNormals:
 
     def fill(self, row: int, out: FloatArray) -> None:
         """With k the upper 53 bits, |z| is where the upper tail is (k + 1/2) 2^-54."""
-        from scipy.special import ndtri  # takes a while to import
+        whole("numbers in a row of chacha noise", out.size, 0, MAX_WORDS)
 
-        flat = out.reshape(-1)
-        whole("numbers in a row of chacha noise", flat.size, 0, MAX_WORDS)
-        stream = _keystream(self.key, row)
-        plain = bytes(8 * PIECE)
-        buffer = bytearray(8 * PIECE + 63)  # the package asks for room for one block more
-        words = np.frombuffer(buffer, "<u8", PIECE)
-        for start in range(0, flat.size, PIECE):
-            piece = flat[start : start + PIECE]
-            stream.update_into(memoryview(plain)[: 8 * piece.size], buffer)
-            bits = words[: piece.size]
-            np.multiply(bits >> np.uint64(11), 2.0**-54, out=piece)
-            piece += 2.0**-55
-            ndtri(piece, out=piece)
-            # The lowest bit, which the uniform number does not use, is the sign.
-            piece *= 1.0 - 2.0 * (bits & np.uint64(1)).astype(np.float64)
+        def segment(place: int, part: FloatArray) -> None:
+            stream = _keystream(self.key, row, place * SEGMENT // WORDS_A_BLOCK)
+            plain = bytes(8 * PIECE)
+            buffer = bytearray(8 * PIECE + 63)  # the package asks for room for one block more
+            words = np.frombuffer(buffer, "<u8", PIECE)
+            for start in range(0, part.size, PIECE):
+                piece = part[start : start + PIECE]
+                stream.update_into(memoryview(plain)[: 8 * piece.size], buffer)
+                _to_normals(words[: piece.size], piece)
+
+        _by_segments(segment, out)
 
     def state(self) -> dict[str, str]:
         return {"kind": CHACHA, "key": self.key.hex()}
@@ -133,7 +143,7 @@ def normals_from(state: Mapping[str, Any]) -> Normals:
 def _made(kind: str, key: bytes) -> Normals:
     if kind == PHILOX:
         return PhiloxNormals(key)
-    _keystream(key, 0)  # a missing package is said now and not at the first step
+    _keystream(key, 0, 0)  # a missing package is said now and not at the first step
     return ChachaNormals(key)
 
 
@@ -143,8 +153,34 @@ def _check_generator(name: object) -> str:
     return name
 
 
-def _keystream(key: bytes, row: int) -> Any:
-    """An encryptor whose output for zeros is the keystream; the nonce follows a 32-bit counter."""
+def _by_segments(fill: Callable[[int, FloatArray], None], out: FloatArray) -> None:
+    """Fill the segments of a row, in threads where there is more than one."""
+    parts = np.split(out.reshape(-1), range(SEGMENT, out.size, SEGMENT))
+    threads = min(len(parts), os.cpu_count() or 1, MAX_THREADS)
+    if threads == 1:
+        for place, part in enumerate(parts):
+            fill(place, part)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(fill, range(len(parts)), parts):
+            pass  # raises what a thread has raised
+
+
+def _to_normals(words: NDArray[np.uint64], out: FloatArray) -> None:
+    """One normal from each word: the upper 53 bits are the tail, the lowest the sign."""
+    from scipy.special import ndtri  # takes a while to import
+
+    np.multiply(words >> np.uint64(11), 2.0**-54, out=out)
+    out += 2.0**-55
+    ndtri(out, out=out)
+    out *= 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)
+
+
+def _keystream(key: bytes, row: int, block: int) -> Any:
+    """An encryptor whose output for zeros is the keystream from a block on; the row is the nonce.
+
+    The package's nonce is the 32-bit number of the first block followed by the 96-bit nonce.
+    """
     try:
         ciphers = importlib.import_module("cryptography.hazmat.primitives.ciphers")
     except ImportError as error:
@@ -152,5 +188,5 @@ def _keystream(key: bytes, row: int) -> Any:
             f"generator={CHACHA!r} needs the package cryptography: pip install 'mmcc[secure]', or "
             f"use generator={PHILOX!r}, which is not cryptographic."
         ) from error
-    start = bytes(4) + row.to_bytes(12, "little")
+    start = block.to_bytes(4, "little") + row.to_bytes(12, "little")
     return ciphers.Cipher(ciphers.algorithms.ChaCha20(key, start), mode=None).encryptor()
