@@ -78,6 +78,7 @@ class Result:
     """One trained model, as a line of the table."""
 
     name: str
+    network: nn.Module
     accuracy: float
     guarantee: mmcc.Guarantee
     error: float
@@ -224,7 +225,8 @@ def train(
         save_checkpoint(checkpoint, module, optimizer, loader)
     error = utility.rmse(strategy, optimizer.guarantee.sigma)
     seconds = time.perf_counter() - begun
-    return Result(name, accuracy(network, data.test), optimizer.guarantee, error, seconds)
+    right = accuracy(network, data.test)
+    return Result(name, network, right, optimizer.guarantee, error, seconds)
 
 
 def _silent(what: str, done: int) -> None:
@@ -262,8 +264,8 @@ def shown(results: list[Result], setting: Setting, console: Console) -> None:
         console.print(f"{result.name}: {result.guarantee}.", highlight=False)
     console.print(
         "sigma: noise in units of the clip norm.  prefix error: root mean squared error of the "
-        "sums of gradients up to each step, in the same units.\nA guarantee is for one run.  Several "
-        "runs on the same data compose, and so does the choice of a learning rate by looking.",
+        "sums of gradients up to each step, in the same units.\nA guarantee is for one run.  "
+        "Several runs on the same data compose, and so does a learning rate chosen by looking.",
         highlight=False,
     )
 
