@@ -62,7 +62,7 @@ class Setting:
     """Whether the BLT is searched for this target, or taken as it was found for the defaults."""
 
 
-QUICK = replace(Setting(), steps=60, batch=512, examples=10000, search=False)
+QUICK = replace(Setting(), steps=40, batch=512, examples=10000, search=False)
 
 
 @dataclass(frozen=True)
