@@ -138,6 +138,32 @@ def test_stopped_in_the_middle_of_a_logical_batch(tmp_path):
         assert all(map(torch.equal, parameters(again[0]), parameters(whole[0])))
 
 
+class Masked(nn.Module):
+    """A buffer that training does not change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=torch.float64))
+
+    def forward(self, inputs):
+        return inputs * self.mask
+
+
+def test_constant_buffers_are_no_hindrance(tmp_path):
+    def masked() -> nn.Module:
+        return nn.Sequential(Masked(), network())
+
+    whole = private(masked())
+    to_the_end(whole)
+    first = private(masked())
+    steps(first, 2)
+    save_checkpoint(tmp_path / "run", *first)
+    second = private(masked())
+    load_checkpoint(tmp_path / "run", *second)
+    to_the_end(second)
+    assert all(map(torch.equal, parameters(second[0]), parameters(whole[0])))
+
+
 def test_extra_is_handed_back(tmp_path):
     run = private()
     extra = {"schedule": {"rate": 0.1, "steps": [1, 2]}, "best": torch.ones(2), "name": "x"}

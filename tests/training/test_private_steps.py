@@ -204,6 +204,41 @@ def test_empty_batches_release_noise_alone(mode):
     np.testing.assert_allclose(found, total, rtol=1e-9)
 
 
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+def test_convolutions_and_norms_do_with_batches_that_are_empty_now_and_then(mode):
+    """Without noise and with clipping that does nothing: gradient descent on whoever came."""
+
+    def network() -> nn.Module:
+        torch.manual_seed(2)
+        layers = nn.Conv1d(1, 4, 2), nn.GroupNorm(2, 4), nn.Tanh(), nn.Flatten()
+        return nn.Sequential(nn.Unflatten(1, (1, 4)), *layers, nn.Linear(12, CLASSES)).double()
+
+    scheme, steps = Poisson(0.03), 30
+    module, optimizer, loader = private(
+        network(),
+        strategy=strategies.identity(steps),
+        sampling=scheme,
+        sigma=1e-18,
+        max_grad_norm=1e6,
+        rate=0.1,
+        grad_sample_mode=mode,
+    )
+    train(module, optimizer, loader)
+    plain = network()
+    descent = torch.optim.SGD(plain.parameters(), lr=0.1)
+    who = Participants(scheme, steps, EXAMPLES, 11)
+    sizes = [who.at(step).size for step in range(steps)]
+    assert 5 < sizes.count(0) < 25
+    for step in range(steps):
+        descent.zero_grad()
+        inputs, labels = data()[who.at(step).tolist()]
+        loss = nn.functional.cross_entropy(plain(inputs), labels, reduction="sum")
+        (loss / (EXAMPLES * 0.03)).backward()
+        descent.step()
+    for found, truth in zip(parameters(module), parameters(plain), strict=True):
+        torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-12)
+
+
 def test_empty_batch_needs_no_backward_pass():
     _, optimizer, loader = private(sampling=Poisson(1e-6))
     for inputs, _ in loader:

@@ -113,14 +113,32 @@ def make_private(
     )
 
 
+class Hooked(GradSampleModule):
+    """Opacus's module with hooks, which has nothing to do for an empty batch."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Some layers cannot tell apart the gradients of no examples: they need not."""
+        if _is_empty(*args, *kwargs.values()):
+            self.disable_hooks()  # until the next pass: those of the backward pass come later
+        else:
+            self.enable_hooks()
+        return super().forward(*args, **kwargs)
+
+
 class ExpandedWeights(GradSampleModuleExpandedWeights):
     """Opacus's module for torch's expanded weights, which cannot do empty batches."""
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Nobody took part: there are no gradients to be told apart."""
-        if len(x) == 0:
+        if _is_empty(x):
             return self._module(x, *args, **kwargs)
         return super().forward(x, *args, **kwargs)
+
+
+def _is_empty(*inputs: Any) -> bool:
+    """Whether the first tensor, whose first dimension is the batch, has no examples."""
+    batch = next((entry for entry in inputs if isinstance(entry, Tensor) and entry.dim()), None)
+    return batch is not None and len(batch) == 0
 
 
 def _wrapped(module: nn.Module, mode: str, loss_reduction: str) -> AbstractGradSampleModule:
@@ -128,7 +146,7 @@ def _wrapped(module: nn.Module, mode: str, loss_reduction: str) -> AbstractGradS
         return ExpandedWeights(module, loss_reduction=loss_reduction)
     functorch = mode == "functorch"
     try:
-        wrapped = GradSampleModule(module, loss_reduction=loss_reduction, force_functorch=functorch)
+        wrapped = Hooked(module, loss_reduction=loss_reduction, force_functorch=functorch)
     except NotImplementedError as problem:
         raise _untrainable(problem) from None
     wrapped.forbid_grad_accumulation()
