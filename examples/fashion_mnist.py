@@ -243,10 +243,14 @@ def accuracy(network: nn.Module, data: TensorDataset) -> float:
 
 def shown(results: list[Result], setting: Setting, console: Console) -> None:
     """The table, and below it what its numbers assume."""
-    table = Table(title=f"FashionMNIST, {setting.steps} steps, expected batch {setting.batch}")
-    for column in ("strategy", "sampling", "accuracy", "epsilon", "delta", "sigma", "prefix error"):
-        table.add_column(column, justify="left" if column in ("strategy", "sampling") else "right")
-    table.add_column("seconds", justify="right")
+    table = Table(
+        title=f"FashionMNIST: {setting.steps} steps, expected batch {setting.batch} of "
+        f"{setting.examples}, delta {setting.delta:g}"
+    )
+    table.add_column("strategy")
+    table.add_column("sampling", no_wrap=True)
+    for column in ("accuracy", "epsilon", "sigma", "prefix error", "seconds"):
+        table.add_column(column, justify="right")
     for result in results:
         found = result.guarantee
         table.add_row(
@@ -254,7 +258,6 @@ def shown(results: list[Result], setting: Setting, console: Console) -> None:
             setting.scheme,
             f"{100 * result.accuracy:.1f} %",
             f"{found.epsilon:.4g}",
-            f"{found.delta:g}",
             f"{found.sigma:.4g}",
             f"{result.error:.4g}",
             f"{result.seconds:.0f}",
