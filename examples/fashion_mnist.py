@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import math
 import sys
 import time
 import warnings
@@ -257,7 +258,7 @@ def shown(results: list[Result], setting: Setting, console: Console) -> None:
             result.name,
             setting.scheme,
             f"{100 * result.accuracy:.1f} %",
-            f"{found.epsilon:.4g}",
+            f"{math.ceil(1e4 * found.epsilon) / 1e4:.4f}",  # a bound is never rounded down
             f"{found.sigma:.4g}",
             f"{result.error:.4g}",
             f"{result.seconds:.0f}",
