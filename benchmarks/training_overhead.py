@@ -1,0 +1,200 @@
+"""What correlated noise costs in training: time of a step with noise against the same without.
+
+    python benchmarks/training_overhead.py [--network dense|convolutional] [--rounds 5]
+
+Networks of 550 000 parameters, batches of 256, per-example gradients by Opacus, one thread unless
+--threads says otherwise.  In every round each strategy makes one step, one after another, so that
+whatever else the machine does hits all alike.  Of each step the time inside `add_noise` (drawing,
+correlating and adding) is taken apart; the overhead is its ratio to the rest of the same step: the
+median over the rounds, and the ratio of the sums (trees draw more at some steps than at others).
+The batch is loaded before the clock starts.
+
+Memory: bytes of all tensors that are alive because of the noise stream between two steps, plus the
+vector handed out, as multiples of a parameter vector; beside it what `stream.memory` promises.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+import warnings
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from mmcc import strategies
+from mmcc.sampling import CyclicPoisson
+from mmcc.strategies import Strategy
+from mmcc.training import TorchNoiseStream, make_private
+
+BATCH = 256
+STEPS = 1024
+GROUPS = 2
+LIMIT = 0.10
+
+
+def dense() -> nn.Module:
+    """540 490 parameters, and little arithmetic for each: the hard case for the noise."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(784, 530),
+        nn.ReLU(),
+        nn.Linear(530, 230),
+        nn.ReLU(),
+        nn.Linear(230, 10),
+    )
+
+
+def convolutional() -> nn.Module:
+    """550 570 parameters: the usual network of private CIFAR-10."""
+    layers: list[nn.Module] = []
+    for channels, width in ((3, 32), (32, 64), (64, 128)):
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.Tanh()]
+        layers += [nn.Conv2d(width, width, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2)]
+    layers += [nn.Flatten(), nn.Linear(128 * 16, 128), nn.Tanh(), nn.Linear(128, 10)]
+    return nn.Sequential(*layers)
+
+
+NETWORKS = {"dense": (dense, (1, 28, 28)), "convolutional": (convolutional, (3, 32, 32))}
+
+
+def compared() -> dict[str, Strategy]:
+    """Everything that is timed."""
+    counting = strategies.continual_counting(STEPS).coefficients
+    found: dict[str, Strategy] = {
+        "identity": strategies.identity(STEPS),
+        "tree": strategies.binary_tree(STEPS),
+        "tree_restart, height 6": strategies.tree_restart(STEPS, 6),
+    }
+    for bands in (4, 16):
+        found[f"{bands} bands"] = strategies.toeplitz(counting[:bands], STEPS)
+    for buffers in (1, 2, 3, 4):
+        found[f"BLT, {buffers} buffers"] = strategies.blt(STEPS, buffers)
+    return found
+
+
+@dataclass
+class Timed:
+    """A private run whose noise is on a clock of its own."""
+
+    strategy: Strategy
+    network: str
+    noise: list[float] = field(default_factory=list)
+    rest: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        make, shape = NETWORKS[self.network]
+        generator = torch.Generator().manual_seed(0)
+        count = BATCH * GROUPS
+        data = TensorDataset(
+            torch.randn(count, *shape, generator=generator),
+            torch.randint(10, (count,), generator=generator),
+        )
+        network = make()
+        self.module, self.optimizer, self.loader = make_private(
+            network,
+            torch.optim.SGD(network.parameters(), lr=0.01),
+            data,
+            strategy=self.strategy,
+            sampling=CyclicPoisson(1.0, GROUPS),  # exactly 256 examples a step
+            max_grad_norm=1.0,
+            sigma=1.0,
+            delta=1e-5,
+            seed=0,
+        )
+        self.batches = iter(self.loader)
+        self._inside = 0.0
+        add = self.optimizer.add_noise
+
+        def timed() -> None:
+            begun = time.perf_counter()
+            add()
+            self._inside = time.perf_counter() - begun
+
+        self.optimizer.add_noise = timed
+
+    def step(self) -> None:
+        pixels, labels = next(self.batches)
+        begun = time.perf_counter()
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.module(pixels), labels).backward()
+        self.optimizer.step()
+        whole = time.perf_counter() - begun
+        self.noise.append(self._inside)
+        self.rest.append(whole - self._inside)
+
+    def overheads(self) -> tuple[float, float]:
+        noise, rest = self.noise[1:], self.rest[1:]  # the first step warms up
+        ratios = [part / other for part, other in zip(noise, rest, strict=True)]
+        return statistics.median(ratios), sum(noise) / sum(rest)
+
+
+def tensor_bytes() -> int:
+    """Of all tensors that are alive, each storage once."""
+    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some objects complain when they are looked at
+        storages = {
+            t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+            for t in gc.get_objects()
+            if type(t) in (torch.Tensor, nn.Parameter)
+        }
+    return sum(storages.values())
+
+
+def held_vectors(strategy: Strategy, network: nn.Module) -> tuple[float, int]:
+    """Vectors that a stream and its latest output really occupy, and how many it promises."""
+    parameters = list(network.parameters())
+    size = sum(p.numel() * p.element_size() for p in parameters)
+    before = tensor_bytes()
+    stream = TorchNoiseStream(strategy, 1.0, parameters, 0)
+    for _ in range(33):
+        latest = next(stream)
+    after = tensor_bytes()
+    del latest
+    return (after - before) / size, stream.memory
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--network", choices=NETWORKS, default="dense")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    warnings.filterwarnings("ignore", message="Full backward hook")
+    network = NETWORKS[options.network][0]()
+    count = sum(p.numel() for p in network.parameters())
+    held = {name: held_vectors(strategy, network) for name, strategy in compared().items()}
+    runs = {name: Timed(strategy, options.network) for name, strategy in compared().items()}
+    for _ in range(options.rounds + 1):
+        for run in runs.values():
+            run.step()
+    print(
+        f"{options.network}, {count} parameters, batch {BATCH}, {options.threads} thread(s), "
+        f"median of {options.rounds} rounds\n"
+    )
+    print(
+        "| strategy | step without noise (ms) | noise (ms) | overhead, median | of the sums "
+        "| vectors held | promised |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for name, run in runs.items():
+        rest, noise = (1e3 * statistics.median(times[1:]) for times in (run.rest, run.noise))
+        median, total = run.overheads()
+        print(
+            f"| {name} | {rest:.0f} | {noise:.1f} | {100 * median:.1f} % | {100 * total:.1f} % "
+            f"| {held[name][0]:.2f} | {held[name][1]} |"
+        )
+    worst = max(max(run.overheads()) for run in runs.values())
+    print(
+        f"\nlargest overhead {100 * worst:.1f} %: {'below' if worst < LIMIT else 'NOT below'} 10 %"
+    )
+
+
+if __name__ == "__main__":
+    main()
