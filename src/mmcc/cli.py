@@ -17,6 +17,7 @@ import typer
 
 import mmcc
 from mmcc.command_line import comparing, mixtures, output
+from mmcc.command_line import reproduce as studying
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
 from mmcc.command_line.words import Options, UsageError
 from mmcc.errors import MmccError, suggestion
@@ -36,6 +37,7 @@ COMMANDS = (
     "compare",
     "group",
     "last-iterate",
+    "reproduce",
 )
 BAD_INPUT, STOPPED = 2, 130
 
@@ -160,6 +162,17 @@ def last_iterate(options: Options) -> None:
 def compare(options: Options) -> None:
     """Print strategies at equal guarantees, with the noise and the error of each."""
     comparing.show_comparison(options)
+
+
+@app.command()
+def reproduce(
+    name: studying.Name, quick: studying.Quick = False, out: studying.Out = studying.FOLDER
+) -> None:
+    """Compute the paper's figures: a CSV, a picture and a paragraph for each study.
+
+    A study that was stopped goes on where it was.
+    """
+    studying.show_study(name, quick, out)
 
 
 def answer(asked: str, options: Options) -> None:

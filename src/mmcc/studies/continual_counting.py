@@ -1,0 +1,67 @@
+"""The paper's second figure: what sampling improves for the continual-counting matrix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mmcc import strategies
+from mmcc.accounting.parallel import Progress
+from mmcc.studies import improvement
+from mmcc.studies.records import Row, Table
+from mmcc.studies.study import Report, Study
+
+MULTIPLIERS = (10, 20, 40)
+STEPS = tuple(2**i for i in range(1, 13))
+QUICK = (2, 16, 128)
+PAPER = 2**7
+"""As far as the paper computed."""
+
+
+def counting(
+    folder: str | Path, *, quick: bool = False, progress: Progress | None = None
+) -> Report:
+    """The counting matrix at p = 1/n and sigma = c column norms, against one participation."""
+    points = [{"c": c, "n": n} for n in (QUICK if quick else STEPS) for c in MULTIPLIERS]
+    return STUDY.run(points, folder, progress)
+
+
+def in_the_paper(table: Table) -> Table:
+    """The points that the paper's figure has."""
+    return Table(tuple(row for row in table.rows if row["n"] <= PAPER))
+
+
+def _measured(point: Row) -> Row:
+    return improvement.measured(strategies.continual_counting(point["n"]), point["c"])
+
+
+def _told(table: Table) -> str:
+    told = (
+        "Improvement of epsilon by Poisson sampling for the continual-counting matrix, against one "
+        "participation in a fixed step at the same noise.  "
+        f"{improvement.sentences(in_the_paper(table), 'last row first')}"
+    )
+    if table["n"].max() <= PAPER:
+        return told
+    return (
+        f"{told}  All of that is the paper's range, n up to {PAPER}.  Beyond it, to n = "
+        f"{table['n'].max():.0f}: {improvement.sentences(table, 'last row first')}"
+    )
+
+
+def _drawn(figure: Any, table: Table) -> None:
+    what = "continual-counting matrix, p = 1/n, delta = 1e-6"
+    improvement.panels(figure, table, what, "last row first", PAPER)
+
+
+STUDY = Study(
+    name="counting",
+    title="Continual counting: improvement by sampling",
+    keys=("c", "n"),
+    columns=improvement.COLUMNS,
+    measure=_measured,
+    tell=_told,
+    draw=_drawn,
+    assumed=improvement.ASSUMED,
+    size=(9.0, 4.4),
+)
