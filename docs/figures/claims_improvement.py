@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from claims import PARTLY, Finding, Tables, claim, verdict
 
-from mmcc.studies import continual_counting, improvement
+from mmcc.studies import binary_tree, continual_counting, improvement
 from mmcc.studies.records import Table
 
 NAMES = {"mmcc_release": "release order", "mmcc_reversed": "root first", "upper": "ours"}
@@ -63,7 +63,7 @@ def tree_shape(tables: Tables) -> Finding:
     words, good = [], []
     for analysis, name in NAMES.items():
         some = _lines(table, analysis)
-        good.append(all(line.slope > 0 and line.r_squared > 0.9 for line in some.values()))
+        good.append(binary_tree.improves(table, analysis))
         words.append(
             f"{name}: slopes {_listed({c: line.slope for c, line in some.items()})}, R^2 "
             f"{_listed({c: line.r_squared for c, line in some.items()}, '.4f')}"
@@ -71,8 +71,8 @@ def tree_shape(tables: Tables) -> Finding:
     matching = [name for name, fits in zip(NAMES.values(), good, strict=True) if fits]
     return (
         verdict(*good),
-        f"c = {_cs(table)}; {'; '.join(words)}.  Lines that rise and fit (R^2 > 0.9) at every c: "
-        f"{' and '.join(matching)}",
+        f"c = {_cs(table)}; {'; '.join(words)}.  A rising line and a ratio above 1 at "
+        f"the largest n, for every c: {' and '.join(matching)}",
     )
 
 

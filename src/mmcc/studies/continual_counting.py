@@ -39,13 +39,13 @@ def _told(table: Table) -> str:
     told = (
         "Improvement of epsilon by Poisson sampling for the continual-counting matrix, against one "
         "participation in a fixed step at the same noise.  "
-        f"{improvement.sentences(in_the_paper(table), 'last row first')}"
+        f"{improvement.sentences(in_the_paper(table), 'the same, last row first')}"
     )
     if table["n"].max() <= PAPER:
         return told
     return (
         f"{told}  All of that is the paper's range, n up to {PAPER}.  Beyond it, to n = "
-        f"{table['n'].max():.0f}: {improvement.sentences(table, 'last row first')}"
+        f"{table['n'].max():.0f}: {improvement.sentences(table, 'the same, last row first')}"
     )
 
 

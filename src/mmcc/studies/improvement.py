@@ -7,7 +7,7 @@ Rounding: ratios divide by certified upper bounds, so a proven improvement is at
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from mmcc import sampling
 from mmcc.arrays import FloatArray
 from mmcc.strategies.base import Strategy
 from mmcc.studies.drawing import bars, curve, legend_below, plain_numbers
-from mmcc.studies.records import Row, Table
+from mmcc.studies.records import Table
 
 DELTA = 1e-6
 COLUMNS: Mapping[str, str] = {
@@ -106,27 +106,30 @@ def at(table: Table, c: float, n: int, analysis: str) -> float:
 
 
 def sentences(table: Table, reverse: str) -> str:
-    """Ratios at the largest n and lines through all, for each c."""
-    told = []
-    for c in table.values("c"):
-        some = table.where(c=c).ordered("n")
-        last = some.rows[-1]
-        lines = {analysis: fit(some, analysis) for analysis in ANALYSES}
-        told.append(
-            f"At c = {c:g} and n = {last['n']} epsilon without sampling is "
-            f"{last['unamplified']:.4f}, and with it {_part(last, 'mmcc_release')} by the paper's "
-            f"algorithm in release order, {_part(last, 'mmcc_reversed')} {reverse} and "
-            f"{_part(last, 'upper')} by ours, where the truth is between {last['lower']:.4f} and "
-            f"{last['upper']:.4f}; lines in sqrt(log2 n + 1) through {len(some)} points have R^2 "
-            f"{lines['mmcc_release'].r_squared:.4f} (slope {lines['mmcc_release'].slope:.3f}), "
-            f"{lines['mmcc_reversed'].r_squared:.4f} ({lines['mmcc_reversed'].slope:.3f}) and "
-            f"{lines['upper'].r_squared:.4f} ({lines['upper'].slope:.3f})."
+    """Ratios at the largest n and lines through all points, by every analysis."""
+    several = sorted(table.values("c"))
+    n = int(table["n"].max())
+    names = {"mmcc_release": "the paper's algorithm in release order", "mmcc_reversed": reverse}
+    shares, lines = [], []
+    for analysis in ANALYSES:
+        name = names.get(analysis, "ours")
+        shares.append(f"{_list(at(table, c, n, analysis) for c in several)} by {name}")
+        found = [fit(table.where(c=c), analysis) for c in several]
+        lines.append(
+            f"{_list((line.r_squared for line in found), '.4f')} (slopes "
+            f"{_list(line.slope for line in found)}) by {name}"
         )
-    return "  ".join(told)
+    best = _list(at(table, c, n, "lower") for c in several)
+    return (
+        f"At n = {n} and c = {', '.join(f'{c:g}' for c in several)} epsilon is smaller by factors "
+        f"{'; '.join(shares)}; by more than {best} it cannot be.  Least-squares lines in "
+        f"sqrt(log2 n + 1) through {len(table.where(c=several[0]))} points have R^2 "
+        f"{'; '.join(lines)}."
+    )
 
 
-def _part(row: Row, analysis: str) -> str:
-    return f"{row[analysis]:.4f} ({row['unamplified'] / row[analysis]:.3f} times less)"
+def _list(numbers: Iterable[float], form: str = ".3f") -> str:
+    return ", ".join(f"{number:{form}}" for number in numbers)
 
 
 def panels(figure: Any, table: Table, what: str, reverse: str, marked: int | None = None) -> None:
@@ -187,7 +190,8 @@ def panels(figure: Any, table: Table, what: str, reverse: str, marked: int | Non
 def _steps_above(axes: Any) -> None:
     """The number of steps on a second axis."""
     top = axes.secondary_xaxis(
-        "top", functions=(lambda x: 2 ** np.maximum(x**2 - 1, 0), lambda n: np.sqrt(np.log2(n) + 1))
+        "top",
+        functions=(lambda x: 2 ** (x**2 - 1), lambda n: np.sqrt(np.log2(np.maximum(n, 1)) + 1)),
     )
     plain_numbers(top.xaxis, 2, 16, 128, 1024, 4096)
     top.tick_params(labelsize="x-small")
