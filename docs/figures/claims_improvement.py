@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from itertools import pairwise
 
-from claims import PARTLY, Finding, Tables, claim, verdict
+from claims import Finding, Tables, claim, verdict
 
 from mmcc.studies import binary_tree, continual_counting, improvement
 from mmcc.studies.records import Table
@@ -83,7 +83,7 @@ def tree_above_one(tables: Tables) -> Finding:
     words, good = [], []
     for analysis, name in NAMES.items():
         ratio = improvement.ratios(table, analysis)
-        good.append(bool((ratio > 1).all()))
+        good += [bool(above) for above in ratio > 1]
         words.append(f"{name} {(ratio > 1).sum()} of {len(ratio)} points")
     below = table.rows[int(improvement.ratios(table, "upper").argmin())]
     return (
@@ -202,10 +202,10 @@ def less_than_tree(tables: Tables) -> Finding:
             < improvement.at(tables["tree"], c, n, analysis)
             for c, n in points
         ]
-        good.append(all(less))
+        good += less
         words.append(f"{name} {sum(less)} of {len(less)}")
     return (
-        verdict(*good) if any(good) else PARTLY,
+        verdict(*good),
         "points (c, n) of both figures at which counting improves less than the tree: "
         f"{'; '.join(words)}",
     )

@@ -88,7 +88,7 @@ def page() -> str:
         parts.append(
             f"## {study.title}\n\n`mmcc reproduce {study.name}` "
             f"([points](figures/{study.name}.csv), "
-            f"{len(table)} of them; [columns](figures/{study.name}.md))\n\n"
+            f"{len(table)} of {len(study.points(False))}; [columns](figures/{study.name}.md))\n\n"
             f"![{study.title}](figures/{study.name}.png)\n\n{study.tell(table)}\n\n{study.assumed}\n"
         )
     return "\n".join(parts)

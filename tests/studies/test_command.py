@@ -15,7 +15,7 @@ def test_a_study_writes_its_three_files_and_says_what_they_show(tmp_path, capsys
     assert main(["reproduce", "last-iterate", "--quick", "--out", str(tmp_path / "new")]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    assert "the last iterate 0.4200 when the example is removed" in " ".join(printed.out.split())
+    assert "the last iterate 0.419981 when the example is removed" in " ".join(printed.out.split())
     names = {file.name for file in (tmp_path / "new").iterdir()}
     assert names == {"last-iterate.csv", "last-iterate.png", "last-iterate.md"}
     assert all(f"last-iterate.{kind}" in printed.out for kind in ("csv", "png", "md"))

@@ -13,7 +13,7 @@ from mmcc.studies.records import Record, Table, read_table
 from mmcc.studies.study import Study
 
 
-def squares(calls: list[int], broken: int | None = None) -> Study:
+def squares(calls: list[int], broken: int | None = None, quick: int = 3) -> Study:
     """A study that squares numbers, writes down what it was asked, and may stop at one."""
 
     def measure(point):
@@ -30,6 +30,7 @@ def squares(calls: list[int], broken: int | None = None) -> Study:
         title="Squares",
         keys=("x",),
         columns={"x": "given", "square": "computed", "word": "nothing"},
+        points=lambda short: POINTS[: quick if short else 3],
         measure=measure,
         tell=lambda table: f"{len(table)} squares.",
         draw=draw,
@@ -43,9 +44,9 @@ POINTS = [{"x": x} for x in (3, 1, 2)]
 def test_a_stopped_study_goes_on_where_it_was(tmp_path):
     calls: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        squares(calls, broken=2).run(POINTS, tmp_path)
+        squares(calls, broken=2).run(tmp_path)
     assert calls == [3, 1]
-    found = squares(calls).run(POINTS, tmp_path)
+    found = squares(calls).run(tmp_path)
     assert calls == [3, 1, 2]
     assert [row["x"] for row in found.table.rows] == [1, 2, 3]
     assert found.paragraph == "3 squares."
@@ -54,19 +55,19 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path):
 
 
 def test_fewer_points_lose_nothing(tmp_path):
-    squares([]).run(POINTS, tmp_path)
+    squares([]).run(tmp_path)
     calls: list[int] = []
-    found = squares(calls).run(POINTS[:1], tmp_path)
+    found = squares(calls, quick=1).run(tmp_path, quick=True)
     assert calls == []
     assert len(found.table) == 3
 
 
 def test_half_a_line_is_computed_again(tmp_path):
-    squares([]).run(POINTS, tmp_path)
+    squares([]).run(tmp_path)
     file = tmp_path / "squares.csv"
     file.write_text(file.read_text()[:-7])
     calls: list[int] = []
-    again = squares(calls).run(POINTS, tmp_path)
+    again = squares(calls).run(tmp_path)
     assert calls == [2]
     assert [row["square"] for row in again.table.rows] == [1 / 3, 4 / 3, 3.0]
 
@@ -74,18 +75,18 @@ def test_half_a_line_is_computed_again(tmp_path):
 def test_a_file_of_other_columns_is_refused(tmp_path):
     (tmp_path / "squares.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ParameterError, match="Delete it"):
-        squares([]).run(POINTS, tmp_path)
+        squares([]).run(tmp_path)
 
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(ParameterError, match="is a file"):
-        squares([]).run(POINTS, tmp_path / "taken")
+        squares([]).run(tmp_path / "taken")
 
 
 def test_without_matplotlib_the_rest_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "find_spec", lambda _: None)
-    found = squares([]).run(POINTS, tmp_path)
+    found = squares([]).run(tmp_path)
     assert "pip install 'mmcc[plot]'" in found.note
     assert {file.name for file in tmp_path.iterdir()} == {"squares.csv", "squares.md"}
 
@@ -102,7 +103,7 @@ def test_numbers_come_back_to_the_last_digit(tmp_path):
 
 def test_progress_is_told(tmp_path):
     heard = []
-    squares([]).run(POINTS, tmp_path, lambda what, done: heard.append((what, done)))
+    squares([]).run(tmp_path, False, lambda what, done: heard.append((what, done)))
     assert [done for _, done in heard] == [0, 1, 2]
     assert all("squares" in what for what, _ in heard)
 

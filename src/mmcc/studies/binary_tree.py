@@ -18,8 +18,11 @@ QUICK = (2, 32, 1024)
 
 def tree(folder: str | Path, *, quick: bool = False, progress: Progress | None = None) -> Report:
     """The binary tree at p = 1/n and sigma = c sqrt(log2 n + 1), against one participation."""
-    points = [{"c": c, "n": n} for c in MULTIPLIERS for n in (QUICK if quick else STEPS)]
-    return STUDY.run(points, folder, progress)
+    return STUDY.run(folder, quick, progress)
+
+
+def _points(quick: bool) -> list[Row]:
+    return [{"c": c, "n": n} for c in MULTIPLIERS for n in (QUICK if quick else STEPS)]
 
 
 def _measured(point: Row) -> Row:
@@ -65,6 +68,7 @@ STUDY = Study(
     title="Binary tree: improvement by sampling",
     keys=("c", "n"),
     columns=improvement.COLUMNS,
+    points=_points,
     measure=_measured,
     tell=_told,
     draw=_drawn,

@@ -33,10 +33,12 @@ MECHANISMS: Mapping[str, Callable[[int], Strategy]] = {
 
 def bracket(folder: str | Path, *, quick: bool = False, progress: Progress | None = None) -> Report:
     """Tree, counting matrix and bands at n = 512, p = 1/512, by every analysis."""
-    points = [
-        {"strategy": name, "c": c} for name in MECHANISMS for c in (QUICK if quick else MULTIPLIERS)
-    ]
-    return STUDY.run(points, folder, progress)
+    return STUDY.run(folder, quick, progress)
+
+
+def _points(quick: bool) -> list[Row]:
+    several = QUICK if quick else MULTIPLIERS
+    return [{"strategy": name, "c": c} for name in MECHANISMS for c in several]
 
 
 def _measured(point: Row) -> Row:
@@ -99,6 +101,7 @@ STUDY = Study(
     keys=("strategy", "c"),
     columns={"strategy": f"given; bands are the first {BANDS} coefficients of the counting matrix"}
     | dict(improvement.COLUMNS),
+    points=_points,
     measure=_measured,
     tell=_told,
     draw=_drawn,

@@ -22,8 +22,11 @@ def counting(
     folder: str | Path, *, quick: bool = False, progress: Progress | None = None
 ) -> Report:
     """The counting matrix at p = 1/n and sigma = c column norms, against one participation."""
-    points = [{"c": c, "n": n} for n in (QUICK if quick else STEPS) for c in MULTIPLIERS]
-    return STUDY.run(points, folder, progress)
+    return STUDY.run(folder, quick, progress)
+
+
+def _points(quick: bool) -> list[Row]:
+    return [{"c": c, "n": n} for n in (QUICK if quick else STEPS) for c in MULTIPLIERS]
 
 
 def in_the_paper(table: Table) -> Table:
@@ -59,6 +62,7 @@ STUDY = Study(
     title="Continual counting: improvement by sampling",
     keys=("c", "n"),
     columns=improvement.COLUMNS,
+    points=_points,
     measure=_measured,
     tell=_told,
     draw=_drawn,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import mmcc
+from mmcc.accounting.guarantee import rounded_up
 from mmcc.accounting.parallel import Progress
 from mmcc.studies.drawing import STYLES, epsilon_at, legend_below, plain_numbers
 from mmcc.studies.records import Row, Table
@@ -20,8 +21,11 @@ QUICK = (1, 4, 16)
 
 def group(folder: str | Path, *, quick: bool = False, progress: Progress | None = None) -> Report:
     """Epsilon of a group against its size, by mixtures and from one example's epsilon."""
-    points = [{"sigma": sigma, "k": k} for sigma in SIGMAS for k in (QUICK if quick else GROUPS)]
-    return STUDY.run(points, folder, progress)
+    return STUDY.run(folder, quick, progress)
+
+
+def _points(quick: bool) -> list[Row]:
+    return [{"sigma": sigma, "k": k} for sigma in SIGMAS for k in (QUICK if quick else GROUPS)]
 
 
 def _measured(point: Row) -> Row:
@@ -49,18 +53,19 @@ def _told(table: Table) -> str:
         last = some.rows[-1]
         even = some.having("black_box_even").rows[-1]
         words.append(
-            f"At sigma {sigma:g} a group of {last['k']} has epsilon {last['epsilon']:.4g} where "
-            f"the lemma gives {last['black_box']:.4g} with every link at its best, and the lemma "
-            f"with all links alike, as it is usually stated, {even['black_box_even']:.4g} for "
-            f"{even['k']} examples (mixture: {even['epsilon']:.4g})."
+            f"At sigma {sigma:g} a group of {last['k']} has epsilon {rounded_up(last['epsilon'])} "
+            f"where the lemma gives {rounded_up(last['black_box'])} with every link at its best; "
+            "with all links alike, as it is usually stated, the lemma gives "
+            f"{rounded_up(even['black_box_even'])} for {even['k']} examples (mixture: "
+            f"{rounded_up(even['epsilon'])})."
         )
     row = table.ordered("k", "sigma").rows[0]
     return (
         f"DP-SGD with {STEPS} steps at rate {RATE:g}: epsilon of a group of k examples.  "
         f"{'  '.join(words)}  With batches of a fixed size ({BATCH} of {EXAMPLES}) one example at "
-        f"sigma {row['sigma']:g} has epsilon {row['fixed_batches_0_1']:.4g} if all others "
-        f"contribute nothing (the paper's 0-1 setting) and {row['fixed_batches']:.4g} whatever "
-        "they contribute, since a member that is drawn takes another's place."
+        f"sigma {row['sigma']:g} has epsilon {rounded_up(row['fixed_batches_0_1'])} if all others "
+        f"contribute nothing (the paper's 0-1 setting) and {rounded_up(row['fixed_batches'])} "
+        "whatever they contribute, since a member that is drawn takes another's place."
     )
 
 
@@ -104,6 +109,7 @@ STUDY = Study(
         "fixed_batches": "certified upper bound: batches of a fixed size, whatever others do",
         "fixed_batches_0_1": "upper bound in the paper's 0-1 setting only: others contribute zero",
     },
+    points=_points,
     measure=_measured,
     tell=_told,
     draw=_drawn,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import mmcc
+from mmcc.accounting.guarantee import rounded_up
 from mmcc.accounting.parallel import Progress
 from mmcc.studies.drawing import STYLES, epsilon_at, legend_below, plain_numbers
 from mmcc.studies.records import Row, Table
@@ -23,8 +24,11 @@ def last_iterate(
     folder: str | Path, *, quick: bool = False, progress: Progress | None = None
 ) -> Report:
     """Epsilon of the last iterate and of all, against the number of steps, p = 1/n."""
-    points = [{"sigma": sigma, "n": n} for sigma in SIGMAS for n in (QUICK if quick else STEPS)]
-    return STUDY.run(points, folder, progress)
+    return STUDY.run(folder, quick, progress)
+
+
+def _points(quick: bool) -> list[Row]:
+    return [{"sigma": sigma, "n": n} for sigma in SIGMAS for n in (QUICK if quick else STEPS)]
 
 
 def _measured(point: Row) -> Row:
@@ -57,10 +61,11 @@ def _told(table: Table) -> str:
         )
     return (
         f"Linear losses, p = 1/n.  The paper's example (n = {PAPER_STEPS}, sigma {PAPER_SIGMA:g}): "
-        f"composition gives {row['composition']:.4f} (paper: {PAPER_COMPOSITION}), the last "
-        f"iterate {row['remove']:.4f} when the example is removed and {row['add']:.4f} when it is "
-        f"added (paper: {PAPER_LAST}, the add side alone); a guarantee needs both, so it is "
-        f"{row['epsilon']:.4f}.  Composition is larger than the last iterate by {', '.join(words)}."
+        f"composition gives {rounded_up(row['composition'])} (paper: {PAPER_COMPOSITION}), the "
+        f"last iterate {rounded_up(row['remove'])} when the example is removed and "
+        f"{rounded_up(row['add'])} when it is added (paper: {PAPER_LAST}, the add side alone); a "
+        f"guarantee needs both, so it is {rounded_up(row['epsilon'])}.  Composition is larger than "
+        f"the last iterate by {', '.join(words)}."
     )
 
 
@@ -110,6 +115,7 @@ STUDY = Study(
         "add": "its add side",
         "composition": "certified upper bound: all iterates, any losses",
     },
+    points=_points,
     measure=_measured,
     tell=_told,
     draw=_drawn,

@@ -9,6 +9,7 @@ import numpy as np
 
 import mmcc
 from mmcc import sampling, strategies
+from mmcc.accounting.guarantee import rounded_up
 from mmcc.accounting.parallel import Progress
 from mmcc.studies.drawing import curve, epsilon_at, intervals, legend, plain_numbers
 from mmcc.studies.records import Row, Table
@@ -16,14 +17,18 @@ from mmcc.studies.study import Report, Study
 
 STEPS, HEIGHT, RATE, DELTA = 512, 4, 1 / 16, 1e-6
 LEAVES = 2 ** (HEIGHT - 1)
-SIGMAS = (8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0, 22.0, 24.0, 27.0, 30.0, 35.0, 40.0, 50.0, 70.0)
-SIGMAS_BEYOND = (100.0, 150.0)
-QUICK = (12.0, 20.0, 40.0)
+SIGMAS = (8, 10, 12, 14, 16, 18, 20, 22, 24, 27, 30, 35, 40, 50, 70, 100, 150)
+QUICK = (12, 20, 40)
 LABELS = {
     "cyclic": "cyclic Poisson, banded analysis (exact)",
     "mmcc_release": "Poisson, paper's algorithm, release order",
     "mmcc_reversed": "Poisson, paper's algorithm, roots first",
     "upper": "Poisson, ours",
+}
+NAMES = {
+    "mmcc_release": "the paper's algorithm in release order",
+    "mmcc_reversed": "the same with roots first",
+    "upper": "ours",
 }
 
 
@@ -31,8 +36,11 @@ def tree_restart(
     folder: str | Path, *, quick: bool = False, progress: Progress | None = None
 ) -> Report:
     """Epsilon against sigma for n = 512, p = 1/16, height 4, under two schemes of the same rate."""
-    points = [{"sigma": sigma} for sigma in (QUICK if quick else SIGMAS + SIGMAS_BEYOND)]
-    return STUDY.run(points, folder, progress)
+    return STUDY.run(folder, quick, progress)
+
+
+def _points(quick: bool) -> list[Row]:
+    return [{"sigma": float(sigma)} for sigma in (QUICK if quick else SIGMAS)]
 
 
 def _measured(point: Row) -> Row:
@@ -81,9 +89,9 @@ def proven_better(table: Table) -> list[float]:
 
 def _told(table: Table) -> str:
     words = []
-    for analysis in ("mmcc_release", "mmcc_reversed", "upper"):
+    for analysis in NAMES:
         found = crossing(table, analysis)
-        name = LABELS[analysis].removeprefix("Poisson, ")
+        name = NAMES[analysis]
         some = table.ordered("sigma")
         if found is not None:
             told = (
@@ -94,12 +102,13 @@ def _told(table: Table) -> str:
             told = "is below it at every sigma computed"
         else:
             told = "is above it at every sigma computed"
-        words.append(f"{name}: {told}")
+        words.append(f"{name} {told}")
     better = proven_better(table)
     return (
         f"Trees of height {HEIGHT}, {STEPS} steps, every example in a batch with chance 1/16 on "
         f"average.  Poisson sampling (p = 1/16 in every step) against cyclic Poisson sampling "
-        f"(1/2 in every eighth step), whose banded analysis is exact.  {'; '.join(words)}.  At "
+        f"(1/2 in every eighth step), whose banded analysis is exact.  Under Poisson "
+        f"sampling {'; '.join(words)}.  At "
         f"{len(better)} of {len(table)} noise levels our upper bound for Poisson sampling is below "
         "the lower bound for cyclic Poisson sampling: there the more random scheme is more private "
         "whatever the analysis."
@@ -110,7 +119,7 @@ def _between(table: Table, sigmas: tuple[float, float], column: str) -> str:
     first, second = (table.only(sigma=sigma) for sigma in sigmas)
     assert first is not None
     assert second is not None
-    return f"{second[column]:.3f} to {first[column]:.3f}"
+    return f"{rounded_up(second[column])} to {rounded_up(first[column])}"
 
 
 def _drawn(figure: Any, table: Table) -> None:
@@ -123,7 +132,7 @@ def _drawn(figure: Any, table: Table) -> None:
     intervals(axes, sigma, some, "Poisson, estimate, 99 % interval (not a proof)")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    plain_numbers(axes.xaxis)
+    plain_numbers(axes.xaxis, 8, 10, 12, 15, 20, 30, 40, 50, 70, 100, 150)
     plain_numbers(axes.yaxis)
     axes.set_xlabel("sigma (noise, in units of the clip norm)")
     axes.set_ylabel(epsilon_at(DELTA))
@@ -148,6 +157,7 @@ STUDY = Study(
         "estimate_low": "lower end of its 99 % interval",
         "estimate_high": "upper end of its 99 % interval",
     },
+    points=_points,
     measure=_measured,
     tell=_told,
     draw=_drawn,

@@ -7,6 +7,7 @@ from typing import Any
 
 import mmcc
 from mmcc import sampling, strategies
+from mmcc.accounting.guarantee import rounded_up
 from mmcc.accounting.parallel import Progress
 from mmcc.errors import PrecisionError
 from mmcc.studies.drawing import curve, epsilon_at, intervals, legend_below, plain_numbers
@@ -25,9 +26,12 @@ def shuffled_tree(
     folder: str | Path, *, quick: bool = False, progress: Progress | None = None
 ) -> Report:
     """One shuffled pass over a binary tree, certified and estimated, in the 0-1 setting."""
+    return STUDY.run(folder, quick, progress)
+
+
+def _points(quick: bool) -> list[Row]:
     sigmas, steps = (QUICK_SIGMAS, QUICK) if quick else (SIGMAS, STEPS)
-    points = [{"sigma": sigma, "n": n} for sigma in reversed(sigmas) for n in steps]
-    return STUDY.run(points, folder, progress)
+    return [{"sigma": sigma, "n": n} for sigma in reversed(sigmas) for n in steps]
 
 
 def _measured(point: Row) -> Row:
@@ -74,8 +78,8 @@ def _told(table: Table) -> str:
         row = table.where(sigma=sigma).ordered("n").rows[-1]
         words.append(
             f"sigma {sigma:g}: from n = {first} to {last} epsilon grows by {100 * shuffled:.1f} % "
-            f"shuffled and {100 * plain:.1f} % unamplified, to {row['upper']:.4f} and "
-            f"{row['unamplified']:.4f}"
+            f"shuffled and {100 * plain:.1f} % unamplified, to {rounded_up(row['upper'])} and "
+            f"{rounded_up(row['unamplified'])}"
         )
     widest = max(row["upper"] / row["lower"] for row in table.rows)
     return (
@@ -121,6 +125,7 @@ STUDY = Study(
         "estimate_low": "lower end of its 99 % interval",
         "estimate_high": "upper end of its 99 % interval",
     },
+    points=_points,
     measure=_measured,
     tell=_told,
     draw=_drawn,

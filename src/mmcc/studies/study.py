@@ -42,6 +42,8 @@ class Study:
     """The columns that say which point a row is."""
     columns: Mapping[str, str]
     """All columns, and what each is: given, certified or estimated."""
+    points: Callable[[bool], Sequence[Row]]
+    """The points of the quick form (true), a part of those of the full one (false)."""
     measure: Callable[[Row], Row]
     """The whole row of a point."""
     tell: Callable[[Table], str]
@@ -54,9 +56,10 @@ class Study:
     """Of the figure, in inches."""
 
     def run(
-        self, points: Sequence[Row], folder: str | Path, progress: Progress | None = None
+        self, folder: str | Path, quick: bool = False, progress: Progress | None = None
     ) -> Report:
         """Compute what is missing and write all files."""
+        points = self.points(quick)
         home = _made(Path(folder))
         record = Record(home / f"{self.name}.csv", tuple(self.columns))
         known = {self._key(row) for row in record.read().rows}
