@@ -20,7 +20,7 @@ LEAVES = 2 ** (HEIGHT - 1)
 SIGMAS = (8, 10, 12, 14, 16, 18, 20, 22, 24, 27, 30, 35, 40, 50, 70, 100, 150)
 QUICK = (12, 20, 40)
 LABELS = {
-    "cyclic": "cyclic Poisson, banded analysis (exact)",
+    "cyclic": "cyclic Poisson, banded analysis, exact",
     "mmcc_release": "Poisson, paper's algorithm, release order",
     "mmcc_reversed": "Poisson, paper's algorithm, roots first",
     "upper": "Poisson, ours",
