@@ -19,6 +19,7 @@ import typer
 import mmcc
 from mmcc.command_line import audit as auditing
 from mmcc.command_line import comparing, ledger, mixtures, output
+from mmcc.command_line import reproduce as studying
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
 from mmcc.command_line.words import Options, UsageError
 from mmcc.errors import MmccError, suggestion
@@ -40,6 +41,7 @@ COMMANDS = (
     "last-iterate",
     "audit",
     "ledger",
+    "reproduce",
 )
 BAD_INPUT, STOPPED = 2, 130
 
@@ -186,6 +188,17 @@ def show_ledger(
 def audit(options: Options) -> None:
     """Play the real noise and batches many times and look for a violation of what is certified."""
     auditing.show_audit(options)
+
+
+@app.command()
+def reproduce(
+    name: studying.Name, quick: studying.Quick = False, out: studying.Out = studying.FOLDER
+) -> None:
+    """Compute the paper's figures: a CSV, a picture and a paragraph for each study.
+
+    A study that was stopped goes on where it was.
+    """
+    studying.show_study(name, quick, out)
 
 
 def answer(asked: str, options: Options) -> None:

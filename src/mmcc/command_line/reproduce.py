@@ -1,0 +1,44 @@
+"""The command `mmcc reproduce`: the paper's figures, one study or all of them.
+
+In: the name of a study and a folder.  Out: files in the folder, what they show on stdout.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from typing import Annotated
+
+import typer
+
+from mmcc.command_line import output
+from mmcc.command_line.words import UsageError
+from mmcc.errors import suggestion
+
+ALL = "all"
+FOLDER = "reproduction"
+
+Name = Annotated[str, typer.Argument(help="A study, or all of them.", metavar="NAME|all")]
+Quick = Annotated[bool, typer.Option("--quick", help="A part of the points: minutes in all.")]
+Out = Annotated[
+    str, typer.Option("--out", help="Folder for the files; points in it are kept.", metavar="DIR")
+]
+
+
+def show_study(name: str, quick: bool, folder: str) -> None:
+    """Run what was asked for; print what each study shows as soon as it is done."""
+    from mmcc.studies import STUDIES
+
+    known = (*STUDIES, ALL)
+    if name not in known:
+        raise UsageError(f"unknown study {name!r}; {suggestion(name, known)}")
+    for chosen in STUDIES if name == ALL else (name,):
+        start = time.perf_counter()
+        with output.progress_bar() as progress:
+            found = STUDIES[chosen](folder, quick=quick, progress=progress)
+        seconds = time.perf_counter() - start
+        print(f"{found.name} ({len(found.table)} points, {seconds:.0f} s)")
+        for text in (found.paragraph, found.note):
+            if text:
+                print(textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  "))
+        print(f"  {', '.join(str(file) for file in found.files)}\n", flush=True)

@@ -1,0 +1,110 @@
+"""Claim: the committed figures hold what the project promises, and the page says what they show."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mmcc import studies
+from mmcc.studies.records import Table, read_table
+
+DOCS = Path(__file__).parents[2] / "docs"
+FIGURES = DOCS / "figures"
+ROOT_FIRST = {5: 1.447, 10: 1.943, 20: 2.167}
+"""Improvement of the paper's bound at n = 1024: the least that must hold."""
+ALL_UPPERS = ("mmcc_release", "mmcc_reversed", "upper")
+
+
+def table(name: str) -> Table:
+    return read_table(FIGURES / f"{name}.csv")
+
+
+def ratios(name: str, analysis: str, c: int) -> tuple[np.ndarray, np.ndarray]:
+    some = table(name).where(c=c).ordered("n")
+    return np.sqrt(np.log2(some["n"]) + 1), some["unamplified"] / some[analysis]
+
+
+@pytest.fixture(scope="module")
+def page():
+    spec = importlib.util.spec_from_file_location("page", FIGURES / "page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tree_improves_along_a_line():
+    for analysis, least in (("mmcc_reversed", 0.98), ("upper", 0.99)):
+        x, y = ratios("tree", analysis, 20)
+        assert len(x) == 10
+        assert np.corrcoef(x, y)[0, 1] ** 2 > least
+        assert np.polyfit(x, y, 1)[0] > 0
+
+
+@pytest.mark.parametrize("c", ROOT_FIRST)
+def test_the_tree_improves_by_as_much_as_promised(c):
+    for analysis in ("mmcc_reversed", "upper"):
+        x, y = ratios("tree", analysis, c)
+        assert x[-1] == pytest.approx(11**0.5)
+        assert round(y[-1], 3) >= ROOT_FIRST[c]
+
+
+@pytest.mark.parametrize("name", ["tree", "counting", "tree-restart", "bracket", "shuffled-tree"])
+def test_bounds_are_on_their_sides(name):
+    found = table(name)
+    assert (found["lower"] <= found["upper"]).all()
+    for analysis in ALL_UPPERS:
+        if analysis in found.rows[0]:
+            assert (found["lower"] <= found[analysis]).all()
+            assert (found["upper"] <= found[analysis] * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("name", ["tree", "counting", "tree-restart", "bracket", "shuffled-tree"])
+def test_estimates_meet_the_brackets(name):
+    """Intervals of 99 %: of a hundred a few may miss, and none by much."""
+    found = table(name).having("estimate")
+    low, high = found["estimate_low"], found["estimate_high"]
+    meets = (low <= found["upper"]) & (found["lower"] <= high)
+    assert meets.mean() > 0.9
+    assert (low <= found["upper"] * 1.01).all()
+    assert (high >= found["lower"] * 0.99).all()
+
+
+def test_the_papers_numbers_of_the_last_iterate():
+    row = table("last-iterate").only(n=128, sigma=1.0)
+    assert row["composition"] == pytest.approx(0.8064, abs=2e-4)
+    assert row["remove"] == pytest.approx(0.4199, abs=2e-4)
+    assert row["add"] == pytest.approx(0.2908, abs=2e-4)
+
+
+def test_groups_are_never_worse_than_the_lemma():
+    found = table("group")
+    for column in ("black_box", "black_box_even"):
+        some = found.having(column)
+        assert (some["epsilon"] <= some[column] * (1 + 1e-9)).all()
+    assert (found["epsilon"] == np.maximum(found["remove"], found["add"])).all()
+
+
+@pytest.mark.parametrize("name", list(studies.STUDIES))
+def test_every_quick_point_is_in_the_committed_file(name, tmp_path, page):
+    """A quick study in a folder that has the committed points computes nothing."""
+    study = next(one for one in page.STUDIES if one.name == name)
+    (tmp_path / f"{name}.csv").write_bytes((FIGURES / f"{name}.csv").read_bytes())
+    found = studies.STUDIES[name](tmp_path, quick=True)
+    assert (tmp_path / f"{name}.csv").read_bytes() == (FIGURES / f"{name}.csv").read_bytes()
+    assert (FIGURES / f"{name}.md").read_text() == (tmp_path / f"{name}.md").read_text()
+    assert (FIGURES / f"{name}.png").stat().st_size > 10_000
+    assert found.paragraph in (DOCS / "reproduction.md").read_text()
+    assert set(found.table.rows[0]) == set(study.columns)
+
+
+def test_the_page_is_written_from_the_files(page):
+    assert page.page() == (DOCS / "reproduction.md").read_text(encoding="utf-8")
+
+
+def test_the_page_answers_every_section(page):
+    answered = {claim.section.partition(",")[0].split()[0] for claim in page.claims()}
+    assert {"6.1", "6.2", "6.3", "6.4", "B.1", "B.2", "B.3", "B.4", "B.5"} <= answered
+    assert len({claim.quote for claim in page.claims()}) == len(page.claims())

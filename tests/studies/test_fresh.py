@@ -1,0 +1,98 @@
+"""Claim: a fresh run finds the committed points again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from mmcc import studies
+from mmcc.cli import main
+from mmcc.studies import (
+    binary_tree,
+    brackets,
+    continual_counting,
+    groups,
+    linear_losses,
+    prefix_error,
+    restarted_tree,
+    shuffling,
+    timing,
+)
+from mmcc.studies.records import read_table
+
+FIGURES = Path(__file__).parents[2] / "docs" / "figures"
+CHEAP = [
+    (binary_tree, {"c": 20, "n": 32}),
+    (binary_tree, {"c": 5, "n": 2}),
+    (continual_counting, {"c": 20, "n": 16}),
+    (prefix_error, {"part": 16, "epsilon": 1.0, "analysis": "independent", "strategy": "identity"}),
+    (prefix_error, {"part": 16, "epsilon": 8.0, "analysis": "cyclic", "strategy": "4 bands"}),
+    (prefix_error, {"part": 16, "epsilon": 8.0, "analysis": "ours", "strategy": "tree"}),
+    (groups, {"sigma": 1.0, "k": 4}),
+    (linear_losses, {"sigma": 1.0, "n": 128}),
+    (shuffling, {"sigma": 10.0, "n": 64}),
+    (brackets, {"strategy": "binary tree", "c": 20}),
+]
+LONGER = [
+    (binary_tree, {"c": 5, "n": 1024}),
+    (continual_counting, {"c": 40, "n": 128}),
+    (restarted_tree, {"sigma": 20.0}),
+    (brackets, {"strategy": "8 bands", "c": 5}),
+]
+MEASURED = ("mmcc_seconds", "bracket_seconds")
+
+
+def agree(fresh, name: str, keys) -> None:
+    """Certified numbers to six digits, estimates to their width, times not at all."""
+    known = read_table(FIGURES / f"{name}.csv").only(**{key: fresh[key] for key in keys})
+    assert known is not None
+    for column, value in fresh.items():
+        if isinstance(value, float) and column not in MEASURED:
+            near = 0.01 if column.startswith("estimate") else 1e-6
+            assert known[column] == pytest.approx(value, rel=near, abs=1e-6), column
+        elif column not in (*MEASURED, "detail"):
+            assert known[column] == value, column
+
+
+@pytest.mark.parametrize(("module", "point"), CHEAP, ids=lambda x: str(x)[:40])
+def test_points_are_found_again(module, point):
+    agree(module.STUDY.measure(point), module.STUDY.name, module.STUDY.keys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "point"), LONGER, ids=lambda x: str(x)[:40])
+def test_longer_points_are_found_again(module, point):
+    agree(module.STUDY.measure(point), module.STUDY.name, module.STUDY.keys)
+
+
+def test_times_are_of_certified_numbers():
+    row = timing.STUDY.measure({"structure": "tree", "n": 64})
+    agree(row, "speed", timing.STUDY.keys)
+    assert all(row[column] > 0 for column in MEASURED)
+
+
+@pytest.mark.slow
+def test_everything_quick_within_ten_minutes(tmp_path, capsys):
+    start = time.process_time()
+    assert main(["reproduce", "all", "--quick", "--out", str(tmp_path)]) == 0
+    assert time.process_time() - start < 600
+    assert capsys.readouterr().err == ""
+    for module in (
+        binary_tree,
+        brackets,
+        continual_counting,
+        groups,
+        linear_losses,
+        prefix_error,
+        restarted_tree,
+        shuffling,
+        timing,
+    ):
+        study = module.STUDY
+        assert study.name in studies.STUDIES
+        for kind in ("csv", "png", "md"):
+            assert (tmp_path / f"{study.name}.{kind}").stat().st_size > 0
+        for row in read_table(tmp_path / f"{study.name}.csv").rows:
+            agree(row, study.name, study.keys)
