@@ -25,7 +25,7 @@ from mmcc.training import Participants  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
 SMALL = example.Setting(
-    steps=8, batch=64, examples=256, epsilon=12.0, scheme="poisson", search=False
+    steps=8, batch=64, examples=256, epsilon=4.0, scheme="poisson", search=False
 )
 
 
