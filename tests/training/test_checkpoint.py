@@ -231,9 +231,20 @@ def test_another_decoder_is_refused(tmp_path):
         load_checkpoint(tmp_path / "run", *private(strategy=tree))
 
 
-def test_another_module_is_refused_and_the_run_is_void(tmp_path):
+def test_another_module_is_refused(tmp_path):
     save_checkpoint(tmp_path / "run", *private())
-    other = private(network())
+    with pytest.raises(MmccError, match="other names, shapes or types"):
+        load_checkpoint(tmp_path / "run", *private(network()))
+
+
+def test_a_load_that_fails_on_its_way_makes_the_run_void(tmp_path, monkeypatch):
+    save_checkpoint(tmp_path / "run", *private())
+    other = private()
+
+    def failing(state):
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(other[0]._module, "load_state_dict", failing)
     with pytest.raises(MmccError, match="does not fit"):
         load_checkpoint(tmp_path / "run", *other)
     with pytest.raises(MmccError, match="Call make_private again"):

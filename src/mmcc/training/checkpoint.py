@@ -40,6 +40,7 @@ ENTRIES = {
     "optimizer",
     "noise",
     "participants",
+    "layout",
     "ledger",
     "random",
     "extra",
@@ -124,6 +125,7 @@ def _save(
         "optimizer": optimizer.original_optimizer.state_dict(),
         "noise": run.noise.state(),
         "participants": run.participants.state(),
+        "layout": {"digest": run.layout},
         "ledger": {"run": run.record.name},
         "random": dict(enumerate(generators)),
         "extra": extra,
@@ -142,6 +144,12 @@ def _check_same(content: Mapping[str, Any], run: Run, path: Path) -> None:
         raise CheckpointError(
             f"{path.name!r} belongs to another mechanism: {'; '.join(differences)}. A run keeps "
             "the mechanism that was accounted; start a new one for another."
+        )
+    if content["layout"].get("digest") != run.layout:
+        raise CheckpointError(
+            f"{path.name!r} belongs to a module whose parameters have other names, shapes or "
+            "types, or are in another order in the optimizer: its noise would go to others. Make "
+            "module and optimizer as they were made for the run."
         )
     run.record.check(content["ledger"].get("run", ""))
     if run.position and run.noise.state()["key"] != content["noise"].get("key"):
@@ -204,7 +212,8 @@ def _check_plain(value: Any, where: str) -> None:
 def _write(path: Path, parts: list[bytes | memoryview]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        temporary.unlink(missing_ok=True)  # left by a run that was killed, or by somebody else
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             for part in parts:
                 left = memoryview(part)

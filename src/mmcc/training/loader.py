@@ -50,10 +50,12 @@ class PrivateLoader(DataLoader[Any]):
         self.run = run
         self._schedule = Schedule(run)
         plain = torch.utils.data.default_collate if collate is None else collate
+        collated = CollateOrEmpty(dataset, plain)
+        collated([])  # a batch that cannot be empty is refused now and not in the middle of a run
         super().__init__(
             dataset,
             batch_sampler=self._schedule,
-            collate_fn=CollateOrEmpty(dataset, plain),
+            collate_fn=collated,
             generator=torch.Generator(),
             **options,
         )
@@ -67,8 +69,15 @@ class PrivateLoader(DataLoader[Any]):
     def _handed_out(
         self, batches: Iterator[Any], planned: deque[Batch], iteration: int
     ) -> Iterator[Any]:
+        # Persistent workers serve one loop after another: one that was overtaken must not take the
+        # other's batches.
         try:
-            for batch in batches:
+            while True:
+                self.run.check_current(iteration)
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
                 self.run.hand_out(planned.popleft(), iteration)
                 yield batch
         finally:
@@ -149,6 +158,11 @@ def _emptied(batch: Any) -> Any:
 def dataset_of(data: object) -> Any:
     """The data set itself, which has a length and gives examples by index."""
     found: Any = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__getitem__"):
+        raise ParameterError(
+            f"{type(found).__name__} is no data set: examples are drawn by number. Use a data set "
+            "with __len__ and __getitem__, or a list of examples."
+        )
     if isinstance(found, IterableDataset) or not hasattr(found, "__len__"):
         raise ParameterError(
             f"{type(found).__name__} has no length, but who takes part is drawn by index from all "

@@ -18,10 +18,27 @@ from torch.optim import Optimizer
 
 from mmcc.accounting.guarantee import Guarantee
 from mmcc.training.mechanism import Mechanism
+from mmcc.training.peers import ENDING
 from mmcc.training.run import Batch, Run, RunError
 
 STABILISER = 1e-6
 """Added to norms, as Opacus does: clipped gradients are a little shorter than the clip norm."""
+
+
+def _fixed(name: str) -> Any:
+    """An attribute of Opacus's optimizer that the mechanism has settled."""
+
+    def get(self: PrivateOptimizer) -> Any:
+        return getattr(self.run.mechanism, name)
+
+    def settle(self: PrivateOptimizer, value: Any) -> None:
+        if value != get(self):
+            raise RunError(
+                f"{name} is {get(self)!r} for the whole run: clipping and noise are those that "
+                "were accounted for, and no schedule changes them."
+            )
+
+    return property(get, settle)
 
 
 class PrivateOptimizer(DPOptimizer):
@@ -31,10 +48,16 @@ class PrivateOptimizer(DPOptimizer):
     batch it adds the noise of this step, divides, and lets the optimizer inside step.
     """
 
+    max_grad_norm = _fixed("max_grad_norm")
+    noise_multiplier = _fixed("sigma")
+    expected_batch_size = _fixed("expected_batch_size")
+    loss_reduction = _fixed("loss_reduction")
+
     def __init__(
         self, optimizer: Optimizer, run: Run, buffers: Callable[[], Iterable[Tensor]]
     ) -> None:
         mechanism = run.mechanism
+        self.run = run
         super().__init__(
             optimizer,
             noise_multiplier=mechanism.sigma,
@@ -42,7 +65,6 @@ class PrivateOptimizer(DPOptimizer):
             expected_batch_size=mechanism.expected_batch_size,
             loss_reduction=mechanism.loss_reduction,
         )
-        self.run = run
         self._parameters = tuple(self.params)
         self._buffers = buffers
         self.accept_buffers()
@@ -98,12 +120,14 @@ class PrivateOptimizer(DPOptimizer):
         if self.pre_step():
             self.original_optimizer.step()
             if self.finished:
-                self.run.end()
+                self.end()
         return loss
 
     def end(self) -> None:
         """Say that no step follows, before all are done: a ledger then knows where it ended."""
-        self.run.end()
+        if not self.run.ended:
+            self.run.peers.meet(ENDING, self.position, self._parameters)
+            self.run.end()
 
     def clip_and_accumulate(self) -> None:
         """Add min(1, clip norm / norm) g to the sum, for each example's gradient g.
@@ -165,6 +189,20 @@ class PrivateOptimizer(DPOptimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refused: the noise is made for the parameters that were there at first."""
         raise RunError("parameters are fixed by make_private; add them to the optimizer before it.")
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Refused: it would say nothing of the noise and the position of the run."""
+        raise RunError(
+            "the state of an optimizer does not say which steps were made with which noise: use "
+            "mmcc.training.load_checkpoint. To start a new run from trained parameters, load both "
+            "before make_private; then both runs count."
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrivateOptimizer:
+        raise RunError("an optimizer belongs to one run and cannot be copied; copy the module.")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise RunError("an optimizer of a run is not pickled; use mmcc.training.save_checkpoint.")
 
     def accept_buffers(self) -> None:
         """Take the present content of the module's buffers as not depending on the data."""

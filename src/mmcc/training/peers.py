@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-STEPPING, SAVING, LOADING = ACTS = ("optimizer.step", "save_checkpoint", "load_checkpoint")
+ACTS = ("optimizer.step", "save_checkpoint", "load_checkpoint", "optimizer.end")
+STEPPING, SAVING, LOADING, ENDING = ACTS
 """What processes meet for."""
 
 

@@ -19,6 +19,7 @@ from opacus.grad_sample import (
     GradSampleModule,
     GradSampleModuleExpandedWeights,
 )
+from opacus.layers.dp_rnn import DPRNNBase
 from opacus.optimizers import DPOptimizer
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
@@ -45,10 +46,12 @@ from mmcc.training.randomness import check_seed
 from mmcc.training.record import Record, ledger_of
 from mmcc.training.run import Run
 from mmcc.training.torch_noise import TorchNoiseStream
+from mmcc.training.watch import Watch, first_tensor, refuse_packed
 
 if TYPE_CHECKING:
     from mmcc.ledger import Ledger
 
+LAYOUT = "the digest of the module's layout"
 MODES = ("hooks", "functorch", "ew")
 
 
@@ -127,6 +130,7 @@ def make_private(
         }
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
+    watch = Watch(module)
     with peers.agreeing():
         run = Run(
             mechanism,
@@ -143,10 +147,14 @@ def make_private(
             steps_per_epoch=steps_per_epoch,
             physical=physical_batch_size,
             record=Record(book, name, mechanism, peers),
+            watch=watch,
+            layout=facts[LAYOUT],
             peers=peers,
         )
     peers.level([*module.parameters(), *module.buffers()])
-    wrapped = _wrapped(module, grad_sample_mode, loss_reduction)
+    wrapped = _wrapped(module, grad_sample_mode, loss_reduction, watch)
+    for parameter in module.parameters():
+        parameter.grad = None  # an old one would move a frozen parameter
     return (
         wrapped,
         PrivateOptimizer(optimizer, run, module.buffers),
@@ -157,9 +165,14 @@ def make_private(
 class Hooked(GradSampleModule):
     """Opacus's module with hooks, which has nothing to do for an empty batch."""
 
+    watch: Watch
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Some layers cannot tell apart the gradients of no examples: they need not."""
-        if _is_empty(*args, *kwargs.values()):
+        inputs = (*args, *kwargs.values())
+        if self.training and torch.is_grad_enabled():
+            self.watch.passed(inputs)
+        if _is_empty(inputs):
             self.disable_hooks()  # until the next pass: those of the backward pass come later
         else:
             self.enable_hooks()
@@ -169,29 +182,41 @@ class Hooked(GradSampleModule):
 class ExpandedWeights(GradSampleModuleExpandedWeights):
     """Opacus's module for torch's expanded weights, which cannot do empty batches."""
 
+    watch: Watch
+
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Nobody took part: there are no gradients to be told apart."""
+        if self.training and torch.is_grad_enabled():
+            self.watch.passed((x,))
         if _is_empty(x):
             return self._module(x, *args, **kwargs)
         return super().forward(x, *args, **kwargs)
 
 
-def _is_empty(*inputs: Any) -> bool:
+def _is_empty(inputs: Any) -> bool:
     """Whether the first tensor, whose first dimension is the batch, has no examples."""
-    batch = next((entry for entry in inputs if isinstance(entry, Tensor) and entry.dim()), None)
+    batch = first_tensor(inputs)
     return batch is not None and len(batch) == 0
 
 
-def _wrapped(module: nn.Module, mode: str, loss_reduction: str) -> AbstractGradSampleModule:
+def _wrapped(
+    module: nn.Module, mode: str, loss_reduction: str, watch: Watch
+) -> AbstractGradSampleModule:
+    for layer in module.modules():
+        if isinstance(layer, DPRNNBase):
+            layer.register_forward_pre_hook(refuse_packed)
     if mode == "ew":
-        return ExpandedWeights(module, loss_reduction=loss_reduction)
+        wrapped = ExpandedWeights(module, loss_reduction=loss_reduction)
+        wrapped.watch = watch
+        return wrapped
     functorch = mode == "functorch"
     try:
-        wrapped = Hooked(module, loss_reduction=loss_reduction, force_functorch=functorch)
+        hooked = Hooked(module, loss_reduction=loss_reduction, force_functorch=functorch)
     except NotImplementedError as problem:
         raise _untrainable(problem) from None
-    wrapped.forbid_grad_accumulation()
-    return wrapped
+    hooked.forbid_grad_accumulation()
+    hooked.watch = watch
+    return hooked
 
 
 def _untrainable(problem: Exception) -> ParameterError:
@@ -215,6 +240,18 @@ def _check_target(sigma: float | None, epsilon: float | None, delta: float | Non
 
 def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
     """Refuse what Opacus cannot take apart by example, and what would leak past the noise."""
+    if not isinstance(module, nn.Module) or not isinstance(optimizer, Optimizer):
+        raise ParameterError(
+            "make_private takes a torch.nn.Module and a torch.optim.Optimizer, got "
+            f"{type(module).__name__} and {type(optimizer).__name__}."
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ParameterError(
+            "LBFGS looks at the data several times in one step, and only one look is accounted "
+            "for. Use SGD, Adam or another optimizer with one gradient a step."
+        )
+    if not isinstance(mode, str):
+        raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion('', MODES)}")
     if mode.startswith("ghost"):
         raise MethodError(
             f"grad_sample_mode={mode!r} clips in a second backward pass that belongs to Opacus's "
@@ -231,6 +268,11 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
         raise ParameterError(
             "DistributedDataParallel averages gradients that are not clipped yet: pass the plain "
             "module, with distributed=True."
+        )
+    if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
+        raise ParameterError(
+            "the module has lazy layers whose sizes are not known yet. Pass one batch through it "
+            "before make_private, of data that need no protection."
         )
     for name, layer in module.named_modules():
         if isinstance(layer, _BatchNorm):
@@ -257,9 +299,7 @@ def _layout(module: nn.Module, optimizer: Optimizer) -> dict[str, str]:
     content += [names[id(p)] for p in trained]
     return {
         "the count of trained numbers": str(sum(p.numel() for p in trained)),
-        "the digest of the module's layout": hashlib.sha256(
-            "\n".join(content).encode()
-        ).hexdigest(),
+        LAYOUT: hashlib.sha256("\n".join(content).encode()).hexdigest(),
         "the software": f"mmcc {__version__}, numpy {np.__version__}, torch {torch.__version__}",
     }
 
@@ -271,6 +311,12 @@ def _check_parameters(trained: list[nn.Parameter], known: set[nn.Parameter]) -> 
         raise ParameterError(
             "the optimizer has parameters that are not the module's: they would get no clipped "
             "gradients. Make the optimizer from module.parameters()."
+        )
+    if any(p.requires_grad for p in known.difference(trained)):
+        raise ParameterError(
+            "the module has parameters to be trained that the optimizer does not have: their "
+            "gradients would be neither clipped nor noised. Freeze them (requires_grad_(False)), "
+            "or give them to the optimizer."
         )
     for p in trained:
         if p.dtype not in (torch.float32, torch.float64):

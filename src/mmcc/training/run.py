@@ -38,6 +38,14 @@ class Noise(Protocol):
     def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
+class Watching(Protocol):
+    """What looks at the module between a batch and its step."""
+
+    def new_batch(self) -> None: ...
+
+    def check(self, batch: Batch) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A physical batch: chunk `chunk` of the logical batch of a step."""
@@ -62,9 +70,13 @@ class Run:
         steps_per_epoch: int | None = None,
         physical: int | None = None,
         record: Record | None = None,
+        watch: Watching | None = None,
+        layout: str = "",
         peers: Peers = ALONE,
     ) -> None:
         self.mechanism = mechanism
+        self.watch = watch
+        self.layout = layout
         self.record = record or Record(None, "", mechanism, peers)
         self.noise = noise
         self.participants = participants
@@ -94,6 +106,11 @@ class Run:
         return self.position >= self.mechanism.steps
 
     @property
+    def ended(self) -> bool:
+        """Whether it was said that no step follows."""
+        return self._ended
+
+    @property
     def epoch_end(self) -> int:
         """The step at which the present epoch ends, wherever in it the run has started again."""
         epochs = self.position // self.steps_per_epoch + 1
@@ -114,12 +131,18 @@ class Run:
 
     def hand_out(self, batch: Batch, iteration: int) -> None:
         """Note which batch the training loop got."""
+        self.check_current(iteration)
+        self._handed = batch
+        if self.watch is not None:
+            self.watch.new_batch()
+
+    def check_current(self, iteration: int) -> None:
+        """Refuse a loop that was overtaken by another."""
         if iteration != self._iteration:
             raise RunError(
                 "the loader was iterated again, or a checkpoint was loaded, since this loop began: "
                 "its batches are out of order. Use one loop at a time."
             )
-        self._handed = batch
 
     def withdraw(self, iteration: int) -> None:
         """The loop ended: a batch that was not used is not waited for."""
@@ -142,6 +165,8 @@ class Run:
                 f"of step {self.position} comes next: a batch was skipped. Call optimizer.step() "
                 "for every batch, also for an empty one; iterate over the loader anew to go on."
             )
+        if self.watch is not None:
+            self.watch.check(batch)
         return batch
 
     def summed(self) -> None:
@@ -159,7 +184,8 @@ class Run:
         """No step follows: the ledger, if there is one, is told.  The guarantee stays the same."""
         if not self._ended:
             self._ended = True
-            self.record.close(self.position)
+            with self.peers.agreeing():
+                self.record.close(self.position)
 
     def check_between_steps(self, what: str) -> None:
         """Refuse `what` while a logical batch is being worked on."""
