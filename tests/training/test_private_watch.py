@@ -175,7 +175,7 @@ def test_a_checkpoint_of_parameters_in_another_order_is_refused(tmp_path):
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).double()
         layers = [model[place] for place in order]
         parameters = [p for layer in layers for p in layer.parameters()]
-            return make_private(
+        return make_private(
             model,
             torch.optim.SGD(parameters, lr=0.1),
             data(),
