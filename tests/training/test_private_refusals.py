@@ -353,7 +353,7 @@ def test_data_without_a_length():
             return iter(data())
 
     for stream in (Stream(), DataLoader(Stream()), iter([])):
-        with pytest.raises(MmccError, match="is no data set|has no length"):
+        with pytest.raises(MmccError, match=r"is no data set|has no length"):
             private(dataset=stream)
 
 
