@@ -105,6 +105,25 @@ def cases(folder: Path) -> dict[str, Any]:
     return found
 
 
+def ledger(folder: Path) -> dict[str, Any]:
+    """A run in a ledger, taken up once from its checkpoint; a last step that differs."""
+    options = {"distributed": True, "ledger": folder / "runs.jsonl", "data_name": "numbers"}
+    first = private(**options)
+    save_checkpoint(folder / "listed", *first)
+    train(*first)
+    second = private(**options)
+    load_checkpoint(folder / "listed", *second)
+    train(*second)
+    apart = private(distributed=True, strategy=strategies.identity(1), sampling=Poisson(1.0))
+    for group in apart[1].param_groups:
+        group["lr"] *= 1 + dist.get_rank()
+    try:
+        train(*apart)
+    except MmccError as problem:
+        return {"name": second[1].run.record.name, "apart": str(problem)}
+    return {"name": second[1].run.record.name, "apart": ""}
+
+
 def shards(folder: Path) -> dict[str, Any]:
     """Which examples this process was given, by step."""
     found = {}

@@ -24,13 +24,14 @@ import peer_cases  # noqa: E402
 from peer_cases import CASES, LONG, SCHEMES, STRATEGIES  # noqa: E402
 from private_cases import parameters, train  # noqa: E402
 
+from mmcc.ledger import Ledger  # noqa: E402
 from mmcc.strategies.decoders import decoder_matrix  # noqa: E402
 from mmcc.training import Participants, load_checkpoint, save_checkpoint  # noqa: E402
 from mmcc.training.distributed import Stance  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
-SCENARIOS = ("cases", "shards", "noise", "mixed", "start", "plain", "grown", "refusals")
+SCENARIOS = ("cases", "shards", "noise", "mixed", "start", "plain", "grown", "ledger", "refusals")
 COORDINATES = peer_cases.WIDE[0] * peer_cases.WIDE[1]
 
 
@@ -66,6 +67,16 @@ def test_parameters_are_those_of_one_process(pair, name):
     for alone, one, other in zip(parameters(made[0]), first, second, strict=True):
         assert torch.equal(one, other)
         torch.testing.assert_close(one, alone, rtol=close, atol=close)
+
+
+def test_a_run_of_two_processes_is_in_its_ledger_once(pair, folder):
+    (run,) = Ledger(folder / "runs.jsonl").history().runs.values()
+    assert (run.resumed, run.position) == (1, peer_cases.STEPS)
+    assert [found["name"] for found in pair("ledger")] == [run.begin.run] * 2
+
+
+def test_models_that_differ_after_the_last_step_are_noticed(pair):
+    assert all("are not those of process 0" in found["apart"] for found in pair("ledger"))
 
 
 @pytest.mark.parametrize("physical", [None, 2])
