@@ -21,7 +21,7 @@ from mmcc.strategies.base import Strategy
 
 FEW = 8
 """Groups that are simulated at most, beside the one that a certificate names."""
-PILOT = 2**12
+PILOT = 2**13
 """Simulated runs with the canary and without, for each group."""
 
 
