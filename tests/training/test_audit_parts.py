@@ -246,6 +246,26 @@ def test_the_named_group_is_tried_among_many():
     assert worst_group(strategy, scheme, 0.3, 1e-2, white, 17, generator) == 17
 
 
+@pytest.mark.parametrize("probability", [0.3, 1.0])
+def test_the_first_group_of_a_toeplitz_strategy_is_the_worst(probability):
+    """Its columns are those of any later group with more below them."""
+    scheme, generator = sampling.CyclicPoisson(probability, 4), np.random.default_rng(1)
+    for strategy in (strategies.banded_toeplitz(14, 4), strategies.blt(14, 2)):
+        white = whitener(strategy, 2.0, None)
+        assert worst_group(strategy, scheme, 2.0, 1e-3, white, None, generator) == 0
+
+
+def test_the_group_of_a_tree_is_that_of_its_releases():
+    """Truth: the decoder's covariance; everyone takes part in every round."""
+    tree, scheme = strategies.binary_tree(14), sampling.CyclicPoisson(1.0, 3)
+    noise = decoder_matrix(tree, "online")
+    marks = (np.arange(14) % 3 == np.arange(3)[:, None]).astype(float)
+    sizes = [mark @ np.linalg.solve(noise @ noise.T, mark) for mark in marks]
+    white = whitener(tree, 2.0, "online")
+    found = worst_group(tree, scheme, 2.0, 1e-3, white, None, np.random.default_rng(1))
+    assert found == np.argmax(sizes)
+
+
 def test_neighbouring_coordinates_have_an_exact_p_value():
     """Of three coordinates it is uniform as well, which no asymptotic law would give."""
     generator = np.random.default_rng(5)

@@ -5,8 +5,9 @@ Rounding: plain floating point.  Any group gives a valid bound, a better one a l
 chosen before anything is played, on simulated runs, so the choice costs no confidence.
 
 An observer of the releases sees A 1_S plus white noise.  Where everyone takes part in all rounds,
-or where a group has one round, epsilon grows with |A 1_group|.  Otherwise the groups with the
-largest |A 1_group|, and the one that the certificate names, are simulated.
+or where a group has one round, epsilon grows with |A 1_group|.  Otherwise, of the groups that can
+be the worst for C, those with the largest |A 1_group|, and the one that the certificate names, are
+simulated.  For trees A is not C / sigma, and any group can be the worst.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from mmcc.audit.bound import lower_bounds
 from mmcc.audit.statistic import likelihood_ratio
 from mmcc.sampling import CyclicPoisson
 from mmcc.strategies.base import Strategy
+from mmcc.strategies.tree import Tree
 
 FEW = 8
 """Groups that are simulated at most, beside the one that a certificate names."""
@@ -37,10 +39,12 @@ def worst_group(
     """The group to audit; `named` is the worst one of a certificate."""
     steps = strategy.steps
     separation = min(scheme.separation, steps)
-    shifts = [white[:, group::separation].sum(axis=1) for group in range(separation)]
-    norms = np.linalg.norm(shifts, axis=1)
-    largest = [int(group) for group in np.argsort(-norms, kind="stable")[:FEW]]
-    if scheme.probability == 1.0 or separation == steps:
+    possible = range(separation) if isinstance(strategy, Tree) else strategy.groups(separation)
+    norms = {
+        group: float(np.linalg.norm(white[:, group::separation].sum(axis=1))) for group in possible
+    }
+    largest = sorted(norms, key=lambda group: -norms[group])[:FEW]
+    if scheme.probability == 1.0 or separation == steps or len(largest) == 1:
         return largest[0]
     noise = generator.standard_normal((2, PILOT, steps))
 
@@ -50,7 +54,7 @@ def worst_group(
         presence = np.zeros((PILOT, steps))
         presence[np.repeat(np.arange(PILOT), sets.sizes()), sets.steps] = 1.0
         logs = ratio.logs(noise[0] + presence @ white.T), ratio.logs(noise[1])
-        return lower_bounds(logs, logs, delta, 0.5).epsilon, float(norms[group])
+        return lower_bounds(logs, logs, delta, 0.5).epsilon, norms[group]
 
-    tried = largest if named is None or named in largest else [*largest, named]
+    tried = largest if named not in norms or named in largest else [*largest, named]
     return max(tried, key=revealed)
