@@ -62,8 +62,7 @@ class Replayed(NoiseStream):
     """Starts from the first step with the same key when it should go on."""
 
     def restore(self, state):
-        begun = {name: value for name, value in self.state().items() if name != "key"}
-        super().restore({**begun, "key": state["key"]})
+        super().restore({**self.state(), "key": state["key"], "probe": state["probe"]})
 
 
 class Forgetful(NoiseStream):
@@ -77,8 +76,8 @@ class Patient(NoiseStream):
     """Draws the noise of a step that was made before the stop once more."""
 
     def restore(self, state):
-        own = self.state()["key"]
-        super().restore({**state, "key": own})
+        own = self.state()
+        super().restore({**state, "key": own["key"], "probe": own["probe"]})
 
 
 class Changed:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import pytest
 
 from mmcc import sampling, strategies
-from mmcc.audit import ask, audit
+from mmcc.audit import audit
 from mmcc.cli import main
 from mmcc.training.noise import NoiseStream
 
@@ -33,10 +34,6 @@ def run(capsys):
         return code, printed.out, printed.err
 
     return asked
-
-
-def half(strategy, sigma, shape, seed, *, decoder):
-    return NoiseStream(strategy, sigma / 2, shape, seed, decoder=decoder)
 
 
 def test_json_is_what_the_library_says(run):
@@ -74,14 +71,40 @@ def test_a_violation_is_exit_code_one(run, extra):
     assert "more than the claimed 0.01" in " ".join(out.split())
 
 
-def test_what_does_not_conform_is_named(run, monkeypatch):
-    monkeypatch.setitem(ask.audit.__kwdefaults__, "stream", half)
-    code, out, _ = run()
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_what_does_not_conform_is_named(run, monkeypatch, name):
+    """The stream that was asked for is the one that is played."""
+    stream = NoiseStream
+    if name == "torch":
+        pytest.importorskip("torch")
+        stream = importlib.import_module("mmcc.training.torch_noise").TorchNoiseStream
+    real = stream.__init__
+    monkeypatch.setattr(
+        stream, "__init__", lambda self, c, sigma, *a, **k: real(self, c, sigma / 2, *a, **k)
+    )
+    code, out, _ = run("--stream", name)
     text = " ".join(out.split())
     assert code == 1
     assert "VIOLATION" in text
     assert "variance of the noise" in text
     assert "FAILED" in text
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_the_printout_says_which_stream_was_played(run, name):
+    if name == "torch":
+        pytest.importorskip("torch")
+    _, out, _ = run("--stream", name)
+    kind = {"numpy": "NoiseStream, float64", "torch": "TorchNoiseStream, float32"}[name]
+    assert f"noise stream {name} ({kind}" in " ".join(out.split())
+
+
+def test_the_generator_can_be_chosen(run):
+    pytest.importorskip("cryptography")
+    code, out, _ = run("--stream", "numpy", "--generator", "chacha", "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert (said["stream"], said["generator"]) == ("numpy", "chacha")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +116,8 @@ def test_what_does_not_conform_is_named(run, monkeypatch):
         (["--epsilon", "x"], "--epsilon needs a number"),
         (["--steps", "5000"], "at most 1024 steps"),
         (["--bins", "2"], "--bins does not apply"),
+        (["--stream", "jax"], "unknown stream 'jax'"),
+        (["--generator", "mt"], "unknown generator 'mt'"),
     ],
 )
 def test_bad_input_is_exit_code_two_and_one_line(run, words, message):

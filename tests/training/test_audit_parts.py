@@ -12,10 +12,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import binom, multivariate_normal
+from scipy.stats import binom, kstest, multivariate_normal
 
+import mmcc
 from mmcc import sampling, strategies
 from mmcc.audit.bound import largest_chance, lower_bounds, smallest_chance
+from mmcc.audit.group import worst_group
+from mmcc.audit.noise_law import Moments, NoiseLaw
 from mmcc.audit.participation_law import law
 from mmcc.audit.statistic import likelihood_ratio, whitener
 from mmcc.strategies.decoders import decoder_matrix
@@ -198,6 +201,109 @@ def test_delta_lowers_the_bound():
     assert sides.remove == 0.0
     assert sides.add == 0.0
     assert lower_bounds((ones, halves), (ones, halves), 1e-6, 0.99).remove > 0.5
+
+
+MISLEADING = [0.6, 1.0, 0.6, 0.05, 0.6, 0.05]
+"""Group 0 has the longer sum of columns, group 1 the longest column."""
+
+
+@pytest.mark.parametrize(
+    ("diagonal", "probability", "sigma"),
+    [
+        ([0.1, 1.0, 0.1, 1.0], 1.0, 1.0),
+        ([0.1, 1.0, 0.1, 1.0], 0.5, 1.0),
+        ([1.0, 0.1, 1.0, 0.1], 0.5, 1.0),
+        (MISLEADING, 1.0, 0.3),
+        (MISLEADING, 0.1, 0.3),
+    ],
+)
+@pytest.mark.parametrize("named", [None, 0, 1])
+def test_the_group_is_the_worst_one(diagonal, probability, sigma, named):
+    """Truth: the steps of a group are a mechanism of their own, and its epsilon is certified."""
+    truths = [
+        mmcc.epsilon(
+            strategies.dense(np.diag(diagonal[group::2])),
+            sampling.Poisson(probability),
+            sigma=sigma,
+            delta=1e-2,
+        ).epsilon
+        for group in (0, 1)
+    ]
+    strategy, scheme = strategies.dense(np.diag(diagonal)), sampling.CyclicPoisson(probability, 2)
+    white = whitener(strategy, sigma, None)
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        found = worst_group(strategy, scheme, sigma, 1e-2, white, named, generator)
+        assert found == np.argmax(truths)
+
+
+def test_the_named_group_is_tried_among_many():
+    """Twenty groups, of which the worst has the shortest sum of columns but one long column."""
+    diagonal = np.full(60, 0.6)
+    diagonal[[17, 37, 57]] = 0.99, 0.01, 0.01
+    strategy, scheme = strategies.dense(np.diag(diagonal)), sampling.CyclicPoisson(0.1, 20)
+    white, generator = whitener(strategy, 0.3, None), np.random.default_rng(1)
+    assert worst_group(strategy, scheme, 0.3, 1e-2, white, 17, generator) == 17
+
+
+@pytest.mark.parametrize("probability", [0.3, 1.0])
+def test_the_first_group_of_a_toeplitz_strategy_is_the_worst(probability):
+    """Its columns are those of any later group with more below them."""
+    scheme, generator = sampling.CyclicPoisson(probability, 4), np.random.default_rng(1)
+    for strategy in (strategies.banded_toeplitz(14, 4), strategies.blt(14, 2)):
+        white = whitener(strategy, 2.0, None)
+        assert worst_group(strategy, scheme, 2.0, 1e-3, white, None, generator) == 0
+
+
+def test_the_group_of_a_tree_is_that_of_its_releases():
+    """Truth: the decoder's covariance; everyone takes part in every round."""
+    tree, scheme = strategies.binary_tree(14), sampling.CyclicPoisson(1.0, 3)
+    noise = decoder_matrix(tree, "online")
+    marks = (np.arange(14) % 3 == np.arange(3)[:, None]).astype(float)
+    sizes = [mark @ np.linalg.solve(noise @ noise.T, mark) for mark in marks]
+    white = whitener(tree, 2.0, "online")
+    found = worst_group(tree, scheme, 2.0, 1e-3, white, None, np.random.default_rng(1))
+    assert found == np.argmax(sizes)
+
+
+def test_neighbouring_coordinates_have_an_exact_p_value():
+    """Of three coordinates it is uniform as well, which no asymptotic law would give."""
+    generator = np.random.default_rng(5)
+
+    def p_value():
+        moments = Moments(1)
+        moments.add(generator.normal(size=(3, 1)))
+        return float(moments.between_neighbours()[0])
+
+    assert kstest([p_value() for _ in range(20_000)], "uniform").pvalue > 1e-6
+
+
+def of_streams(values):
+    """What the law says of streams of identity noise, (streams, coordinates, steps)."""
+    noise_law = NoiseLaw(values.shape[2], 1.0)
+    for index, noise in enumerate(values):
+        noise_law.add(noise, noise.astype(np.float64), bool(index % 2))
+    return next(f for f in noise_law.findings() if f.name == "repeats of the noise")
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_short_repeat_is_seen_and_coincidences_are_not(kind):
+    """Ten neighbours again, elsewhere in another stream, among hundreds of equal single values."""
+    values = np.random.default_rng(6).normal(size=(40, 4000, 2)).astype(kind)
+    single = np.sort(values[:, :, 1].ravel())
+    assert (np.sum(single[1:] == single[:-1]) > 100) == (kind is np.float32)
+    assert of_streams(values).p_value == 1.0
+    values[9, 1003:1013, 1] = values[4, 200:210, 1]
+    found = of_streams(values)
+    assert found.p_value < 1e-9
+    assert "the same as another" in found.seen
+
+
+def test_coincidences_are_no_repeats_over_many_seeds():
+    generator = np.random.default_rng(7)
+    for _ in range(50):
+        values = generator.normal(size=(4, 5000, 2)).astype(np.float32)
+        assert of_streams(values).p_value == 1.0
 
 
 def test_an_audit_needs_no_torch():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.stats import norm
 from mmcc import sampling, strategies
 from mmcc.audit import audit
 from mmcc.errors import MmccError
+from mmcc.training import MissingPackageError
 from mmcc.training.noise import NoiseStream
 
 STRATEGIES = {
@@ -121,6 +123,55 @@ def test_single_precision_is_no_repeat():
     assert found.passed, str(found)
 
 
+@pytest.mark.parametrize("diagonal", [[0.1, 1.0, 0.1, 1.0], [1.0, 0.1, 1.0, 0.1]])
+@pytest.mark.parametrize(("probability", "least"), [(1.0, 2.0), (0.5, 0.8)])
+def test_canaries_are_of_the_worst_group(diagonal, probability, least):
+    """Whether epsilon is certified, by whichever bound, or claimed."""
+    strategy, scheme = strategies.dense(np.diag(diagonal)), sampling.CyclicPoisson(probability, 2)
+    asked = {"sigma": 1.0, "delta": 1e-2, "runs": 4000, "seed": 1}
+    found = audit(strategy, scheme, **asked)
+    assert found.group == diagonal.index(1.0)
+    assert least < found.epsilon_lower <= found.epsilon
+    claimed = audit(strategy, scheme, epsilon=0.5, **asked)
+    assert claimed.epsilon_lower > least
+    assert not claimed.passed
+
+
+def test_schemes_without_groups_name_none():
+    found = audit(
+        strategies.identity(2), sampling.Poisson(0.5), sigma=1.0, delta=1e-2, runs=1000, epsilon=5.0
+    )
+    assert found.to_dict()["group"] is None
+
+
+def named(**given):
+    found = audit(
+        strategies.identity(2),
+        sampling.Poisson(0.5),
+        sigma=1.0,
+        delta=1e-2,
+        runs=1000,
+        seed=3,
+        epsilon=5.0,
+        **given,
+    )
+    return found.stream, found.generator
+
+
+def test_the_result_says_which_stream_was_played():
+    assert named(stream="numpy") == ("numpy", "philox")
+    assert named(stream=NoiseStream) == ("NoiseStream", "its own")
+
+
+def test_without_torch_the_stream_of_numpy_is_played(monkeypatch):
+    for module in ("mmcc.audit.torch_stream", "mmcc.training.torch_noise"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert named() == ("numpy", "philox")
+    with pytest.raises(MissingPackageError, match=r"mmcc\[train\].*'numpy'"):
+        named(stream="torch")
+
+
 def test_an_audit_can_be_repeated_and_needs_no_seed():
     def ask(seed):
         return audit(
@@ -170,6 +221,11 @@ def test_long_work_says_how_far_it_is():
         ({"seed": -1}, "seed"),
         ({"epsilon": -1.0}, "epsilon"),
         ({"decoder": "online"}, "decoder"),
+        ({"stream": "nump"}, "did you mean 'numpy'"),
+        ({"stream": 3}, "unknown stream 3"),
+        ({"stream": "numpy", "generator": "chac"}, "did you mean 'chacha'"),
+        ({"stream": NoiseStream, "generator": "philox"}, "brings its own"),
+        ({"strategy": strategies.dense(np.ones((4, 4)), adaptive=False)}, "adaptive"),
     ],
 )
 def test_bad_input_is_refused(change, message):

@@ -21,16 +21,17 @@ from mmcc.accounting.solve import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.accounting.solve import epsilon as certified_epsilon
 from mmcc.arrays import FloatArray, IntArray
 from mmcc.audit.bound import LowerBounds, lower_bounds
+from mmcc.audit.group import worst_group
 from mmcc.audit.noise_law import NoiseLaw
 from mmcc.audit.participation_law import ParticipationLaw
 from mmcc.audit.play import MakeBatches, MakeNoise, Played, Stage
 from mmcc.audit.result import CHANCE, CLAIMED, Audit, Finding
-from mmcc.audit.statistic import LikelihoodRatio, likelihood_ratio, whitener
+from mmcc.audit.statistic import LikelihoodRatio, likelihood_ratio, spread, whitener
+from mmcc.audit.streams import chosen
 from mmcc.errors import MethodError, ParameterError, SamplingError, real, whole
 from mmcc.sampling import SCHEMES, BallsInBins, CyclicPoisson, Scheme, Shuffle
 from mmcc.strategies.base import Strategy
 from mmcc.strategies.decoders import decoder_name
-from mmcc.training.noise import NoiseStream
 from mmcc.training.participants import Participants
 
 MAX_AUDITED_STEPS = 1024
@@ -58,7 +59,8 @@ def audit(
     confidence: float = 0.99,
     seed: int | None = None,
     decoder: str | None = None,
-    stream: MakeNoise = NoiseStream,
+    stream: MakeNoise | str | None = None,
+    generator: str | None = None,
     participants: MakeBatches = Participants,
     epsilon: float | None = None,
     progress: Progress | None = None,
@@ -66,7 +68,9 @@ def audit(
     """Play the mechanism `runs` times with a canary and as often without, and look for violations.
 
     `epsilon` is the number to hold it to; left out, the smallest certified one.  `stream` and
-    `participants` are what is audited; by default what training uses.
+    `participants` are what is audited.  A stream is `"torch"`, the one of training in float32,
+    `"numpy"`, or a class; left out, torch's, or numpy's where torch is not installed.  `generator`
+    is that of the two streams with names, philox or chacha.
     """
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
@@ -75,17 +79,23 @@ def audit(
     seed = secrets.randbits(64) if seed is None else whole("seed", seed, 0, 2**128)
     decoder = decoder_name(strategy, decoder)
     _check(strategy, sampling)
+    source = chosen(stream, generator)
+    source.make(strategy, sigma, 1, seed, decoder=decoder)  # refuses what it cannot play
     streams = max(STREAMS, 2 * math.ceil(runs * strategy.steps / VALUES))
     canaries = math.ceil(runs / streams)
     population = _population(sampling, strategy.steps, canaries)
-    claimed, bound, group = _claimed(strategy, sampling, sigma, delta, epsilon, progress)
+    claimed, bound, named = _claimed(strategy, sampling, sigma, delta, epsilon, progress)
     stage = Stage(
-        strategy, sampling, sigma, decoder, 2 * canaries, population, stream, participants
+        strategy, sampling, sigma, decoder, 2 * canaries, population, source.make, participants
     )
-    generators = [np.random.Generator(np.random.PCG64([seed, part])) for part in range(3)]
-    watched = _Watched(stage, group, generators[1])
+    generators = [np.random.Generator(np.random.PCG64([seed, part])) for part in range(4)]
+    white = whitener(strategy, sigma, decoder)
     with one_thread():
-        ratio = likelihood_ratio(strategy, sampling, sigma, group, watched.white, generators[2])
+        group = 0
+        if isinstance(sampling, CyclicPoisson):
+            group = worst_group(strategy, sampling, sigma, delta, white, named, generators[3])
+        watched = _Watched(stage, white, group, generators[1])
+        ratio = likelihood_ratio(strategy, sampling, sigma, group, white, generators[2])
         for index, played in enumerate(stage.many(streams, generators[0])):
             watched.look(played, ratio, index)
             if progress is not None:
@@ -108,6 +118,9 @@ def audit(
         strategy=repr(strategy),
         sampling=repr(sampling),
         decoder=decoder,
+        stream=source.stream,
+        generator=source.generator,
+        group=group if isinstance(sampling, CyclicPoisson) else None,
         seed=seed,
     )
 
@@ -115,11 +128,12 @@ def audit(
 class _Watched:
     """What is kept of the runs as they go by."""
 
-    def __init__(self, stage: Stage, group: int, generator: np.random.Generator) -> None:
-        self.stage, self.group, self.generator = stage, group, generator
+    def __init__(
+        self, stage: Stage, white: FloatArray, group: int, generator: np.random.Generator
+    ) -> None:
+        self.stage, self.white, self.group, self.generator = stage, white, group, generator
         steps = stage.strategy.steps
-        self.white = whitener(stage.strategy, stage.sigma, stage.decoder)
-        self.noise_law = NoiseLaw(steps)
+        self.noise_law = NoiseLaw(steps, spread(white))
         self.participation_law = ParticipationLaw(stage.scheme, steps, generator)
         self.tuning: list[tuple[FloatArray, FloatArray]] = []
         self.judged: list[tuple[FloatArray, FloatArray]] = []
@@ -199,10 +213,10 @@ def _claimed(
     delta: float,
     epsilon: float | None,
     progress: Progress | None,
-) -> tuple[float, str, int]:
-    """The epsilon to hold the runs to, where it comes from, and the group of the canary."""
+) -> tuple[float, str, int | None]:
+    """The epsilon to hold the runs to, where it comes from, and the worst group if it is named."""
     if epsilon is not None:
-        return real("epsilon", epsilon, 0, math.inf, closed="l"), CLAIMED, 0
+        return real("epsilon", epsilon, 0, math.inf, closed="l"), CLAIMED, None
     try:
         found = certified_epsilon(strategy, scheme, sigma=sigma, delta=delta, progress=progress)
     except MethodError:  # nothing is proven about the amplification of this scheme
@@ -210,7 +224,7 @@ def _claimed(
             strategy, scheme, sigma=sigma, delta=delta, method="unamplified", progress=progress
         )
     group = found.details.get("worst_group")
-    return found.epsilon, found.bound, group if isinstance(group, int) else 0
+    return found.epsilon, found.bound, group if isinstance(group, int) else None
 
 
 def _population(scheme: Scheme, steps: int, canaries: int) -> int:

@@ -74,6 +74,12 @@ class Audit:
     strategy: str
     sampling: str
     decoder: str
+    stream: str
+    """The noise stream that was played: `torch`, `numpy`, or the name of a class."""
+    generator: str
+    """Where its random numbers came from."""
+    group: int | None
+    """The group of the canary, where the scheme has groups."""
     seed: int
     adjacency: str = ADJACENCY
 
@@ -112,7 +118,8 @@ class Audit:
         )
         return (
             f"{'passed' if self.passed else 'VIOLATION'}: {said}; {self.runs} runs, "
-            f"delta {self.delta:g}, sigma {self.sigma:g}, {self.strategy}, {self.sampling}"
+            f"delta {self.delta:g}, sigma {self.sigma:g}, {self.strategy}, {self.sampling}, "
+            f"noise stream {self.stream}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,6 +141,9 @@ class Audit:
             "strategy": self.strategy,
             "sampling": self.sampling,
             "decoder": self.decoder,
+            "stream": self.stream,
+            "generator": self.generator,
+            "group": self.group,
             "adjacency": self.adjacency,
             "seed": self.seed,
             "certified": False,

@@ -42,6 +42,15 @@ def whitener(strategy: Strategy, sigma: float, decoder: str | None) -> FloatArra
     return np.asarray(solve_triangular(root, np.eye(strategy.steps), trans="T")) / sigma
 
 
+def spread(white: FloatArray) -> float:
+    """The largest standard deviation of a step's noise, over what is left given earlier steps.
+
+    With A lower triangular the noise is A^-1 times white noise, of which step t adds 1 / A_tt.
+    """
+    deviations = np.linalg.norm(solve_triangular(white, np.eye(len(white)), lower=True), axis=1)
+    return float(np.max(deviations * np.abs(np.diagonal(white))))
+
+
 @dataclass(frozen=True, eq=False)
 class Released(Mechanism):
     """What an observer of the releases has: A in the place of C / sigma; it may have any signs."""

@@ -20,7 +20,18 @@ from mmcc.command_line.words import Options, number, whole_number
 if TYPE_CHECKING:
     from mmcc.audit import Audit
 
-AUDIT = ("sigma", "delta", "runs", "confidence", "seed", "decoder", "claimed", "as_json")
+AUDIT = (
+    "sigma",
+    "delta",
+    "runs",
+    "confidence",
+    "seed",
+    "decoder",
+    "stream",
+    "generator",
+    "claimed",
+    "as_json",
+)
 VIOLATION = 1
 
 
@@ -52,7 +63,11 @@ def show_audit(options: Options) -> None:
 
 def _given(options: Options) -> dict[str, Any]:
     """How to audit, as far as it was said."""
-    given: dict[str, Any] = {"decoder": options.decoder}
+    given: dict[str, Any] = {
+        "decoder": options.decoder,
+        "stream": options.stream,
+        "generator": options.generator,
+    }
     for name in ("runs", "seed"):
         if (text := getattr(options, name)) is not None:
             given[name] = whole_number(name, text)
@@ -86,6 +101,8 @@ def _print(found: Audit, seconds: float) -> None:
 
 
 def _summary(found: Audit, seconds: float) -> list[tuple[str, str]]:
+    from mmcc.audit.streams import described
+
     verdict = "passed: nothing was found against the mechanism, which is no proof that it is right"
     return [
         ("verdict", verdict if found.passed else "VIOLATION: " + "; ".join(found.violations)),
@@ -98,7 +115,13 @@ def _summary(found: Audit, seconds: float) -> list[tuple[str, str]]:
         ("delta", f"{found.delta:.12g}"),
         ("sigma", f"{found.sigma:.12g}"),
         ("strategy", f"{found.strategy}, decoder {found.decoder}"),
-        ("sampling", found.sampling),
+        ("noise stream", f"{described(found.stream)}, generator {found.generator}"),
+        (
+            "sampling",
+            found.sampling
+            if found.group is None
+            else f"{found.sampling}, canaries of group {found.group}",
+        ),
         ("adjacency", found.adjacency),
         ("test", found.statistic),
         (

@@ -80,6 +80,12 @@ OPTIONS: dict[str, tuple[Any, object]] = {
     "seed": _text("estimate, audit: random numbers start here.", "N"),
     "runs": _text("audit: runs with the canary, and as many without.", "N"),
     "decoder": _text("audit, trees: honaker (default) or online.", "NAME"),
+    "stream": _text(
+        "audit: the noise stream that is played: torch, the one of training (default where torch "
+        "is installed), or numpy.",
+        "NAME",
+    ),
+    "generator": _text("audit: random numbers of the noise: philox (default) or chacha.", "NAME"),
     "claimed": (
         Annotated[
             str | None,

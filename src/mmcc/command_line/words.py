@@ -89,6 +89,8 @@ class Options:
     seed: str | None = None
     runs: str | None = None
     decoder: str | None = None
+    stream: str | None = None
+    generator: str | None = None
     claimed: str | None = None
     rate: str | None = None
     strategies: str | None = None
