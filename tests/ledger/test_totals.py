@@ -232,6 +232,51 @@ def test_dots_are_for_every_group_of_examples():
         assert dot.remove == dot.add == found.delta
 
 
+@pytest.mark.parametrize("method", ["tight", "unamplified"])
+@pytest.mark.parametrize("delta", [1e-9, 1e-2])
+def test_every_dot_holds_under_what_the_guarantee_assumes(tmp_path, method, delta):
+    """Amplification under Shuffle is for the 0-1 setting; without one a run is a Gaussian."""
+    matrix = strategies.continual_counting(4)
+    ratio = np.linalg.norm(matrix.to_dense(), axis=0).max()
+    run = planned(
+        matrix, sampling.Shuffle(), sigma=1.0, delta=delta, fingerprint="f", method=method
+    )
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.declare([run] * 4, data="d")
+    found = ledger.total("d")
+    assert found.plan.method == LOSSES
+    below = gaussian_delta(2 * ratio, found.epsilon) > found.delta
+    if delta == 1e-9 or method == "unamplified":
+        assert (found.adaptive, found.settings, below) == (True, (), False)
+        assert all(gaussian_delta(ratio, dot.epsilon) <= dot.remove for dot in run.curve)
+    else:
+        assert (found.adaptive, len(found.settings), below) == (False, 1, True)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [sampling.Shuffle(), sampling.Shuffle(2), sampling.MinSeparation(0.5, 2)],
+)
+def test_runs_without_amplification_take_their_places(tmp_path, scheme):
+    """Training has method 'unamplified' under these schemes, and so may a plan."""
+    matrix, what = strategies.continual_counting(4), {"sigma": 2.0, "delta": 1e-6}
+    run = planned(matrix, scheme, **what, fingerprint="f", method="unamplified")
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.declare([run], data="d")
+    trained = mmcc.epsilon(matrix, scheme, **what, method="unamplified")
+    begin(ledger, guarantee=trained, fingerprint="f")
+    found = ledger.total("d")
+    assert (found.outside, found.plan.begun) == (0, 1)
+    assert (found.adaptive, found.settings) == (True, ())
+
+
+def test_a_delta_that_cannot_be_planned_is_named_as_it_was_given():
+    mechanism = strategies.identity(2), sampling.Poisson(0.5)
+    for wrong in (1e-198, 1e-250, 0.0, 1.0, math.nan):
+        with pytest.raises(mmcc.MmccError, match=rf"delta .* got {wrong!r}\."):
+            planned(*mechanism, sigma=1.0, delta=wrong, fingerprint="f")
+
+
 # ---------------------------------------------------------------------------------------- plans
 
 
