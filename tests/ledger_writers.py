@@ -83,6 +83,11 @@ class Dying:
         if stage == self.stage:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def open(self, *arguments: object) -> int:
+        descriptor = os.open(*arguments)  # type: ignore[arg-type]
+        self.die_at("opened")
+        return descriptor
+
     def fsync(self, descriptor: int) -> None:
         self.syncs += 1
         self.die_at(f"before fsync {self.syncs}")
@@ -95,9 +100,9 @@ class Dying:
         self.die_at("after the rename")
 
 
-def half_open(path: Path, mode: str) -> object:
+def half_open(descriptor: int, mode: str) -> object:
     """A file of which half the content reaches the disk before the process is killed."""
-    handle = open(path, mode)  # noqa: SIM115
+    handle = open(descriptor, mode)  # noqa: SIM115
     if mode != "wb":
         return handle
     whole = handle.write
@@ -118,6 +123,7 @@ def half_open(path: Path, mode: str) -> object:
 
 
 STAGES = (
+    "opened",
     "half written",
     "before fsync 1",
     "after fsync 1",

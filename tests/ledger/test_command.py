@@ -64,6 +64,24 @@ def test_one_data_set_lists_its_runs(file, capsys):
     assert printed.count("binary_tree(8), Poisson(probability=0.125)") == 3
 
 
+def test_resumed_runs_are_counted_in_print(file, capsys):
+    ledger = Ledger(file)
+    first, second, _ = (run.begin.run for run in ledger.history().runs_on("digits"))
+    for run in (first, first, second):
+        ledger.resume(run, {"strategy": "tree"}, data="digits")
+    digits, faces = said(capsys, file).splitlines()
+    assert ", 2 resumed, each counted in full" in digits
+    assert ", 0 resumed, each counted in full" in faces
+    found = json.loads(said(capsys, file, "--json"))["data_sets"]
+    assert [one["resumed"] for one in found] == [2, 0]
+
+
+def test_a_delta_below_what_the_plan_leaves_is_one_line(file, capsys):
+    problem = refused(capsys, file, "--data", "faces", "--delta", "1e-30")
+    least = re.search(r"delta = 1e-30 was given .* the least .* is (\S+):", problem)[1]
+    assert said(capsys, file, "--data", "faces", "--delta", least)
+
+
 def test_json_is_what_the_library_says(file, capsys):
     found = json.loads(said(capsys, file, "--json"))
     ledger = Ledger(file)
@@ -94,4 +112,9 @@ def test_bad_input_is_one_line(file, tmp_path, capsys):
     assert "line 3 of 'ledger.jsonl' is corrupt" in refused(capsys, file)
     plain = tmp_path / "plain.jsonl"
     begin(Ledger(plain))
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    assert "no run is known" in refused(capsys, str(empty))
+    assert "no run on a data set 'd' is known" in refused(capsys, str(empty), "--data", "d")
+    assert "cannot be read" in refused(capsys, str(tmp_path))
     assert "--delta" in refused(capsys, str(plain), "--delta", "1e-6")

@@ -101,6 +101,12 @@ def without(*path):
         (2, set_to("kind", value="end"), "lacks"),
         (2, set_to("version", value=2), "version 2"),
         (2, set_to("version", value=True), "version True"),
+        (2, set_to("version", value=1.0), "version 1.0"),
+        (2, set_to("data", value="a\nb: (0.1, 1e-09)-DP, certified"), "one line"),
+        (2, set_to("mechanism", value="\x1b[2J"), "one line"),
+        (2, set_to("guarantee", "strategy", value="tree\u2028"), "one line"),
+        (1, set_to("data", value="\ud800"), "one line"),
+        (1, set_to("runs", 0, "mechanism", value="m\r"), "one line"),
         (2, set_to("extra", value=1), "unknown field 'extra'"),
         (2, without("steps"), "lacks 'steps'"),
         (2, without("kind"), "unknown kind None"),
@@ -125,12 +131,21 @@ def test_every_wrong_line_is_reported_with_its_number(file, capsys, number, chan
     assert said in capsys.readouterr().err
 
 
-def test_nan_and_infinity_are_no_json(file):
-    for word in ("NaN", "Infinity", "-Infinity"):
+def test_nan_and_infinity_are_no_numbers(file):
+    for word in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1" + "0" * 5000):
         good = file.read_text()
         file.write_text(good.replace('"epsilon": 0.25', f'"epsilon": {word}'))
         assert refused_at(file) == 6
         file.write_text(good)
+
+
+def test_what_is_nested_too_deep_is_corrupt_at_every_depth(content):
+    """The depth at which Python gives up differs between reading, writing and printing."""
+    for depth in (*range(20, 1100, 3), 3000, 10**4, 10**5):
+        for nested in (b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth):
+            with pytest.raises(LedgerError) as caught:
+                read_history(content.replace(b'"a tree"', nested, 1), "x")
+            assert line_of(caught.value) == 2
 
 
 def test_lines_that_repeat_contradict_or_come_too_late(file):
@@ -149,7 +164,6 @@ def test_lines_that_repeat_contradict_or_come_too_late(file):
 @pytest.mark.parametrize(
     ("content", "number"),
     [
-        (b"", 1),
         (b"\n", 1),
         (b"[]\n", 1),
         (b"7\n", 1),
@@ -214,7 +228,7 @@ def test_damage_is_an_error_at_the_first_line_that_differs(content, damage):
     same = 0
     while same < min(len(was), len(now)) and was[same] == now[same]:
         same += 1
-    if damaged and damaged == b"".join(line + b"\n" for line in was[:same]):
+    if damaged == b"".join(line + b"\n" for line in was[:same]):
         assert read_history(damaged, "x").lines == same
         return
     with pytest.raises(LedgerError) as caught:

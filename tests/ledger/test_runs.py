@@ -48,6 +48,22 @@ def test_resuming_does_not_count_again(ledger):
     assert found.states == {"ended": 1, "stopped": 0, "no_end": 0}
 
 
+def test_a_run_is_resumed_on_its_own_data(ledger):
+    run = begin(ledger, data="a")
+    begin(ledger, data="b")
+    ledger.resume(run, TREE, data="a")
+    before = ledger.path.read_bytes()
+    with pytest.raises(LedgerError, match=f"run '{run}' began on the data set 'a', so on 'b'"):
+        ledger.resume(run, TREE, data="b")
+    with pytest.raises(LedgerError, match="unknown"):
+        ledger.resume("unknown", TREE, data="a")
+    with pytest.raises(LedgerError, match="another mechanism"):
+        ledger.resume(run, "tree", data="a")
+    assert ledger.path.read_bytes() == before
+    ledger.resume(run, TREE)
+    assert (ledger.total("a").resumed, ledger.total("b").resumed) == (1, 0)
+
+
 def test_what_does_not_fit_is_refused_and_leaves_no_trace(ledger):
     run = begin(ledger)
     before = ledger.path.read_bytes()
@@ -63,6 +79,11 @@ def test_what_does_not_fit_is_refused_and_leaves_no_trace(ledger):
         lambda: begin(ledger, steps=0),
         lambda: begin(ledger, steps=2.5),
         lambda: begin(ledger, data=""),
+        lambda: begin(ledger, data="a\nb: (0.1, 1e-09)-DP, certified"),
+        lambda: begin(ledger, data="donn\udce9es"),
+        lambda: begin(ledger, mechanism="\x1b[2J"),
+        lambda: begin(ledger, guarantee=guarantee(strategy="tree\x00")),
+        lambda: ledger.declare([Planned("m", "f", guarantee())], data="\x07"),
         lambda: begin(ledger, mechanism=None),
         lambda: begin(ledger, fingerprint={}),
         lambda: begin(ledger, fingerprint={"a": 1}),
@@ -80,8 +101,9 @@ def test_what_does_not_fit_is_refused_and_leaves_no_trace(ledger):
             [Planned("m", "f", guarantee()), Planned("m", "f", guarantee(adjacency="b"))], data="e"
         ),
     ):
-        with pytest.raises(mmcc.MmccError):
+        with pytest.raises(mmcc.MmccError) as caught:
             wrong()
+        assert str(caught.value).isprintable()
         assert ledger.path.read_bytes() == before
     ledger.end(run, position=8)
     with pytest.raises(LedgerError, match="ended already"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +17,8 @@ from mpmath import mp
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.ledger import History, Ledger, LedgerError, Planned, planned
+from mmcc.errors import PrecisionError
+from mmcc.ledger import History, Ledger, LedgerError, Planned, curves, planned
 from mmcc.ledger.compose import LOSSES, PAIRS, plan_part, sum_up, total
 from mmcc.ledger.curves import losses_above
 from mmcc.ledger.entries import Begin, Dot, Plan
@@ -232,6 +234,52 @@ def test_dots_are_for_every_group_of_examples():
         assert dot.remove == dot.add == found.delta
 
 
+@pytest.mark.parametrize("method", ["tight", "unamplified"])
+@pytest.mark.parametrize("delta", [1e-9, 1e-2])
+def test_every_dot_holds_under_what_the_guarantee_assumes(tmp_path, monkeypatch, method, delta):
+    """Amplification under Shuffle is for the 0-1 setting; without one a run is a Gaussian."""
+    monkeypatch.setattr(curves, "DOTS", 40 if delta == 1e-9 else 10)  # seconds are saved
+    matrix = strategies.continual_counting(4)
+    ratio = np.linalg.norm(matrix.to_dense(), axis=0).max()
+    run = planned(
+        matrix, sampling.Shuffle(), sigma=1.0, delta=delta, fingerprint="f", method=method
+    )
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.declare([run] * 4, data="d")
+    found = ledger.total("d")
+    assert found.plan.method == LOSSES
+    below = gaussian_delta(2 * ratio, found.epsilon) > found.delta
+    if delta == 1e-9 or method == "unamplified":
+        assert (found.adaptive, found.settings, below) == (True, (), False)
+        assert all(gaussian_delta(ratio, dot.epsilon) <= dot.remove for dot in run.curve)
+    else:
+        assert (found.adaptive, len(found.settings), below) == (False, 1, True)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [sampling.Shuffle(), sampling.Shuffle(2), sampling.MinSeparation(0.5, 2)],
+)
+def test_runs_without_amplification_take_their_places(tmp_path, scheme):
+    """Training has method 'unamplified' under these schemes, and so may a plan."""
+    matrix, what = strategies.continual_counting(4), {"sigma": 2.0, "delta": 1e-6}
+    run = planned(matrix, scheme, **what, fingerprint="f", method="unamplified")
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.declare([run], data="d")
+    trained = mmcc.epsilon(matrix, scheme, **what, method="unamplified")
+    begin(ledger, guarantee=trained, fingerprint="f")
+    found = ledger.total("d")
+    assert (found.outside, found.plan.begun) == (0, 1)
+    assert (found.adaptive, found.settings) == (True, ())
+
+
+def test_a_delta_that_cannot_be_planned_is_named_as_it_was_given():
+    mechanism = strategies.identity(2), sampling.Poisson(0.5)
+    for wrong in (1e-198, 1e-250, 0.0, 1.0, math.nan):
+        with pytest.raises(mmcc.MmccError, match=rf"delta .* got {wrong!r}\."):
+            planned(*mechanism, sigma=1.0, delta=wrong, fingerprint="f")
+
+
 # ---------------------------------------------------------------------------------------- plans
 
 
@@ -296,11 +344,33 @@ def test_a_smaller_delta_than_the_pairs_have_needs_the_losses():
     assert (single.method, single.delta) == (LOSSES, 1e-9)
     assert single.epsilon > run.guarantee.epsilon
     assert gaussian_delta(0.5, single.epsilon) <= 1e-9
-    with pytest.raises(mmcc.MmccError, match="delta"):
-        plan_part(Plan("d", (Planned("m", "f", guarantee(0.5, 1e-6)),) * 2), 0, 1e-7)
     for wrong in (0.0, 1.0, -1.0, math.nan, "1e-6"):
         with pytest.raises(mmcc.MmccError, match="delta"):
             plan_part(Plan("d", (run, run)), 0, wrong)
+
+
+@pytest.mark.parametrize(
+    ("plan", "given"),
+    [
+        ((Planned("m", "f", guarantee(0.5, 1e-6)),) * 2, 1e-7),
+        ((gaussian_run(1.0, 1e-3),) * 3, 1e-12),
+        ((gaussian_run(1.0, 1e-3), Planned("m", "f", guarantee(0.5, 1e-6))), 1e-6),
+        ((gaussian_run(0.5, 1e-6),) * 2, 1e-300),
+    ],
+)
+def test_a_delta_that_is_too_small_is_told_the_least_possible(plan, given):
+    with pytest.raises(PrecisionError) as caught:
+        plan_part(Plan("d", plan), 0, given)
+    said = re.match(
+        rf"delta = {given:g} was given for the plan, and the least that can be certified is (.*?): "
+        r".* for the sum of the plan's deltas, (.*)\.",
+        str(caught.value),
+    )
+    least, added = map(float, said.groups())
+    assert plan_part(Plan("d", plan), 0, least).delta <= least
+    assert added == pytest.approx(sum(run.guarantee.delta for run in plan), rel=1e-4)
+    with pytest.raises(PrecisionError):
+        plan_part(Plan("d", plan), 0, 0.45 * least)
 
 
 def test_a_delta_without_a_plan_is_refused(tmp_path):

@@ -26,6 +26,8 @@ def show_ledger(file: str, data: str | None, delta: str | None, as_json: bool) -
     share = None if delta is None else number("delta", delta)
     history = Ledger(file).history()
     wanted = history.data_sets() if data is None else [data]
+    if not wanted:
+        raise UsageError(f"no run is known: the ledger {file!r} is empty.")
     planned = [name for name in wanted if name in history.plans]
     if share is not None and not planned and data is None:
         raise UsageError(

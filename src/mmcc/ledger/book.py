@@ -76,12 +76,25 @@ class Ledger:
         assert isinstance(begun, Begin)
         return begun.run
 
-    def resume(self, run: str, fingerprint: str | Mapping[str, str]) -> None:
-        """Go on with a run from its checkpoint: not counted again, so its noise must be the same.
+    def resume(
+        self, run: str, fingerprint: str | Mapping[str, str], *, data: str | None = None
+    ) -> None:
+        """Go on with a run from its checkpoint: not counted again, so all of it must be the same.
 
-        Refused if the run is unknown or began with another fingerprint.
+        What it had done after the checkpoint it must repeat bit for bit.  Refused if the run is
+        unknown, or began with another fingerprint, or on another data set than `data`.
         """
-        self._append(lambda _: Resume(run, fingerprinted(fingerprint)))
+
+        def entry(history: History) -> Resume:
+            began = history.runs[run].begin.data if run in history.runs else data
+            if data is not None and began != data:
+                raise LedgerError(
+                    f"the run {run!r} began on the data set {began!r}, so on {data!r} it would be "
+                    "a run of its own"
+                )
+            return Resume(run, fingerprinted(fingerprint))
+
+        self._append(entry)
 
     def end(self, run: str, *, position: int) -> None:
         """Write down that a run has ended after `position` steps; it still counts in full."""
@@ -106,14 +119,15 @@ class Ledger:
     def _append(self, make: Callable[[History], Entry]) -> Entry:
         made: list[Entry] = []
 
-        def line(content: bytes | None) -> str:
+        def line(content: bytes) -> str:
             name = self.path.name
-            history = History() if content is None else read_history(content, name)
-            entry = make(history)
+            history = read_history(content, name)
             try:
+                entry = make(history)
                 history.admit(entry)
             except LedgerError as problem:
-                raise LedgerError(f"{name!r} refuses this entry: {problem}.") from None
+                said = str(problem).rstrip(".")
+                raise LedgerError(f"{name!r} refuses this entry: {said}.") from None
             made.append(entry)
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
             return sealed(to_body(entry, now), history.check)

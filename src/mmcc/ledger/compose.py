@@ -15,6 +15,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,12 @@ from mmcc.ledger.history import History, Run
 if TYPE_CHECKING:
     from mmcc.accounting.guarantee import Guarantee
     from mmcc.accounting.parallel import Progress
+    from mmcc.bridge.gridded import GridDistribution
 
 PAIRS = "sum of pairs"
 LOSSES = "composed losses"
+LEAST_TRIED = 1e-25
+"""Round-off is more than this part of a mass of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,11 @@ class Total:
         missing = ends.count(None)
         return {"ended": len(ends) - stopped - missing, "stopped": stopped, "no_end": missing}
 
+    @property
+    def resumed(self) -> int:
+        """How many runs went on from a checkpoint, whatever became of them."""
+        return sum(run.resumed > 0 for run in self.runs)
+
     def __str__(self) -> str:
         inputs = "adaptive inputs" if self.adaptive else "non-adaptive inputs only"
         states = self.states
@@ -96,7 +105,8 @@ class Total:
             f"{self.data}: ({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-DP, certified; "
             f"{self.method}; {_count(len(self.runs), 'run')}, {states['ended']} ended, "
             f"{states['stopped']} stopped early, {states['no_end']} without an end (killed, or "
-            f"still running), each counted in full; {inputs}, {self.adjacency}{settings}"
+            f"still running), {self.resumed} resumed, each counted in full; {inputs}, "
+            f"{self.adjacency}{settings}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,6 +122,7 @@ class Total:
             "settings": list(self.settings),
             "certified": True,
             "states": self.states,
+            "resumed": self.resumed,
             "outside": self.outside,
             "plan": plan and {name: getattr(plan, name) for name in plan.__slots__},
             "runs": [_run_dict(run) for run in self.runs],
@@ -128,7 +139,8 @@ def total(
     """Everything that was ever released on a data set; `delta` is the plan's share."""
     known = history.data_sets()
     if data not in known:
-        raise LedgerError(f"no run on a data set {data!r} is known; {suggestion(data, known)}")
+        there = suggestion(data, known) if known else "the ledger has no run at all."
+        raise LedgerError(f"no run on a data set {data!r} is known; {there}")
     runs, plan = history.runs_on(data), history.plans.get(data)
     if plan is None and delta is not None:
         raise LedgerError(
@@ -177,10 +189,10 @@ def plan_part(
         return by_sum
     try:
         composed = composed_epsilon(plan, at, progress)
-    except PrecisionError:
+    except PrecisionError as problem:
         if needed <= at:
             return by_sum
-        raise
+        raise _too_small(plan, at, needed, problem) from None
     if needed <= at and added <= composed:
         return by_sum
     return PlanPart(composed, at, LOSSES, len(plan.runs), begun)
@@ -188,11 +200,15 @@ def plan_part(
 
 def composed_epsilon(plan: Plan, delta: float, progress: Progress | None = None) -> float:
     """Certified epsilon at delta of the plan's runs: the losses of dominating pairs composed."""
+    if not 0 < delta < 1:
+        raise PrecisionError(f"losses cannot be composed at a delta of {delta:g}.")
+    return _losses(plan, progress).epsilon(delta)
+
+
+def _losses(plan: Plan, progress: Progress | None = None) -> GridDistribution:
     from mmcc.bridge.gridded import GridDistribution  # scipy and numba take a second
     from mmcc.ledger.curves import common_spacing, dots_of, losses_above
 
-    if not 0 < delta < 1:
-        raise PrecisionError(f"losses cannot be composed at a delta of {delta:g}.")
     # Equal curves once, in an order of their own: the order of the runs changes no bit.
     counts: Counter[tuple[Dot, ...]] = Counter(dots_of(run) for run in plan.runs)
     curves = sorted(counts, key=lambda dots: [(d.epsilon, d.remove, d.add) for d in dots])
@@ -203,7 +219,38 @@ def composed_epsilon(plan: Plan, delta: float, progress: Progress | None = None)
         tuple((losses_above(dots, spacing, side), counts[dots]) for dots in curves)
         for side in (True, False)
     )
-    return GridDistribution(remove, add).epsilon(delta)
+    return GridDistribution(remove, add)
+
+
+def _too_small(plan: Plan, at: float, needed: float, problem: PrecisionError) -> PrecisionError:
+    """What to say of a delta that was given for a plan and cannot be certified."""
+    try:
+        least, why = _least_delta(_losses(plan), needed), "the curves of its runs end there"
+    except PrecisionError:  # nothing can be composed, at whatever delta
+        least, why = needed, str(problem).rstrip(".")
+    return PrecisionError(
+        f"delta = {at:g} was given for the plan, and the least that can be certified is "
+        f"{rounded_up(least)}: {why}. Give a larger delta, or leave it out for the sum of the "
+        f"plan's deltas, {rounded_up(needed)}."
+    )
+
+
+def _least_delta(losses: GridDistribution, needed: float) -> float:
+    """About the least delta at which these losses have a certified epsilon; at most `needed`.
+
+    It is just above their mass at infinity; where round-off is more than that, within twice of it.
+    """
+    infinite = max(
+        -math.expm1(math.fsum(count * math.log1p(-loss.infinite) for loss, count in side))
+        for side in (losses.remove, losses.add)
+    )
+    tried = float(rounded_up(1.01 * max(infinite, LEAST_TRIED)))
+    while tried < needed:
+        with suppress(PrecisionError):
+            losses.epsilon(tried)
+            return tried
+        tried = float(rounded_up(2 * tried))
+    return needed
 
 
 def _places(plan: Plan | None, runs: list[Run]) -> tuple[int, list[Guarantee]]:

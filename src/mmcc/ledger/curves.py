@@ -13,12 +13,12 @@ the mechanism for every epsilon.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mmcc.errors import PrecisionError
+from mmcc.errors import PrecisionError, real
 from mmcc.ledger.entries import Dot, Fingerprint, Planned
 from mmcc.sampling import BallsInBins, Poisson, Scheme
 from mmcc.strategies.base import Strategy
@@ -33,6 +33,8 @@ DOTS = 40
 """A curve has between this many dots and twice as many."""
 END = 1e-4
 """Share of delta at which a curve ends; what is left has infinite loss."""
+LEAST_DELTA = 1e-195
+"""Of a planned run: `END` of it is still more than the least delta of the accounting."""
 FARTHEST = 600.0
 """e^epsilon must fit into a float."""
 MARGIN = 1e-12
@@ -53,24 +55,46 @@ def planned(
 ) -> Planned:
     """A run for a plan: its guarantee at `delta`, and dots of its delta curve.
 
-    `fingerprint` is the one with which the run will begin.  Every dot is a question to the
-    accounting: up to a minute for strategies that take a second each.
+    `fingerprint` is the one with which the run will begin, `method` the one of its guarantee: runs
+    of `mmcc.training` under Shuffle and MinSeparation have "unamplified".  Every dot holds under
+    what the guarantee assumes.  Each is a question to the accounting: up to a minute for strategies
+    that take a second each.
     """
     from mmcc.accounting import solve  # numba takes a second
 
+    delta = real("delta", delta, LEAST_DELTA, 1)
     found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=method)
-    far = solve.epsilon(strategy, sampling, sigma=sigma, delta=END * delta, method=method)
+
+    def ask(question: Callable[..., Guarantee], **at: float) -> Guarantee:
+        """By the method until it assumes too much; unamplified, which assumes least, from then."""
+        nonlocal method
+        asked = question(strategy, sampling, sigma=sigma, method=method, **at)
+        if not _assumes_more(asked, found):
+            return asked
+        method = "unamplified"
+        return question(strategy, sampling, sigma=sigma, method=method, **at)
+
+    far = ask(solve.epsilon, delta=END * delta)
     dots: list[Dot] = []
     if 0 < far.epsilon <= FARTHEST:
         spacing = 2.0 ** math.floor(math.log2(far.epsilon / DOTS))  # multiples are exact
         for place in range(math.ceil(far.epsilon / spacing) + 1):
             epsilon = place * spacing
-            asked = solve.delta(strategy, sampling, sigma=sigma, epsilon=epsilon, method=method)
-            dots.append(Dot(epsilon, *_sides(asked, sampling)))
+            dots.append(Dot(epsilon, *_sides(ask(solve.delta, epsilon=epsilon), sampling)))
             if progress is not None:
                 progress("dots of the delta curve", len(dots))
     printed: Fingerprint = fingerprint if isinstance(fingerprint, str) else dict(fingerprint)
     return Planned(mechanism or f"{strategy!r}, {sampling!r}", printed, found, tuple(dots))
+
+
+def _assumes_more(asked: Guarantee, found: Guarantee) -> bool:
+    """Whether `asked` may fail to hold where `found` holds.
+
+    Which bound is the smallest depends on epsilon: under Shuffle one dot may be unamplified, for
+    adaptive inputs, and the next one amplified, for the 0-1 setting alone.
+    """
+    elsewhere = asked.setting not in ("", found.setting)
+    return elsewhere or asked.adaptive < found.adaptive or asked.adjacency != found.adjacency
 
 
 def _sides(found: Guarantee, sampling: Scheme) -> tuple[float, float]:

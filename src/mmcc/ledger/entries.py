@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -164,9 +165,13 @@ def fingerprinted(value: object) -> Fingerprint:
 
 
 def text(name: str, value: object, empty: bool = False) -> str:
-    """Text, or an error."""
+    """Text that a person can read on one line, or an error."""
     if not isinstance(value, str) or not (value or empty):
         raise LedgerError(f"{name} must be text, got {value!r}.")
+    if not value.isprintable():  # nor is half of a surrogate pair, which no encoding has
+        raise LedgerError(
+            f"{name} must be text on one line, without control characters, got {value!r}."
+        )
     return value
 
 
@@ -185,7 +190,7 @@ def from_line(line: bytes, previous: str) -> tuple[Entry, str]:
     """The entry of a line and its check; an error says what is wrong with the line."""
     body = _object(line)
     version, kind = body.get("version"), body.get("kind")
-    if isinstance(version, bool) or version != VERSION:
+    if type(version) is not int or version != VERSION:  # 1.0 and True are equal to 1
         raise LedgerError(f"it has version {version!r}, and this program knows version {VERSION}")
     if not isinstance(kind, str) or kind not in KINDS:
         raise LedgerError(f"it is of the unknown kind {kind!r}; {suggestion(kind, tuple(KINDS))}")
@@ -204,16 +209,20 @@ def from_line(line: bytes, previous: str) -> tuple[Entry, str]:
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line.decode("ascii"), parse_constant=_no_constant)
+        found = json.loads(line.decode("ascii"), parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as problem:
-        raise LedgerError(f"it is not JSON: {problem}") from None
+        raise LedgerError(f"it cannot be read: {problem}") from None
     if not isinstance(found, dict):
         raise LedgerError("it is not a JSON object")
     return found
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+def _finite(digits: str) -> float:
+    """A float; NaN, Infinity and what is read as infinity, such as 1e999, are none."""
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits} is no finite number")
+    return value
 
 
 def _only(body: object, expected: set[str]) -> Mapping[str, Any]:

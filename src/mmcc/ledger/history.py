@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from mmcc.errors import MmccError
 from mmcc.ledger.entries import FIRST, Begin, End, Entry, LedgerError, Plan, Resume, from_line
 
 
@@ -115,16 +114,19 @@ class History:
 
 
 def read_history(content: bytes, name: str) -> History:
-    """The history that a file's content tells; `name` is what the file is called in errors."""
+    """The history that a file's content tells; `name` is what the file is called in errors.
+
+    An empty file is a ledger without runs: a writer killed before its first line leaves one.
+    """
     *lines, rest = content.split(b"\n")
     history = History()
-    for number, line in enumerate([*lines, rest] if rest or not lines else lines, start=1):
+    for number, line in enumerate([*lines, rest] if rest else lines, start=1):
         try:
             if number > len(lines):
                 raise LedgerError("it is not whole: it does not end in a newline")
             entry, check = from_line(line, history.check)
             history.admit(entry)
-        except MmccError as problem:
+        except (ValueError, RecursionError) as problem:  # MmccError is a ValueError
             said = str(problem).rstrip(".")
             raise LedgerError(f"line {number} of {name!r} is corrupt: {said}.") from None
         history.check, history.lines = check, number
