@@ -118,6 +118,8 @@ def test_a_run_that_would_not_be_counted_is_refused(tmp_path):
         load_checkpoint(saved, *made(None))
     with pytest.raises(MmccError, match="unknown"):
         load_checkpoint(saved, *made(tmp_path / "another.jsonl"))
+    with pytest.raises(MmccError, match="survey"):
+        load_checkpoint(saved, *made(path, data_name="patients"))
     outside = tmp_path / "outside.checkpoint"
     save_checkpoint(outside, *made(None))
     with pytest.raises(MmccError, match="in no ledger"):

@@ -64,7 +64,7 @@ class Record:
         if self.ledger is None:
             return
         if self.peers.rank == 0:
-            self.ledger.resume(name, self.mechanism.fingerprint())
+            self.ledger.resume(name, self.mechanism.fingerprint(), data=self.data)
         self.name, self._entered = name, True
 
     def close(self, position: int) -> None:
