@@ -178,7 +178,8 @@ def _told(table: Table) -> str:
     return (
         f"Error of the {STEPS} prefix sums at equal epsilon and rate.  The smallest epsilon "
         "computed at which correlated noise has less error than independent noise can have, "
-        f"whatever its accounting; full matrices compared: {', '.join(compared)}.  {'  '.join(words)}"
+        f"whatever its accounting; full matrices compared: {', '.join(compared)}.  "
+        f"{'  '.join(words)}"
     )
 
 
@@ -190,21 +191,28 @@ def _drawn(figure: Any, table: Table) -> None:
         **{name: STYLES[name] for name in ("cyclic", "mmcc_release", "mmcc_reversed")},
         "ours": STYLES["upper"],
     }
+    tuned = {"color": "#56b4e9", "linestyle": "-", "marker": "v"}
+    fixed = Table(tuple(row for row in table.rows if not row["strategy"].startswith("blt")))
+    curves = [
+        (fixed, analysis, LABELS[analysis].replace("full matrix", "counting or tree"), style)
+        for analysis, style in styles.items()
+    ]
+    curves.append((table.where(strategy="blt"), "ours", "BLT for the target, Poisson, ours", tuned))
     for axes, part in zip(all_axes, several, strict=True):
         base = {row["epsilon"]: row["rmse"] for row in best(table, part, "independent").rows}
-        for analysis, style in styles.items():
-            rows = [row for row in best(table, part, analysis).rows if row["epsilon"] in base]
+        for some, analysis, label, style in curves:
+            rows = [row for row in best(some, part, analysis).rows if row["epsilon"] in base]
             axes.plot(
                 [row["epsilon"] for row in rows],
                 [row["rmse"] / base[row["epsilon"]] for row in rows],
-                label=LABELS[analysis],
+                label=label,
                 markersize=5,
                 **style,
             )
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         plain_numbers(axes.xaxis, *sorted(base))
-        plain_numbers(axes.yaxis, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.4, 2, 3, 5)
+        plain_numbers(axes.yaxis, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.7, 2, 3, 5)
         axes.set_title(f"{STEPS} steps, rate 1/{part}", fontsize="medium")
         axes.set_xlabel(f"{epsilon_at(DELTA)} (certified)")
         axes.grid(alpha=0.3)
