@@ -28,6 +28,7 @@ from mmcc.studies import (  # noqa: E402
     timing,
 )
 from mmcc.studies.records import Record, Table  # noqa: E402
+from mmcc.studies.study import Study  # noqa: E402
 
 STUDIES = tuple(
     module.STUDY
@@ -101,6 +102,16 @@ def promises(tree: Table) -> str:
     return "\n".join(rows) + "\n"
 
 
+def missing(study: Study, table: Table) -> str:
+    """Which points of the full study have not been computed."""
+    known = {tuple(row[key] for key in study.keys) for row in table.rows}
+    points = [tuple(point[key] for key in study.keys) for point in study.points(False)]
+    left = [f"({', '.join(map(str, point))})" for point in points if point not in known]
+    if not left:
+        return ""
+    return f"\n\nNot computed ({', '.join(study.keys)}): {', '.join(left)}."
+
+
 def page() -> str:
     """The whole page."""
     known = tables()
@@ -120,7 +131,8 @@ def page() -> str:
             f"## {study.title}\n\n`mmcc reproduce {study.name}` "
             f"([points](figures/{study.name}.csv), "
             f"{len(table)} of {len(study.points(False))}; [columns](figures/{study.name}.md))\n\n"
-            f"![{study.title}](figures/{study.name}.png)\n\n{study.tell(table)}\n\n{study.assumed}\n"
+            f"![{study.title}](figures/{study.name}.png)\n\n{study.tell(table)}\n\n"
+            f"{study.assumed}{missing(study, table)}\n"
         )
     return "\n".join(parts)
 

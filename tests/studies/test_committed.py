@@ -98,6 +98,10 @@ def test_every_quick_point_is_in_the_committed_file(name, tmp_path, page):
     assert (FIGURES / f"{name}.png").stat().st_size > 10_000
     assert found.paragraph in (DOCS / "reproduction.md").read_text()
     assert set(found.table.rows[0]) == set(study.columns)
+    points = [tuple(row[key] for key in study.keys) for row in found.table.rows]
+    assert len(set(points)) == len(points)
+    wanted = {tuple(point[key] for key in study.keys) for point in study.points(False)}
+    assert set(points) <= wanted
 
 
 def test_the_page_is_written_from_the_files(page):

@@ -61,8 +61,8 @@ def _told(table: Table) -> str:
     if table["n"].max() <= PAPER:
         return told
     return (
-        f"{told}  All of that is the paper's range, n up to {PAPER}.  Beyond it, to n = "
-        f"{table['n'].max():.0f}: {improvement.sentences(table, 'the same, last row first')}"
+        f"{told}  All of that is the paper's range, n up to {PAPER}.  Beyond "
+        f"it: {improvement.sentences(table, 'the same, last row first')}"
     )
 
 

@@ -172,11 +172,11 @@ def panels(figure: Any, table: Table, what: str, reverse: str, marked: int | Non
             axes.axvspan(edge, float(x.max()) * 1.02, color="0.94", zorder=-1)
             axes.text(
                 edge,
-                0.98,
+                0.02,
                 " beyond the paper",
                 fontsize="x-small",
                 color="0.4",
-                va="top",
+                va="bottom",
                 transform=axes.get_xaxis_transform(),
             )
         axes.set_title(f"c = {c:g}", fontsize="medium")
