@@ -24,13 +24,11 @@ from mmcc.accounting.tight import Best, best_delta, best_epsilon, best_of
 from mmcc.errors import (
     MethodError,
     ParameterError,
-    SamplingError,
-    StrategyError,
     real,
     suggestion,
 )
-from mmcc.sampling import SCHEMES, BallsInBins, Scheme
-from mmcc.strategies.base import ORDERS, Order, Strategy
+from mmcc.sampling import BallsInBins, Scheme
+from mmcc.strategies.base import ORDERS, Order, Strategy, check_kinds
 from mmcc.strategies.gram import MAX_COLUMNS
 
 METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
@@ -178,16 +176,7 @@ def bracket(
 
 def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None) -> list[Plan]:
     """The certified bounds that a method tries."""
-    if not isinstance(strategy, Strategy):
-        raise StrategyError(
-            f"strategy must come from mmcc.strategies, got {type(strategy).__name__}; "
-            "wrap an array with mmcc.strategies.dense."
-        )
-    if not isinstance(scheme, SCHEMES):
-        names = ", ".join(known.__name__ for known in SCHEMES)
-        raise SamplingError(
-            f"sampling must be one of mmcc.sampling.{names}, got {type(scheme).__name__}."
-        )
+    check_kinds(strategy, scheme)
     if method not in METHODS:
         raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
     if order is not None and order not in ORDERS:

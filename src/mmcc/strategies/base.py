@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from mmcc.arrays import FloatArray
-from mmcc.errors import StrategyError
-from mmcc.sampling import Participations
+from mmcc.errors import SamplingError, StrategyError
+from mmcc.sampling import SCHEMES, Participations
 from mmcc.strategies.geometry import Geometry
 from mmcc.strategies.gram import DenseGram, Gram
 from mmcc.strategies.hierarchy import Node
@@ -130,6 +130,20 @@ class Strategy(ABC):
     @abstractmethod
     def _dense(self) -> FloatArray:
         """C as an array, size already checked."""
+
+
+def check_kinds(strategy: object, scheme: object) -> None:
+    """Refuse what is no strategy, and what is no sampling scheme."""
+    if not isinstance(strategy, Strategy):
+        raise StrategyError(
+            f"strategy must come from mmcc.strategies, got {type(strategy).__name__}; "
+            "wrap an array with mmcc.strategies.dense."
+        )
+    if not isinstance(scheme, SCHEMES):
+        names = ", ".join(known.__name__ for known in SCHEMES)
+        raise SamplingError(
+            f"sampling must be one of mmcc.sampling.{names}, got {type(scheme).__name__}."
+        )
 
 
 def rounded_up(value: float, operations: int) -> float:

@@ -20,8 +20,8 @@ from mmcc.errors import (
     suggestion,
     whole,
 )
-from mmcc.sampling import SCHEMES, BallsInBins, MinSeparation, Scheme, Shuffle
-from mmcc.strategies.base import Strategy
+from mmcc.sampling import BallsInBins, MinSeparation, Scheme, Shuffle
+from mmcc.strategies.base import Strategy, check_kinds
 from mmcc.strategies.decoders import FULL, HONAKER, decoder_name
 from mmcc.training.noise import strategy_digest
 from mmcc.training.participants import MAX_EXAMPLES, expected_batch
@@ -108,16 +108,7 @@ class Mechanism:
 
 def check_trainable(strategy: Strategy, sampling: Scheme) -> None:
     """Refuse what cannot be trained with: gradients depend on the releases before them."""
-    if not isinstance(strategy, Strategy):
-        raise StrategyError(
-            f"strategy must come from mmcc.strategies, got {type(strategy).__name__}; "
-            "wrap an array with mmcc.strategies.dense."
-        )
-    if not isinstance(sampling, SCHEMES):
-        names = ", ".join(known.__name__ for known in SCHEMES)
-        raise SamplingError(
-            f"sampling must be one of mmcc.sampling.{names}, got {type(sampling).__name__}."
-        )
+    check_kinds(strategy, sampling)
     if not strategy.adaptive:
         raise StrategyError(
             f"{strategy!r} is for inputs that are fixed in advance, but gradients depend on what "
