@@ -1,8 +1,8 @@
 """The command line: parse, ask the library one question, print the answer.
 
 In: words.  Out: a table or one JSON object on stdout; progress and errors on stderr.
-Exit codes: 0 answered, 1 an audit found a violation, 2 bad input (one line on stderr says what to
-do), 130 stopped by the user.
+Exit codes: 0 answered, 1 an audit found a violation or the installation is broken, 2 bad input (one
+line on stderr says what to do), 130 stopped by the user.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import typer
 import mmcc
 from mmcc.command_line import audit as auditing
 from mmcc.command_line import comparing, ledger, mixtures, output
+from mmcc.command_line import doctor as examining
 from mmcc.command_line import reproduce as studying
 from mmcc.command_line.guide import Group, guided
 from mmcc.command_line.mistakes import one_line
@@ -187,6 +188,14 @@ def reproduce(
     A study that was stopped goes on where it was.
     """
     studying.show_study(name, quick, out)
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check this installation: versions, compiled kernels, a known epsilon, optional packages."""
+    examining.show_doctor(as_json)
 
 
 COMMANDS = guided(app)
