@@ -11,9 +11,11 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.main import get_command
 
 import mmcc
 from mmcc.command_line import audit as auditing
@@ -257,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _check_command(words)
-        code = app(words, prog_name="mmcc", standalone_mode=False)
+        code = _commands()(words, prog_name="mmcc", standalone_mode=False)
         if code == STOPPED:  # some versions of typer turn Ctrl-C into this
             raise KeyboardInterrupt
         sys.stdout.flush()
@@ -272,6 +274,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _complain(message, BAD_INPUT)
     return code if isinstance(code, int) else 0
+
+
+@cache
+def _commands() -> Any:
+    """All commands, made once: a process may ask many questions."""
+    return get_command(app)
 
 
 def _check_command(words: Sequence[str]) -> None:

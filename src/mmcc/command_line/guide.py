@@ -38,7 +38,7 @@ GUIDE: Mapping[str, Mapping[str, str]] = {
         "--sigma 2 --delta 1e-5 --runs 2000",
     },
     "This software": {
-        "reproduce": "mmcc reproduce group --quick --out figures",
+        "reproduce": "mmcc reproduce last-iterate --quick --out figures",
         "doctor": "mmcc doctor",
     },
 }

@@ -17,7 +17,6 @@ from mmcc.command_line.words import STUDIES, UsageError
 from mmcc.errors import suggestion
 
 ALL = "all"
-KNOWN = (*STUDIES, ALL)
 FOLDER = "reproduction"
 
 Name = Annotated[
@@ -25,7 +24,7 @@ Name = Annotated[
     typer.Argument(
         help=f"A study: {', '.join(STUDIES)}; or all of them.",
         metavar="NAME|all",
-        autocompletion=one_of(KNOWN),
+        autocompletion=one_of((*STUDIES, ALL)),
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A part of the points: minutes in all.")]
@@ -36,11 +35,12 @@ Out = Annotated[
 
 def show_study(name: str, quick: bool, folder: str) -> None:
     """Run what was asked for; print what each study shows as soon as it is done."""
-    if name not in KNOWN:
-        raise UsageError(f"unknown study {name!r}; {suggestion(name, KNOWN)}")
     from mmcc import studies
 
-    for chosen in STUDIES if name == ALL else (name,):
+    known = (*studies.STUDIES, ALL)
+    if name not in known:
+        raise UsageError(f"unknown study {name!r}; {suggestion(name, known)}")
+    for chosen in studies.STUDIES if name == ALL else (name,):
         start = time.perf_counter()
         with output.progress_bar() as progress:
             found = studies.STUDIES[chosen](folder, quick=quick, progress=progress)

@@ -79,6 +79,7 @@ STUDIES = (
     "bracket",
     "speed",
 )
+"""As in `mmcc.studies`, for help and completion."""
 FILES = (".npy", ".npz", ".csv")
 MAX_COMPARED_STEPS = 4096
 
@@ -155,13 +156,14 @@ class Options:
 
     def simulation(self) -> dict[str, Any]:
         """How to estimate, as far as it was said."""
-        given = {
-            "samples": self.samples and self._whole("samples"),
-            "seed": self.seed and self._whole("seed"),
-            "width": self.width and number("width", self.width),
-            "confidence": self.confidence and number("confidence", self.confidence),
+        given: dict[str, Callable[[str, str], float]] = {
+            "samples": whole_number,
+            "seed": whole_number,
+            "width": number,
+            "confidence": number,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        texts = {name: getattr(self, name) for name in given}
+        return {name: given[name](name, text) for name, text in texts.items() if text is not None}
 
     def _check_method(self) -> None:
         if self.method not in METHODS:
