@@ -142,7 +142,8 @@ def test_the_command_line_knows_the_same_names():
         "import mmcc; mmcc.strategies.binary_tree(8); mmcc.sampling.Poisson(0.1)",
         "from mmcc.cli import main; main(['--help'])",
         "from mmcc.cli import main; main(['epsilon', '--help'])",
-        "from mmcc.cli import main; main(['epsilon', '--strategy', 'idntity'])",
+        "from mmcc.cli import main; main('epsilon --strategy idntity --sampling poisson '"
+        "'--prob 0.5 --sigma 1 --delta 1e-5'.split())",
     ],
 )
 def test_importing_is_cheap(statement):

@@ -23,7 +23,12 @@ def one_line(problem: Exception) -> str | None:
         text = _usage(problem)
     else:
         return None
-    return " ".join(text.split())
+    return "".join(map(_harmless, " ".join(text.split())))
+
+
+def _harmless(letter: str) -> str:
+    """What was typed is shown as text: nothing in it can move the cursor."""
+    return letter if letter.isprintable() else ascii(letter)[1:-1]
 
 
 def _in_options(text: str) -> str:
