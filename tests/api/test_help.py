@@ -35,7 +35,7 @@ def parameters():
             yield pytest.param(param, id=f"mmcc {name} {param.opts[0]}")
 
 
-@pytest.mark.parametrize("param", parameters())
+@pytest.mark.parametrize("param", list(parameters()))
 def test_every_option_and_argument_is_explained(param):
     assert param.help
     assert param.help[0].isupper() or ":" in param.help or "," in param.help
