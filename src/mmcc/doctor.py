@@ -73,9 +73,11 @@ class Check:
 def examine() -> list[Check]:
     """Every check; torch is imported in another process while the others run."""
     with _importing_training() as training:
-        found = [_python(), *_packages(), *_answers(), *_numbers()]
-        found += [_training(training), *_extras(), _memory()]
-    return found
+        try:
+            found = [_python(), *_packages(), *_answers(), *_numbers()]
+            return [*found, _training(training), *_extras(), _memory()]
+        finally:
+            training.kill()  # it has ended, unless Ctrl-C came first
 
 
 def works(checks: Iterable[Check]) -> bool:

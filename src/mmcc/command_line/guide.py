@@ -29,7 +29,7 @@ GUIDE: Mapping[str, Mapping[str, str]] = {
         "last-iterate": "mmcc last-iterate --steps 1000 --prob 0.01 --sigma 2 --delta 1e-6",
     },
     "Which mechanism to take": {
-        "compare": "mmcc compare --steps 32 --rate 1/8 --epsilon 1,4 --delta 1e-5 "
+        "compare": "mmcc compare --steps 16 --rate 1/4 --epsilon 2 --delta 1e-5 "
         "--strategies identity,continual-counting --schemes poisson",
     },
     "What was run": {
