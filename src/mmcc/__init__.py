@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mmcc import sampling, strategies
 from mmcc.errors import MmccError
 
 if TYPE_CHECKING:
-    from mmcc import audit, bridge, ledger, mixtures, pld, training, utility
+    from mmcc import (
+        audit,
+        bridge,
+        ledger,
+        mixtures,
+        pld,
+        sampling,
+        strategies,
+        training,
+        utility,
+    )
     from mmcc.accounting.guarantee import Bracket, Estimate, Guarantee
     from mmcc.accounting.montecarlo.estimate import estimate
     from mmcc.accounting.solve import bracket, delta, epsilon, sigma
@@ -39,8 +49,19 @@ __all__ = (
     "utility",
 )
 
-_PACKAGES = ("audit", "bridge", "ledger", "mixtures", "pld", "training", "utility")
-# Loaded when first used: scipy and numba take a second to import, describing a mechanism does not.
+# Loaded when first used: scipy and numba take a second to import, describing a mechanism does not;
+# and the help of the command line does not even need numpy.
+_PACKAGES = (
+    "audit",
+    "bridge",
+    "ledger",
+    "mixtures",
+    "pld",
+    "sampling",
+    "strategies",
+    "training",
+    "utility",
+)
 _LATER = {
     "Bracket": "mmcc.accounting.guarantee",
     "Estimate": "mmcc.accounting.guarantee",
@@ -61,7 +82,9 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_LATER[name]), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'mmcc' has no attribute {name!r}")
+    raise AttributeError(
+        f"module 'mmcc' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+    )
 
 
 def __dir__() -> list[str]:

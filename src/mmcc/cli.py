@@ -1,52 +1,44 @@
 """The command line: parse, ask the library one question, print the answer.
 
 In: words.  Out: a table or one JSON object on stdout; progress and errors on stderr.
-Exit codes: 0 answered, 1 an audit found a violation, 2 bad input (one line on stderr says what to
-do), 130 stopped by the user.
+Exit codes: 0 answered, 1 an audit found a violation or the installation is broken, 2 bad input (one
+line on stderr says what to do), 130 stopped by the user.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.main import get_command
 
 import mmcc
 from mmcc.command_line import audit as auditing
 from mmcc.command_line import comparing, ledger, mixtures, output
+from mmcc.command_line import doctor as examining
 from mmcc.command_line import reproduce as studying
+from mmcc.command_line.guide import Group, guided
+from mmcc.command_line.mistakes import one_line
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
 from mmcc.command_line.words import Options, UsageError
 from mmcc.errors import MmccError, suggestion
-from mmcc.sampling import CyclicPoisson, Scheme
-from mmcc.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from mmcc import Guarantee
     from mmcc.accounting.parallel import Progress
+    from mmcc.sampling import Scheme
+    from mmcc.strategies.base import Strategy
 
-COMMANDS = (
-    "epsilon",
-    "delta",
-    "sigma",
-    "bracket",
-    "estimate",
-    "compare",
-    "group",
-    "last-iterate",
-    "audit",
-    "ledger",
-    "reproduce",
-)
 BAD_INPUT, STOPPED = 2, 130
+COMPLETION = "_MMCC_COMPLETE"
 
 app = typer.Typer(
-    add_completion=False,
+    cls=Group,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -61,14 +53,13 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version.", metavar=""
+        ),
     ] = False,
 ) -> None:
-    """Certified privacy of correlated-noise (matrix) mechanisms under sampling.
-
-    Example: mmcc epsilon --strategy binary-tree --steps 128 --sampling poisson --prob 1/128
-    --sigma 14 --delta 1e-6
-    """
+    """Certified privacy of correlated-noise (matrix) mechanisms under sampling."""
 
 
 @command(app, *MECHANISM, *BOUND, "sigma", "delta", "compare", "as_json")
@@ -201,6 +192,17 @@ def reproduce(
     studying.show_study(name, quick, out)
 
 
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check this installation: versions, compiled kernels, a known epsilon, optional packages."""
+    examining.show_doctor(as_json)
+
+
+COMMANDS = guided(app)
+
+
 def answer(asked: str, options: Options) -> None:
     """Ask the library the one question and print the answer."""
     strategy, scheme = options.mechanism()
@@ -228,6 +230,7 @@ def comparison(
     strategy: Strategy, scheme: Scheme, found: Guarantee, progress: Progress | None
 ) -> dict[str, float | None]:
     """Epsilon by other certified bounds, at the same sigma and delta."""
+    from mmcc.sampling import CyclicPoisson
 
     def by(method: str, sampled: Scheme = scheme) -> float | None:
         try:
@@ -256,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _check_command(words)
-        code = app(words, prog_name="mmcc", standalone_mode=False)
+        code = _commands()(words, prog_name="mmcc", standalone_mode=False)
         if code == STOPPED:  # some versions of typer turn Ctrl-C into this
             raise KeyboardInterrupt
         sys.stdout.flush()
@@ -266,37 +269,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as problem:
-        message = _one_line(problem)
+        message = one_line(problem)
         if message is None:
             raise
         return _complain(message, BAD_INPUT)
     return code if isinstance(code, int) else 0
 
 
+@cache
+def _commands() -> Any:
+    """All commands, made once: a process may ask many questions."""
+    return get_command(app)
+
+
 def _check_command(words: Sequence[str]) -> None:
+    if COMPLETION in os.environ:  # the shell asks, with no words of ours
+        return
     if not words:
         raise MmccError(f"a command is missing; {suggestion('', COMMANDS)} See mmcc --help.")
     if not words[0].startswith("-") and words[0] not in COMMANDS:
         raise MmccError(f"unknown command {words[0]!r}; {suggestion(words[0], COMMANDS)}")
-
-
-def _one_line(problem: Exception) -> str | None:
-    """What went wrong, in the words of the command line; None if it is a fault of the program."""
-    if isinstance(problem, MmccError):
-        text = re.sub(r"\b(method|order)='(\w+)'", r"--\1 \2", str(problem))
-        text = text.replace("adaptive=False", "--non-adaptive").replace(
-            "mmcc.estimate", "mmcc estimate"
-        )
-    elif isinstance(problem, MemoryError):
-        text = "not enough memory for this mechanism; use fewer steps or a structured strategy."
-    elif isinstance(problem, OSError):
-        text = f"cannot read or write: {problem.strerror or problem}."
-    elif format_message := getattr(problem, "format_message", None):  # typer's usage errors
-        text = re.sub(r"\(Possible options: (.*)\)", r"did you mean \1?", str(format_message()))
-        text = text[:1].lower() + text[1:]
-    else:
-        return None
-    return " ".join(text.split())
 
 
 def _complain(message: str, code: int) -> int:

@@ -15,6 +15,9 @@ import math
 import numbers
 from collections.abc import Sequence
 
+SHORTEST_PART = 3
+"""Letters that say which name was meant: `tree` is a part of `binary-tree`."""
+
 
 class MmccError(ValueError):
     """Base of all errors raised on purpose."""
@@ -69,6 +72,16 @@ def whole(name: str, value: object, low: int, high: int) -> int:
 
 def suggestion(name: object, known: Sequence[str]) -> str:
     """What was probably meant, and everything there is."""
-    close = difflib.get_close_matches(str(name), known, n=1)
-    meant = f"did you mean {close[0]!r}? " if close else ""
+    close = closest(str(name), known)
+    meant = f"did you mean {close!r}? " if close else ""
     return f"{meant}choose from {', '.join(known)}."
+
+
+def closest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that was probably meant: a slip of the keys, or a part of the name."""
+    spelled = {plain.lower().replace("_", "-"): plain for plain in known}
+    typed = name.lower().replace("_", "-")
+    near = difflib.get_close_matches(typed, spelled, n=1)
+    if not near and len(typed) >= SHORTEST_PART:
+        near = [plain for plain in spelled if typed in plain][:1]
+    return spelled[near[0]] if near else None

@@ -26,9 +26,10 @@ from mmcc.accounting.parallel import Progress, spread
 from mmcc.accounting.participation import Adjacency
 from mmcc.accounting.rows import discretise, sample_losses
 from mmcc.arrays import FloatArray
-from mmcc.errors import MethodError, ParameterError, PrecisionError, real, whole
+from mmcc.errors import MethodError, ParameterError, PrecisionError, real, suggestion, whole
 
 Side = Literal["remove", "add", "both"]
+SIDES: tuple[Side, ...] = ("remove", "add", "both")
 WeightedLaws = tuple[tuple[Law, int], ...]
 
 TOLERANCE = 5e-5
@@ -379,8 +380,8 @@ class PrivacyLossDistribution:
         return min((found + self.slack) * (1 + 1e-12), 1.0)
 
     def _largest(self, target: Target, adjacency: Side) -> float:
-        if adjacency not in ("remove", "add", "both"):
-            raise MethodError(f"adjacency must be 'remove', 'add' or 'both', got {adjacency!r}.")
+        if adjacency not in SIDES:
+            raise MethodError(f"unknown adjacency {adjacency!r}; {suggestion(adjacency, SIDES)}")
         effort = Effort(spacing=self.spacing)
         if adjacency == "add":
             return bound(lambda: self.add, self.rows, "add", target, effort)

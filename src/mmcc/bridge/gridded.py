@@ -19,10 +19,10 @@ from mmcc.accounting.compose import Composed, Parts, compose, cumulant_of
 from mmcc.accounting.grid import GridLoss
 from mmcc.accounting.laws import EPS, expand
 from mmcc.accounting.participation import Adjacency
-from mmcc.accounting.pld import PrivacyLossDistribution, Side, WeightedLaws
+from mmcc.accounting.pld import SIDES, PrivacyLossDistribution, Side, WeightedLaws
 from mmcc.accounting.rows import discretise
 from mmcc.arrays import FloatArray
-from mmcc.errors import MethodError, ParameterError, PrecisionError, real, whole
+from mmcc.errors import MethodError, ParameterError, PrecisionError, real, suggestion, whole
 
 WeightedLosses = tuple[tuple[GridLoss, int], ...]
 
@@ -101,9 +101,9 @@ class GridDistribution:
         return np.asarray(np.minimum(found * (1 + 1e-12), 1.0))
 
     def _sides(self, adjacency: Side) -> tuple[WeightedLosses, ...]:
+        if adjacency not in SIDES:
+            raise MethodError(f"unknown adjacency {adjacency!r}; {suggestion(adjacency, SIDES)}")
         sides = {"remove": (self.remove,), "add": (self.add,), "both": (self.remove, self.add)}
-        if adjacency not in sides:
-            raise MethodError(f"adjacency must be 'remove', 'add' or 'both', got {adjacency!r}.")
         return sides[adjacency]
 
 

@@ -11,7 +11,6 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from mmcc import strategies
 from mmcc.command_line import output
 from mmcc.command_line.words import FILES, METHODS, Options, UsageError, number, whole_number
 from mmcc.errors import real, suggestion
@@ -89,6 +88,7 @@ def _families(words: str | None, rate: float, steps: int) -> list[Family]:
 
 
 def _strategies(words: str | None, rate: float, steps: int) -> dict[str, Compared]:
+    from mmcc import strategies
     from mmcc.comparison import candidates
 
     names = candidates.default_words(steps, rate) if words is None else words.split(",")

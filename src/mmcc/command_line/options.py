@@ -3,114 +3,170 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
 
-from mmcc.command_line.words import FILES, METHODS, SCHEMES, STRATEGIES, Options
-from mmcc.strategies.base import ORDERS
+from mmcc.command_line.completion import one_of, several_of
+from mmcc.command_line.guide import OUTPUT
+from mmcc.command_line.words import (
+    COMPARED_SCHEMES,
+    COMPARED_STRATEGIES,
+    DECODERS,
+    FILES,
+    GENERATORS,
+    METHODS,
+    OBJECTIVES,
+    ORDERS,
+    SCHEMES,
+    STRATEGIES,
+    STREAMS,
+    Options,
+)
+
+NOTHING = inspect.Parameter.empty
 
 
-def _text(description: str, metavar: str, default: object = None) -> tuple[Any, object]:
-    return Annotated[str | None, typer.Option(help=description, metavar=metavar)], default
+@dataclass(frozen=True)
+class Option:
+    """How an option is described, completed and shown; without a default it is needed."""
+
+    help: str
+    metavar: str | None
+    default: object = None
+    name: str = ""
+    kind: Any = str | None
+    values: Callable[[str], list[str]] | None = None
+    panel: str = ""
+
+    def parameter(self, name: str) -> inspect.Parameter:
+        """What typer makes the option of."""
+        described = typer.Option(
+            *([self.name] if self.name else []),
+            help=self.help,
+            metavar=self.metavar,
+            autocompletion=self.values,
+            rich_help_panel=self.panel,
+        )
+        return inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[self.kind, described],
+            default=self.default,
+        )
 
 
-def _needed(description: str, metavar: str) -> tuple[Any, object]:
-    option = Annotated[str, typer.Option(help=description, metavar=metavar)]
-    return option, inspect.Parameter.empty
+def _needed(help: str, metavar: str, **more: Any) -> Option:
+    return Option(help, metavar, NOTHING, kind=str, **more)
 
 
-def _flag(name: str, description: str) -> tuple[Any, object]:
-    return Annotated[bool, typer.Option(name, help=description)], False
+def _flag(name: str, help: str) -> Option:
+    return Option(help, None, False, name=name, kind=bool)
 
 
-OPTIONS: dict[str, tuple[Any, object]] = {
-    "strategy": _needed(
-        f"What is released: {', '.join(STRATEGIES)}, or a {', '.join(FILES)} file.", "NAME|FILE"
+def _named(help: str, names: Sequence[str], default: object = None) -> Option:
+    return Option(help, "NAME", default, values=one_of(names))
+
+
+def _panel(title: str, **options: Option) -> dict[str, Option]:
+    return {name: replace(option, panel=title) for name, option in options.items()}
+
+
+OPTIONS: dict[str, Option] = {
+    **_panel(
+        "Strategy: what is released",
+        strategy=_needed(
+            f"{', '.join(STRATEGIES)}, or a {', '.join(FILES)} file.",
+            "NAME|FILE",
+            values=one_of(STRATEGIES),
+        ),
+        strategies=Option(
+            "Strategies to compare, such as identity,continual-counting:16,tuned-blt; left out, a "
+            "choice for this length and rate.",
+            "LIST",
+            values=several_of(name.removesuffix("N") for name in COMPARED_STRATEGIES),
+        ),
+        steps=Option("Training steps: columns of the strategy.", "N"),
+        height=Option("tree-restart: levels of each tree.", "N"),
+        bands=Option("banded, banded-toeplitz: bands of C; banded-inverse: of C^-1.", "N"),
+        coefficients=Option("toeplitz: the first column, such as 1,0.5,0.25.", "LIST"),
+        buffers=Option("blt: buffers, optimised for prefix sums.", "N"),
+        decay=Option("blt: decay of each buffer, such as 0.9,0.5; not optimised then.", "LIST"),
+        scale=Option("blt: scale of each buffer, such as 0.2,0.1; with --decay.", "LIST"),
+        objective=_named("blt: the error to reduce, mean (default) or max.", OBJECTIVES),
+        non_adaptive=_flag("--non-adaptive", "File: accept rows that are not in causal order."),
     ),
-    "sampling": _needed(f"Who takes part when: {', '.join(SCHEMES)}.", "NAME"),
-    "sigma": _needed("Noise standard deviation in units of the clip norm.", "NUMBER"),
-    "epsilon": _needed("Epsilon of the guarantee.", "NUMBER"),
-    "epsilons": (
-        Annotated[
-            str, typer.Option("--epsilon", help="Epsilon, or several: 1,2,4.", metavar="LIST")
-        ],
-        inspect.Parameter.empty,
+    **_panel(
+        "Sampling: who takes part when",
+        sampling=_needed(f"{', '.join(SCHEMES)}.", "NAME", values=one_of(SCHEMES)),
+        schemes=Option(
+            "Schemes to compare: poisson, cyclic-poisson (at its best separation), balls-in-bins, "
+            "fixed-order, shuffle; left out, all that the rate allows.",
+            "LIST",
+            values=several_of(COMPARED_SCHEMES),
+        ),
+        rate=Option("Share of the examples in a batch, such as 1/100.", "NUMBER"),
+        prob=Option(
+            "Chance to take part in a step (cyclic-poisson: in a round; min-separation: when "
+            "eligible): 1/2048, 0.01.",
+            "NUMBER",
+        ),
+        separation=Option(
+            "cyclic-poisson: steps from one round of a group to the next; min-separation: the "
+            "least number of steps from one participation to the next.",
+            "N",
+        ),
+        bins=Option("balls-in-bins: steps of an epoch; an example has one of them.", "N"),
+        epoch_steps=Option("shuffle: steps of an epoch; left out, one pass.", "N"),
+        group=Option("Examples that are protected together.", "K"),
+        examples=Option("Fixed batches: examples in the data set.", "N"),
+        batch=Option("Fixed batches: examples in each batch, drawn without replacement.", "N"),
+        zero_one=_flag(
+            "--zero-one",
+            "Fixed batches: the paper's 0-1 setting, in which no other example contributes.",
+        ),
     ),
-    "delta": _needed("Delta of the guarantee, such as 1e-6.", "NUMBER"),
-    "steps": _text("Training steps: columns of the strategy.", "N"),
-    "height": _text("tree-restart: levels of each tree.", "N"),
-    "bands": _text("banded, banded-toeplitz: bands of C; banded-inverse: of C^-1.", "N"),
-    "coefficients": _text("toeplitz: the first column, such as 1,0.5,0.25.", "LIST"),
-    "buffers": _text("blt: buffers, optimised for prefix sums.", "N"),
-    "decay": _text("blt: decay of each buffer.", "LIST"),
-    "scale": _text("blt: scale of each buffer.", "LIST"),
-    "objective": _text("blt: the error to reduce, mean (default) or max.", "NAME"),
-    "prob": _text(
-        "Chance to take part in a step (cyclic-poisson: in a round; min-separation: when "
-        "eligible): 1/2048, 0.01.",
-        "NUMBER",
+    **_panel(
+        "Noise and guarantee",
+        sigma=_needed("Noise standard deviation in units of the clip norm.", "NUMBER"),
+        epsilon=_needed("Epsilon of the guarantee.", "NUMBER"),
+        epsilons=_needed("Epsilon, or several: 1,2,4.", "LIST", name="--epsilon"),
+        claimed=Option(
+            "Hold the runs to this epsilon, not the certified.", "NUMBER", name="--epsilon"
+        ),
+        delta=_needed("Delta of the guarantee, such as 1e-6.", "NUMBER"),
+        method=_named(f"Which bound: {', '.join(METHODS)}.", METHODS, "tight"),
+        order=_named(f"mmcc: the order of analysis: {', '.join(ORDERS)}.", ORDERS),
     ),
-    "separation": _text(
-        "cyclic-poisson: steps from one round of a group to the next; min-separation: the least "
-        "number of steps from one participation to the next.",
-        "N",
+    **_panel(
+        "What to compute",
+        compare=_flag("--compare", "Also print what other certified bounds give."),
+        only_wins=_flag("--only-wins", "Ask only who wins: one evaluation a row."),
+        estimates=_flag("--estimates", "Simulated rows where no amplification is proven."),
+        seconds=Option("Leave a row without an answer after about this time.", "NUMBER"),
+        estimate=_flag(
+            "--estimate", "Also print a Monte Carlo estimate: an interval, not a proof."
+        ),
+        samples=Option("Estimate: at most this many samples.", "N"),
+        width=Option("Estimate: stop at this relative width of the interval.", "NUMBER"),
+        runs=Option("Runs with the canary, and as many without.", "N"),
+        confidence=Option("Chance that the interval, or the audit's bound, is right.", "NUMBER"),
+        seed=Option("Random numbers start here.", "N"),
+        decoder=_named(f"Trees: {' or '.join(DECODERS)} (default {DECODERS[0]}).", DECODERS),
+        stream=_named(
+            "The noise that is played: torch, as in training (default where torch is installed), "
+            "or numpy.",
+            STREAMS,
+        ),
+        generator=_named("Random numbers of the noise: philox (default) or chacha.", GENERATORS),
     ),
-    "bins": _text("balls-in-bins: steps of an epoch; an example has one of them.", "N"),
-    "epoch_steps": _text("shuffle: steps of an epoch; left out, one pass.", "N"),
-    "group": _text("Examples that are protected together.", "K"),
-    "examples": _text("Fixed batches: examples in the data set.", "N"),
-    "batch": _text("Fixed batches: examples in each batch, drawn without replacement.", "N"),
-    "zero_one": _flag(
-        "--zero-one",
-        "Fixed batches: the paper's 0-1 setting, in which no other example contributes.",
+    **_panel(
+        OUTPUT,
+        plot=Option("Draw a picture: .png .svg .pdf.", "FILE"),
+        as_json=_flag("--json", "Print one JSON object."),
     ),
-    "method": _text(f"Which bound: {', '.join(METHODS)}.", "NAME", "tight"),
-    "order": _text(f"mmcc: the order of analysis: {', '.join(ORDERS)}.", "NAME"),
-    "non_adaptive": _flag("--non-adaptive", "File: accept rows that are not in causal order."),
-    "compare": _flag("--compare", "Also print what other certified bounds give."),
-    "estimate": _flag("--estimate", "Also print a Monte Carlo estimate: an interval, not a proof."),
-    "samples": _text("estimate: at most this many samples.", "N"),
-    "width": _text("estimate: stop at this relative width of the interval.", "NUMBER"),
-    "confidence": _text(
-        "estimate: the chance that the interval covers the truth; audit: that the bound holds.",
-        "NUMBER",
-    ),
-    "seed": _text("estimate, audit: random numbers start here.", "N"),
-    "runs": _text("audit: runs with the canary, and as many without.", "N"),
-    "decoder": _text("audit, trees: honaker (default) or online.", "NAME"),
-    "stream": _text(
-        "audit: the noise stream that is played: torch, the one of training (default where torch "
-        "is installed), or numpy.",
-        "NAME",
-    ),
-    "generator": _text("audit: random numbers of the noise: philox (default) or chacha.", "NAME"),
-    "claimed": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--epsilon", help="Hold the runs to this epsilon, not the certified.", metavar="E"
-            ),
-        ],
-        None,
-    ),
-    "rate": _text("Share of the examples in a batch, such as 1/100.", "NUMBER"),
-    "strategies": _text(
-        "Strategies to compare, such as identity,continual-counting:16,tuned-blt; left out, a "
-        "choice for this length and rate.",
-        "LIST",
-    ),
-    "schemes": _text(
-        "Schemes to compare: poisson, cyclic-poisson (at its best separation), balls-in-bins, "
-        "fixed-order, shuffle.",
-        "LIST",
-    ),
-    "only_wins": _flag("--only-wins", "Ask only who wins: one evaluation a row."),
-    "estimates": _flag("--estimates", "Simulated rows where no amplification is proven."),
-    "seconds": _text("Leave a row without an answer after about this time.", "NUMBER"),
-    "plot": _text("Draw a picture: .png .svg .pdf.", "FILE"),
-    "as_json": _flag("--json", "Print one JSON object."),
 }
 STRATEGY = (
     "steps",
@@ -137,15 +193,8 @@ def command(
         def run(**given: Any) -> None:
             body(Options(**given))
 
-        keyword = inspect.Parameter.KEYWORD_ONLY
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(
-                    name, keyword, annotation=OPTIONS[name][0], default=OPTIONS[name][1]
-                )
-                for name in OPTIONS
-                if name in names
-            ]
+            [option.parameter(name) for name, option in OPTIONS.items() if name in names]
         )
         app.command(name=body.__name__.replace("_", "-"), help=body.__doc__)(run)
         return body

@@ -12,13 +12,21 @@ from typing import Annotated
 import typer
 
 from mmcc.command_line import output
-from mmcc.command_line.words import UsageError
+from mmcc.command_line.completion import one_of
+from mmcc.command_line.words import STUDIES, UsageError
 from mmcc.errors import suggestion
 
 ALL = "all"
 FOLDER = "reproduction"
 
-Name = Annotated[str, typer.Argument(help="A study, or all of them.", metavar="NAME|all")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help=f"A study: {', '.join(STUDIES)}; or all of them.",
+        metavar="NAME|all",
+        autocompletion=one_of((*STUDIES, ALL)),
+    ),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="A part of the points: minutes in all.")]
 Out = Annotated[
     str, typer.Option("--out", help="Folder for the files; points in it are kept.", metavar="DIR")
@@ -27,15 +35,15 @@ Out = Annotated[
 
 def show_study(name: str, quick: bool, folder: str) -> None:
     """Run what was asked for; print what each study shows as soon as it is done."""
-    from mmcc.studies import STUDIES
+    from mmcc import studies
 
-    known = (*STUDIES, ALL)
+    known = (*studies.STUDIES, ALL)
     if name not in known:
         raise UsageError(f"unknown study {name!r}; {suggestion(name, known)}")
-    for chosen in STUDIES if name == ALL else (name,):
+    for chosen in studies.STUDIES if name == ALL else (name,):
         start = time.perf_counter()
         with output.progress_bar() as progress:
-            found = STUDIES[chosen](folder, quick=quick, progress=progress)
+            found = studies.STUDIES[chosen](folder, quick=quick, progress=progress)
         seconds = time.perf_counter() - start
         print(f"{found.name} ({len(found.table)} points, {seconds:.0f} s)")
         for text in (found.paragraph, found.note):

@@ -10,15 +10,18 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mmcc import sampling, strategies
 from mmcc.errors import MmccError, suggestion
-from mmcc.sampling import Scheme
-from mmcc.strategies.base import ORDERS, Order, Strategy
+
+if TYPE_CHECKING:
+    from mmcc.sampling import Scheme
+    from mmcc.strategies.base import Order, Strategy
 
 METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
 """As in `mmcc.accounting.solve`, which takes a second to import."""
+ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
+"""As in `mmcc.strategies`, which needs numpy: help and mistakes in words do not wait for it."""
 STRATEGIES: Mapping[str, tuple[str, ...]] = {
     "identity": ("steps",),
     "binary-tree": ("steps",),
@@ -44,6 +47,39 @@ SCHEMES: Mapping[str, tuple[str, ...]] = {
 }
 ROUNDS = ("prob", "separation", "bins", "epoch_steps")
 """Options that say what a scheme looks like."""
+OBJECTIVES = ("mean", "max")
+DECODERS = ("honaker", "online")
+"""Decoders of a tree that can be audited."""
+STREAMS = ("torch", "numpy")
+GENERATORS = ("philox", "chacha")
+COMPARED_STRATEGIES = (
+    "identity",
+    "continual-counting",
+    "binary-tree",
+    "optimal",
+    "blt",
+    "tuned-blt",
+    "continual-counting:N",
+    "tree-restart:N",
+    "banded:N",
+    "banded-toeplitz:N",
+    "banded-inverse:N",
+    "blt:N",
+)
+"""Words of `mmcc compare`; N is a number of bands, levels or buffers."""
+COMPARED_SCHEMES = ("poisson", "cyclic-poisson", "balls-in-bins", "fixed-order", "shuffle")
+STUDIES = (
+    "tree",
+    "counting",
+    "tree-restart",
+    "prefix-sums",
+    "group",
+    "last-iterate",
+    "shuffled-tree",
+    "bracket",
+    "speed",
+)
+"""As in `mmcc.studies`, for help and completion."""
 FILES = (".npy", ".npz", ".csv")
 MAX_COMPARED_STEPS = 4096
 
@@ -120,13 +156,14 @@ class Options:
 
     def simulation(self) -> dict[str, Any]:
         """How to estimate, as far as it was said."""
-        given = {
-            "samples": self.samples and self._whole("samples"),
-            "seed": self.seed and self._whole("seed"),
-            "width": self.width and number("width", self.width),
-            "confidence": self.confidence and number("confidence", self.confidence),
+        given: dict[str, Callable[[str, str], float]] = {
+            "samples": whole_number,
+            "seed": whole_number,
+            "width": number,
+            "confidence": number,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        texts = {name: getattr(self, name) for name in given}
+        return {name: given[name](name, text) for name, text in texts.items() if text is not None}
 
     def _check_method(self) -> None:
         if self.method not in METHODS:
@@ -140,10 +177,12 @@ class Options:
 
     def _strategy(self) -> Strategy:
         name = self.strategy
+        if name not in STRATEGIES and not _names_a_file(name):
+            known = (*STRATEGIES, f"a {', '.join(FILES)} file")
+            raise UsageError(f"unknown strategy {name!r}; {suggestion(name, known)}")
+        from mmcc import strategies
+
         if name not in STRATEGIES:
-            if not _names_a_file(name):
-                known = (*STRATEGIES, f"a {', '.join(FILES)} file")
-                raise UsageError(f"unknown strategy {name!r}; {suggestion(name, known)}")
             self._only((), SHAPES, f"a strategy read from {name!r}")
             return strategies.load(name, adaptive=not self.non_adaptive)
         if self.non_adaptive:
@@ -162,6 +201,8 @@ class Options:
 
     def _blt(self) -> Strategy:
         """Optimised, or given by decay and scale."""
+        from mmcc import strategies
+
         given = self.decay is not None or self.scale is not None
         needed = ("steps", "decay", "scale") if given else ("steps",)
         possible = ("buffers",) if given else ("buffers", "objective")
@@ -183,6 +224,8 @@ class Options:
         if name == "shuffle" and self.epoch_steps is not None:
             needed = ("epoch_steps",)
         self._only(needed, ROUNDS, f"--sampling {name}")
+        from mmcc import sampling
+
         if name == "balls-in-bins":
             return sampling.BallsInBins(self._whole("bins"))
         if name == "shuffle":

@@ -21,7 +21,15 @@ import numpy as np
 from mmcc.accounting.guarantee import Guarantee
 from mmcc.accounting.laws import MixtureLaw
 from mmcc.accounting.pld import PrivacyLossDistribution, Side
-from mmcc.errors import MethodError, ParameterError, PrecisionError, SamplingError, real, whole
+from mmcc.errors import (
+    MethodError,
+    ParameterError,
+    PrecisionError,
+    SamplingError,
+    real,
+    suggestion,
+    whole,
+)
 from mmcc.mixtures.blackbox import bound_by_even_links, bound_by_links
 from mmcc.mixtures.counts import CountLaw, binomial, hypergeometric
 from mmcc.pld import MAX_RATIO
@@ -87,7 +95,7 @@ def fixed_batches(
     group = whole("group", group, 1, examples)
     steps, sigma, delta = _run(steps, sigma, delta)
     if setting not in SETTINGS:
-        raise MethodError(f"setting must be one of {', '.join(SETTINGS)}, got {setting!r}.")
+        raise MethodError(f"unknown setting {setting!r}; {suggestion(setting, SETTINGS)}")
     sampling = f"fixed batches of {batch} out of {examples}, without replacement"
     law = hypergeometric(examples, group, batch, _rare(delta, steps))
     listed = f"Hypergeometric({examples}, {group}, {batch}) in each step"

@@ -1,0 +1,118 @@
+"""Claim: every option is explained, and every command has an example that runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from ledger_cases import begin
+from typer.main import get_command
+
+from mmcc import studies
+from mmcc.accounting import solve
+from mmcc.audit import streams
+from mmcc.cli import COMMANDS, app, main
+from mmcc.command_line import words
+from mmcc.command_line.guide import GUIDE
+from mmcc.comparison import candidates, schemes
+from mmcc.ledger import Ledger
+from mmcc.strategies import blt_optimum, decoders
+from mmcc.strategies.base import ORDERS
+from mmcc.training import randomness
+
+GROUP = get_command(app)
+DOCS = Path(__file__).parents[2] / "docs" / "command-line.md"
+
+
+def parameters():
+    """Every option and argument, with the words that lead to it."""
+    for param in GROUP.params:
+        yield pytest.param(param, id=f"mmcc {param.opts[0]}")
+    for name, command in GROUP.commands.items():
+        for param in command.params:
+            yield pytest.param(param, id=f"mmcc {name} {param.opts[0]}")
+
+
+@pytest.mark.parametrize("param", list(parameters()))
+def test_every_option_and_argument_is_explained(param):
+    assert param.help
+    assert param.help[0].isupper() or ":" in param.help or "," in param.help
+    assert param.help.endswith(".")
+
+
+def test_the_guide_has_a_line_for_every_command():
+    guided = [name for commands in GUIDE.values() for name in commands]
+    assert set(guided) == set(COMMANDS) == set(GROUP.commands)
+    assert len(guided) == len(set(guided))
+
+
+def printed_help(capsys, monkeypatch, *arguments: str) -> str:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*arguments, "--help"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def test_the_top_shows_commands_by_purpose_and_an_example(capsys, monkeypatch):
+    printed = printed_help(capsys, monkeypatch)
+    places = [printed.index(f" {purpose} ") for purpose in GUIDE]
+    assert places == sorted(places)
+    for place, (purpose, commands) in zip(places, GUIDE.items(), strict=True):
+        box = printed[place:].split("╰")[0]
+        listed = re.findall(r"^│ (\S+) ", box, flags=re.MULTILINE)
+        assert listed == list(commands), purpose
+    assert examples(printed)[0].startswith("mmcc epsilon ")
+
+
+def examples(printed: str) -> list[str]:
+    """Lines that begin with mmcc, joined where they go on: what a reader would copy."""
+    joined = re.sub(r" \\\n +", " ", printed)
+    return [line.strip() for line in joined.splitlines() if line.startswith("   mmcc ")]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_and_ends_with_the_example(capsys, monkeypatch, name):
+    printed = printed_help(capsys, monkeypatch, name)
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "…" not in printed
+    (example,) = examples(printed)
+    assert example == next(commands[name] for commands in GUIDE.values() if name in commands)
+    assert example.split()[:2] == ["mmcc", name]
+    for param in GROUP.commands[name].params:
+        assert param.opts[-1] in printed or (param.metavar or "") in printed
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_runs(capsys, monkeypatch, tmp_path, name):
+    monkeypatch.chdir(tmp_path)
+    begin(Ledger(tmp_path / "runs.jsonl"), data="patients")
+    line = next(commands[name] for commands in GUIDE.values() if name in commands)
+    arguments = shlex.split(line)[1:]
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.out
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_page_has_an_example_of_every_command(name):
+    page = DOCS.read_text(encoding="utf-8")
+    assert f"\n| `mmcc {name}` | " in page
+    line = next(commands[name] for commands in GUIDE.values() if name in commands)
+    assert line in re.sub(r" \\\n +", " ", page)
+
+
+def test_the_command_line_knows_the_names_of_the_library():
+    """They are written again for help and completion, which do not wait for numpy."""
+    assert words.METHODS == solve.METHODS
+    assert words.ORDERS == ORDERS
+    assert set(words.OBJECTIVES) == set(blt_optimum.OBJECTIVES)
+    assert set(words.DECODERS) < set(decoders.DECODERS)
+    assert set(words.STREAMS) == set(streams.NAMES)
+    assert words.GENERATORS == randomness.GENERATORS
+    assert words.COMPARED_STRATEGIES == candidates.WORDS
+    assert words.COMPARED_SCHEMES == schemes.WORDS
+    assert tuple(studies.STUDIES) == words.STUDIES
