@@ -20,7 +20,9 @@ def training(tables: Tables) -> Finding:
                 f"{name}, sigma {row['sigma']:g}: {rounded_up(row['mmcc'])} against "
                 f"{rounded_up(row['fixed_order'])} (ours {rounded_up(row['upper'])})"
             )
-    return verdict(*outcomes), f"the same runs, without sampling: {'; '.join(words)}.  {why(tables)}"
+    return verdict(
+        *outcomes
+    ), f"the same runs, without sampling: {'; '.join(words)}.  {why(tables)}"
 
 
 def why(tables: Tables) -> str:
@@ -28,8 +30,8 @@ def why(tables: Tables) -> str:
     table = tables["cifar10"].where(strategy=learning.TREE)
     least = table.ordered("sigma").rows[0]
     truth = (
-        f"At sigma {least['sigma']:g} for {learning.TREE} no analysis can: the true epsilon is at "
-        f"least {rounded_down(least['lower'])}, {rounded_up(least['fixed_order'])} without sampling, "
+        f"At sigma {least['sigma']:g} for {learning.TREE} no analysis helps: epsilon is at least "
+        f"{rounded_down(least['lower'])}, and {rounded_up(least['fixed_order'])} in a fixed order, "
         "because Poisson sampling may use an example more often than a fixed order does.  "
         if least["lower"] > least["fixed_order"]
         else ""
@@ -57,6 +59,4 @@ def training_small_epsilon(tables: Tables) -> Finding:
             f"{gains[-1]:.3g} at {rounded_up(some.rows[-1]['mmcc'])}"
         )
     grows = "grows with the noise throughout" if all(outcomes) else "does not always grow"
-    return verdict(*outcomes), (
-        f"epsilon without sampling over MMCC's {grows}; {'; '.join(words)}"
-    )
+    return verdict(*outcomes), (f"epsilon without sampling over MMCC's {grows}; {'; '.join(words)}")

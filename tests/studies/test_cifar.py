@@ -36,7 +36,7 @@ def test_both_versions_hold_the_same_pictures(images, tmp_path, monkeypatch):
     pickled = {b"data": images.pixels.reshape(FEW, -1), b"labels": images.labels.tolist()}
     versions = {
         "cifar-10-batches-bin": (".bin", cifar_data.binary_file(images)),
-        "cifar-10-batches-py": ("", pickle.dumps(pickled, protocol=2)),
+        "cifar-10-batches-py": ("", pickle.dumps(pickled, protocol=4)),
     }
     for folder, (ending, content) in versions.items():
         (tmp_path / folder / folder).mkdir(parents=True)
@@ -72,7 +72,7 @@ class Harmful:
 
 
 def test_a_pickle_runs_nothing_even_with_the_right_checksum(tmp_path, monkeypatch, capsys):
-    content = pickle.dumps({b"data": Harmful(), b"labels": []}, protocol=2)
+    content = pickle.dumps({b"data": Harmful(), b"labels": []}, protocol=4)
     for name in (*cifar_data.TRAIN, *cifar_data.TEST):
         published(monkeypatch, name, content)
         (tmp_path / name).write_bytes(content)
@@ -87,7 +87,6 @@ def test_without_torch_it_says_what_to_install(tmp_path, monkeypatch):
         learning.cifar10(tmp_path, quick=True)
 
 
-@pytest.mark.filterwarnings("ignore:Full backward hook")
 def test_it_trains_the_mechanism_that_it_accounts_for(images, tmp_path, monkeypatch):
     """Twelve steps on pictures that can be told apart: with hardly any noise they are."""
     torch = pytest.importorskip("torch")

@@ -6,6 +6,7 @@ What the run releases is the mechanism that the study accounts for, whatever the
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -85,16 +86,19 @@ def accuracy(
         seed=seed,
     )
     loss = nn.CrossEntropyLoss()
-    for pictures, labels in loader:
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.rate * recipe.factor(optimizer.position, strategy.steps)
-        optimizer.zero_grad()
-        loss(module(pictures), labels).backward()
-        optimizer.step()
-        if progress is not None:
-            progress(optimizer.position)
-        if optimizer.position == trained:
-            break
+    with warnings.catch_warnings():
+        # Opacus hooks the first layer, whose inputs need no gradient; torch remarks on it.
+        warnings.filterwarnings("ignore", message="Full backward hook")
+        for pictures, labels in loader:
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.rate * recipe.factor(optimizer.position, strategy.steps)
+            optimizer.zero_grad()
+            loss(module(pictures), labels).backward()
+            optimizer.step()
+            if progress is not None:
+                progress(optimizer.position)
+            if optimizer.position == trained:
+                break
     return recognised(plain, test)
 
 
