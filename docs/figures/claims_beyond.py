@@ -206,12 +206,6 @@ def shuffled_growth(tables: Tables) -> Finding:
 # ------------------------------------------------------------------------------------ not measured
 
 
-@claim("6.3, Figure 3")
-def training(_: Tables) -> Finding:
-    """MMCC improves CIFAR-10 training post hoc, the more the smaller epsilon is."""
-    return OPEN, "training is no part of the studies on this page"
-
-
 @claim("B.1")
 def bottleneck(_: Tables) -> Finding:
     """The inverse privacy loss is the bottleneck of the implementation."""

@@ -13,6 +13,7 @@ sys.path.insert(0, str(HERE))
 
 import claims_beyond  # noqa: E402, F401  registers its claims
 import claims_improvement  # noqa: E402, F401
+import claims_training  # noqa: E402, F401
 from claims import claims  # noqa: E402
 
 from mmcc.studies import (  # noqa: E402
@@ -21,6 +22,7 @@ from mmcc.studies import (  # noqa: E402
     continual_counting,
     groups,
     improvement,
+    learning,
     linear_losses,
     prefix_error,
     restarted_tree,
@@ -37,6 +39,7 @@ STUDIES = tuple(
         continual_counting,
         restarted_tree,
         prefix_error,
+        learning,
         groups,
         linear_losses,
         shuffling,
@@ -60,6 +63,13 @@ given, certified or estimated).  Points are appended to the CSV as they come; a 
 stopped goes on where it was, and points that are there are not computed again (delete the CSV to
 start afresh).  Pictures need matplotlib: `pip install 'mmcc[plot]'`.  From Python:
 `mmcc.studies.tree("figures", quick=True)`.
+
+`cifar10` trains: it needs `pip install 'mmcc[train]'` and the images, `--data DIR` with
+`cifar-10-batches-py` or `cifar-10-batches-bin`; `python scripts/fetch_cifar10.py DIR` fetches them
+with npm and checks them against the published checksums.  Without either, `all` says so and leaves
+it out.  Its 18 runs take about two hours on two cores, and each is kept when it ends; with glibc,
+`MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000` in the environment saves a
+third of the time, which goes into asking for the same memory again.
 
 The paper's figures were published without their data.  The CSVs in [figures](figures) drew
 everything on this page, and `docs/figures/page.py` writes this page from them: no number is typed

@@ -183,13 +183,16 @@ def audit(options: Options) -> None:
 
 @app.command()
 def reproduce(
-    name: studying.Name, quick: studying.Quick = False, out: studying.Out = studying.FOLDER
+    name: studying.Name,
+    quick: studying.Quick = False,
+    out: studying.Out = studying.FOLDER,
+    data: studying.Data = studying.IMAGES,
 ) -> None:
     """Compute the paper's figures: a CSV, a picture and a paragraph for each study.
 
     A study that was stopped goes on where it was.
     """
-    studying.show_study(name, quick, out)
+    studying.show_study(name, quick, out, data)
 
 
 @app.command()

@@ -56,12 +56,30 @@ def test_all_runs_every_study_in_order(tmp_path, monkeypatch, capsys):
     assert "a note." in printed
 
 
+def test_all_leaves_out_what_lacks_its_parts_and_says_so(tmp_path, monkeypatch, capsys):
+    def lacking(folder, *, quick, progress, data):
+        raise studies.study.MissingPartError(f"no images in {data}: fetch them.")
+
+    def whole(folder, *, quick, progress):
+        return studies.Report("group", studies.study.Table(()), "shown.", ())
+
+    monkeypatch.setattr(studies, "STUDIES", {"cifar10": lacking, "group": whole})
+    words = ["--out", str(tmp_path), "--data", "here"]
+    assert main(["reproduce", "all", *words]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "cifar10 left out: no images in here: fetch them.\n"
+    assert "shown." in printed.out
+    assert main(["reproduce", "cifar10", *words]) == 2
+    assert "no images in here" in capsys.readouterr().err
+
+
 def test_names():
     assert set(studies.STUDIES) == {
         "tree",
         "counting",
         "tree-restart",
         "prefix-sums",
+        "cifar10",
         "group",
         "last-iterate",
         "shuffled-tree",

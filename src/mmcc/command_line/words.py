@@ -73,6 +73,7 @@ STUDIES = (
     "counting",
     "tree-restart",
     "prefix-sums",
+    "cifar10",
     "group",
     "last-iterate",
     "shuffled-tree",

@@ -14,17 +14,20 @@ from mmcc.studies.binary_tree import tree
 from mmcc.studies.brackets import bracket
 from mmcc.studies.continual_counting import counting
 from mmcc.studies.groups import group
+from mmcc.studies.learning import cifar10
 from mmcc.studies.linear_losses import last_iterate
 from mmcc.studies.prefix_error import prefix_sums
 from mmcc.studies.restarted_tree import tree_restart
 from mmcc.studies.shuffling import shuffled_tree
-from mmcc.studies.study import Report
+from mmcc.studies.study import MissingPartError, Report
 from mmcc.studies.timing import speed
 
 __all__ = (
     "STUDIES",
+    "MissingPartError",
     "Report",
     "bracket",
+    "cifar10",
     "counting",
     "group",
     "last_iterate",
@@ -40,6 +43,7 @@ STUDIES: Mapping[str, Callable[..., Report]] = {
     "counting": counting,
     "tree-restart": tree_restart,
     "prefix-sums": prefix_sums,
+    "cifar10": cifar10,
     "group": group,
     "last-iterate": last_iterate,
     "shuffled-tree": shuffled_tree,

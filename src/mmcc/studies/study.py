@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from mmcc.accounting.parallel import Progress
-from mmcc.errors import ParameterError
+from mmcc.errors import MmccError, ParameterError
 from mmcc.studies.records import Record, Row, Table
 
 NO_FIGURE = "no figure was drawn: pip install 'mmcc[plot]' and run the study again."
+
+
+class MissingPartError(MmccError):
+    """A study needs something that is not installed, or data that is not there."""
 
 
 @dataclass(frozen=True)
