@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from math import exp
+from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
+from mmcc.strategies.decoders import HONAKER, decoder_name
 from mmcc.studies import cifar_data, learning
-from mmcc.studies.records import Table
+from mmcc.studies.records import Table, read_table
 from mmcc.studies.study import MissingPartError
 
 FEW = 20
+FIGURES = Path(__file__).parents[2] / "docs" / "figures"
 
 
 @pytest.fixture
@@ -114,7 +119,9 @@ def test_it_trains_the_mechanism_that_it_accounts_for(images, tmp_path, monkeypa
     assert steps == list(range(1, 13))
     assert (asked[0]["strategy"].steps, asked[0]["sigma"]) == (12, 35.5)
     assert asked[0]["sampling"].probability == 0.5
-    assert asked[0]["strategy"].to_dense()[0].sum() == 1
+    assert asked[0]["max_grad_norm"] == 1.0
+    assert "decoder" not in asked[0]
+    assert decoder_name(asked[0]["strategy"]) == HONAKER
     quiet = learning._accuracy({**point, "sigma": 1e-3}, 0.5, "", None)
     assert quiet > 0.2
     size = sum(weights.numel() for weights in cifar_training.network().parameters())
@@ -132,14 +139,54 @@ def test_the_learning_rate_falls_at_the_end():
     )
 
 
+def nodes_used(steps: int, leaves: int, first: int) -> float:
+    """Norm of C u for a tree over each block of so many leaves, u every hundredth step."""
+    counts: dict[tuple[int, int], int] = {}
+    for step in range(first, steps, 100):
+        for level in range(leaves.bit_length()):
+            node = step >> level
+            if (node + 1) << level <= steps:  # complete by the last step
+                counts[level, node] = counts.get((level, node), 0) + 1
+    return sum(count**2 for count in counts.values()) ** 0.5
+
+
+def gaussian_delta(shift: float, epsilon: float) -> float:
+    """Of one Gaussian with variance 1 against itself moved."""
+    phi = NormalDist().cdf
+    return phi(shift / 2 - epsilon / shift) - exp(epsilon) * phi(-shift / 2 - epsilon / shift)
+
+
+@pytest.mark.parametrize(("name", "leaves"), [(learning.TREE, 1024), (learning.RESTARTED, 128)])
+def test_the_fixed_order_is_its_exact_sensitivity(name, leaves):
+    norm = max(nodes_used(2000, leaves, first) for first in range(100))
+    rows = read_table(FIGURES / "cifar10.csv").where(strategy=name).rows
+    assert len(rows) > 10
+    for row in rows:
+        delta = gaussian_delta(norm / row["sigma"], row["fixed_order"])
+        assert delta == pytest.approx(1e-5, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", [learning.TREE, learning.RESTARTED])
+def test_the_committed_runs_are_enough_to_compare(name):
+    """Three epsilons, three seeds each, and accuracy that falls with the noise."""
+    found = list(learning.runs(read_table(FIGURES / "cifar10.csv"), name))
+    assert [run.count for run in found] == [3, 3, 3]
+    assert found[0].accuracy > found[1].accuracy > found[2].accuracy > 0.25
+    for run in found:
+        assert run.row["lower"] <= run.row["upper"] <= run.row["mmcc_reversed"]
+        assert 0 < run.spread < 0.05
+
+
 def test_runs_are_counted_noise_by_noise():
-    def row(sigma, seed, accuracy, mmcc):
+    def row(sigma, seed, accuracy, epsilon):
         point = {"strategy": learning.TREE, "sigma": sigma, "trained": 2000, "seed": seed}
-        return {**point, "accuracy": accuracy, "mmcc": mmcc, "fixed_order": 1.0}
+        return {**point, "accuracy": accuracy, "upper": epsilon, "fixed_order": 1.0}
 
     table = Table((row(2.0, 0, 0.4, 3.0), row(2.0, 1, 0.6, 3.0), row(4.0, 0, 0.3, 0.5)))
-    found = [(r["sigma"], m, s, k) for r, m, s, k in learning.runs(table, learning.TREE)]
-    assert found[0] == pytest.approx((2.0, 0.5, 0.02**0.5, 2))
-    assert found[1] == pytest.approx((4.0, 0.3, 0.0, 1))
-    assert learning.better_from(table, learning.TREE, "mmcc")["sigma"] == 4.0
+    first, second = learning.runs(table, learning.TREE)
+    assert (first.row["sigma"], first.accuracy, first.count) == pytest.approx((2.0, 0.5, 2))
+    assert first.spread == pytest.approx(0.02**0.5)
+    assert (second.row["sigma"], second.count) == (4.0, 1)
+    assert second.words() == "30.0 % (one run)"
+    assert learning.better_from(table, learning.TREE, "upper")["sigma"] == 4.0
     assert learning.better_from(table, learning.TREE, "fixed_order") is None

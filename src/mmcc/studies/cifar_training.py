@@ -20,7 +20,7 @@ from mmcc.studies.cifar_data import Images
 from mmcc.training import make_private
 
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-"""Of the channels, as published for these images; not computed from the data that is trained on."""
+"""Of the channels over the training images, as published: taken as public, no part of epsilon."""
 
 
 @dataclass(frozen=True, slots=True)
