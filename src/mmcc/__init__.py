@@ -9,7 +9,7 @@ from mmcc import sampling, strategies
 from mmcc.errors import MmccError
 
 if TYPE_CHECKING:
-    from mmcc import audit, bridge, ledger, mixtures, pld, training, utility
+    from mmcc import audit, bridge, ledger, mixtures, pld, report, training, utility
     from mmcc.accounting.guarantee import Bracket, Estimate, Guarantee
     from mmcc.accounting.montecarlo.estimate import estimate
     from mmcc.accounting.solve import bracket, delta, epsilon, sigma
@@ -32,6 +32,7 @@ __all__ = (
     "ledger",
     "mixtures",
     "pld",
+    "report",
     "sampling",
     "sigma",
     "strategies",
@@ -39,7 +40,7 @@ __all__ = (
     "utility",
 )
 
-_PACKAGES = ("audit", "bridge", "ledger", "mixtures", "pld", "training", "utility")
+_PACKAGES = ("audit", "bridge", "ledger", "mixtures", "pld", "report", "training", "utility")
 # Loaded when first used: scipy and numba take a second to import, describing a mechanism does not.
 _LATER = {
     "Bracket": "mmcc.accounting.guarantee",

@@ -19,6 +19,7 @@ import typer
 import mmcc
 from mmcc.command_line import audit as auditing
 from mmcc.command_line import comparing, ledger, mixtures, output
+from mmcc.command_line import report as reporting
 from mmcc.command_line import reproduce as studying
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
 from mmcc.command_line.words import Options, UsageError
@@ -41,6 +42,7 @@ COMMANDS = (
     "last-iterate",
     "audit",
     "ledger",
+    "report",
     "reproduce",
 )
 BAD_INPUT, STOPPED = 2, 130
@@ -188,6 +190,16 @@ def show_ledger(
 def audit(options: Options) -> None:
     """Play the real noise and batches many times and look for a violation of what is certified."""
     auditing.show_audit(options)
+
+
+@command(app, *MECHANISM, *BOUND, *reporting.REPORT, optional=reporting.OPTIONAL)
+def report(options: Options) -> None:
+    """Write a guarantee with all it assumes to one file, to attach to a model release.
+
+    Example: mmcc report --strategy binary-tree --steps 128 --sampling poisson --prob 1/128 --sigma
+    14 --delta 1e-6 --out report.html; or --checkpoint run.mmcc --delta 1e-6; or --ledger runs.jsonl
+    """
+    reporting.write_report(options)
 
 
 @app.command()

@@ -37,6 +37,7 @@ def test_package():
         "ledger",
         "mixtures",
         "pld",
+        "report",
         "sampling",
         "sigma",
         "strategies",
@@ -149,7 +150,7 @@ def test_the_command_line_knows_the_same_names():
     ],
 )
 def test_importing_is_cheap(statement):
-    heavy = "{'scipy', 'numba', 'torch', 'matplotlib', 'dp_accounting'}"
+    heavy = "{'scipy', 'numba', 'torch', 'matplotlib', 'jinja2', 'dp_accounting'}"
     code = f"{statement}\nimport sys\nprint(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stderr.splitlines()[-1] == "[]"

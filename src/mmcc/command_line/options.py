@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -109,6 +109,16 @@ OPTIONS: dict[str, tuple[Any, object]] = {
     "only_wins": _flag("--only-wins", "Ask only who wins: one evaluation a row."),
     "estimates": _flag("--estimates", "Simulated rows where no amplification is proven."),
     "seconds": _text("Leave a row without an answer after about this time.", "NUMBER"),
+    "checkpoint": _text("Report on the run of a checkpoint; its strategy is found there.", "FILE"),
+    "ledger": _text("Report on all runs of a ledger.", "FILE"),
+    "title": _text("Title of the report.", "TEXT"),
+    "unit": _text(
+        "What the training treats as one example: one training example, one user.", "TEXT"
+    ),
+    "data": _text("Name of the data set; ledger: report on this one only.", "NAME"),
+    "clip_norm": _text("Clip norm of the training, to be told.", "NUMBER"),
+    "format": _text("html or markdown; left out, the ending of --out says it.", "NAME"),
+    "out": _text("File to write.", "FILE"),
     "plot": _text("Draw a picture: .png .svg .pdf.", "FILE"),
     "as_json": _flag("--json", "Print one JSON object."),
 }
@@ -129,9 +139,13 @@ SIMULATION = ("samples", "width", "confidence", "seed")
 
 
 def command(
-    app: typer.Typer, *names: str
+    app: typer.Typer, *names: str, optional: Sequence[str] = ()
 ) -> Callable[[Callable[[Options], None]], Callable[[Options], None]]:
-    """Make a command of a function of `Options`; it has the options with these names."""
+    """Make a command of a function of `Options`; it has the options with these names.
+
+    Those in `optional` may be left out although other commands need them.
+    """
+    unset = Options()
 
     def register(body: Callable[[Options], None]) -> Callable[[Options], None]:
         def run(**given: Any) -> None:
@@ -141,7 +155,10 @@ def command(
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
                 inspect.Parameter(
-                    name, keyword, annotation=OPTIONS[name][0], default=OPTIONS[name][1]
+                    name,
+                    keyword,
+                    annotation=OPTIONS[name][0],
+                    default=getattr(unset, name) if name in optional else OPTIONS[name][1],
                 )
                 for name in OPTIONS
                 if name in names

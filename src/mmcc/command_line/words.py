@@ -98,13 +98,21 @@ class Options:
     only_wins: bool = False
     estimates: bool = False
     seconds: str | None = None
+    checkpoint: str | None = None
+    ledger: str | None = None
+    title: str | None = None
+    unit: str | None = None
+    data: str | None = None
+    clip_norm: str | None = None
+    format: str | None = None
+    out: str | None = None
     plot: str | None = None
     as_json: bool = False
 
     def mechanism(self) -> tuple[Strategy, Scheme]:
         """The strategy and the scheme, once every option is known to apply."""
-        self._check_method()
-        strategy, scheme = self._strategy(), self._scheme()
+        self.check_method()
+        strategy, scheme = self.released(), self._scheme()
         if self.compare and strategy.steps > MAX_COMPARED_STEPS:
             raise UsageError(
                 f"--compare asks four questions at once and is meant for at most "
@@ -128,7 +136,8 @@ class Options:
         }
         return {name: value for name, value in given.items() if value is not None}
 
-    def _check_method(self) -> None:
+    def check_method(self) -> None:
+        """Refuse methods and orders that there are not."""
         if self.method not in METHODS:
             raise UsageError(f"unknown method {self.method!r}; {suggestion(self.method, METHODS)}")
         if self.order is not None and self.method != "mmcc":
@@ -138,10 +147,11 @@ class Options:
         if self.compare and self.method != "tight":
             raise UsageError(f"--compare applies to --method tight only, not to {self.method}.")
 
-    def _strategy(self) -> Strategy:
+    def released(self) -> Strategy:
+        """The strategy, once every option is known to apply to it."""
         name = self.strategy
         if name not in STRATEGIES:
-            if not _names_a_file(name):
+            if not names_a_file(name):
                 known = (*STRATEGIES, f"a {', '.join(FILES)} file")
                 raise UsageError(f"unknown strategy {name!r}; {suggestion(name, known)}")
             self._only((), SHAPES, f"a strategy read from {name!r}")
@@ -245,7 +255,8 @@ def _typed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _names_a_file(name: str) -> bool:
+def names_a_file(name: str) -> bool:
+    """Whether a strategy is meant that is kept in a file."""
     return name.lower().endswith(FILES) or os.sep in name or os.path.exists(name)
 
 

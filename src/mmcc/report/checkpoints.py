@@ -215,12 +215,12 @@ def _position(content: Mapping[str, Any], steps: int, name: str) -> int:
     return position
 
 
-_HINT = (
-    "Give the strategy itself: --strategy with its options or its file, or strategy= in Python."
-)
+_HINT = "Give the strategy itself: --strategy with its options or its file, or strategy= in Python."
 
 
-def _unknown(name: str, why: str, hint: str = "Use the version of mmcc that wrote it.") -> MmccError:
+def _unknown(
+    name: str, why: str, hint: str = "Use the version of mmcc that wrote it."
+) -> MmccError:
     from mmcc.training import CheckpointError
 
     return CheckpointError(f"no report can be made of the checkpoint {name!r}: {why}. {hint}")

@@ -110,6 +110,4 @@ def _filed(strategy: Strategy, file: str | None) -> Written:
     plain = () if strategy.adaptive else ("--non-adaptive",)
     adaptive = "" if strategy.adaptive else ", adaptive=False"
     note = "" if name == file else f"as saved by mmcc.strategies.save(strategy, {SAVED!r})"
-    return Written(
-        ("--strategy", name, *plain), f"strategies.load({name!r}{adaptive})", name, note
-    )
+    return Written(("--strategy", name, *plain), f"strategies.load({name!r}{adaptive})", name, note)

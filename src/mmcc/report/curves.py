@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -76,14 +77,16 @@ def dots_around(
 
 def bound_between(dots: Sequence[Dot], points: int = 24) -> tuple[FloatArray, FloatArray]:
     """Epsilons and certified deltas on the chords in e^epsilon from dot to dot."""
-    corners = sorted({(dot.upper, dot.delta) for dot in dots})
+    lowest: dict[float, float] = {}
+    for dot in dots:
+        lowest[dot.upper] = min(lowest.get(dot.upper, 1.0), dot.delta)
+    corners = sorted(lowest.items())
     epsilons: list[float] = []
     deltas: list[float] = []
-    for (left, high), (right, low) in zip(corners, corners[1:], strict=False):
+    for (left, high), (right, low) in pairwise(corners):
         between = np.linspace(left, right, points)
         # The share of e^epsilon from left to right, without numbers that do not fit.
-        share = np.expm1(between - left) * math.exp(left - right)
-        share = share / -math.expm1(left - right) if right > left else share
+        share = np.expm1(between - left) * math.exp(left - right) / -math.expm1(left - right)
         epsilons += between.tolist()
         deltas += (high + (low - high) * np.clip(share, 0.0, 1.0)).tolist()
     return np.array(epsilons), np.array(deltas)

@@ -21,7 +21,7 @@ def visible(text: str) -> str:
 
 
 def markdown_text(text: object) -> str:
-    """Markdown that shows this text; never for the start of a line, where digits and dashes count."""
+    """Markdown that shows this text, anywhere but at the start of a line."""
     shown = visible(str(text)).strip(" ")
     return ACTIVE.sub(r"\\\1", shown)
 

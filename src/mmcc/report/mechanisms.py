@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import mmcc
@@ -167,11 +167,7 @@ def words(name: str, given: str | None, otherwise: str) -> str:
 def versions() -> tuple[Fact, ...]:
     """What computed the numbers."""
     found = [Fact("mmcc", mmcc.__version__), Fact("Python", platform.python_version())]
-    for name in ("numpy", "scipy", "numba"):
-        try:
-            found.append(Fact(name, version(name)))
-        except PackageNotFoundError:
-            continue
+    found += [Fact(name, version(name)) for name in ("numpy", "scipy", "numba")]
     return tuple(found)
 
 
@@ -222,7 +218,9 @@ def _reproduction(
         options["method"] = guarantee.method
     if order is not None:
         options["order"] = order
-    spelled = {name: value if isinstance(value, str) else repr(value) for name, value in options.items()}
+    spelled = {
+        name: value if isinstance(value, str) else repr(value) for name, value in options.items()
+    }
     line = ["mmcc", "epsilon", *written.options, *scheme_options]
     for name, text in spelled.items():
         line += [f"--{name}", text]

@@ -24,7 +24,7 @@ NEEDED = {"html": ("jinja2", "matplotlib"), "markdown": ("jinja2",)}
 
 
 def page_format(path: str | Path, format: str | None = None) -> str:
-    """ "html" or "markdown": as asked, or by the ending of the file.
+    """The format, one of `FORMATS`: as asked, or by the ending of the file.
 
     Refuses what could not be written, so that it can be known before the long work starts.
     """

@@ -79,7 +79,7 @@ def of_training(
         Assumption(
             "All other runs count too.",
             "Every run on the same data is part of what was released, also one that was killed or "
-            "whose model nobody uses. A ledger (mmcc ledger) adds them up; this report is about one.",
+            "whose model nobody uses. A ledger (mmcc ledger) adds them up.",
         ),
         TUNING,
         Assumption(
