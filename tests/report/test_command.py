@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from pathlib import Path
+
 import pytest
 from report_cases import Page, small
 
@@ -36,7 +40,8 @@ def test_one_file_in_the_format_of_its_ending(words, name, start, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     assert main(["report", *TREE, *words]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith(f"{name}: All 8 steps: (0.") and said.out.count("\n") == 1
+    assert said.out.startswith(f"{name}: All 8 steps: (0.")
+    assert said.out.count("\n") == 1
     assert said.err == ""
     assert [file.name for file in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
@@ -102,3 +107,13 @@ def test_the_page_is_well_formed(tmp_path):
         if tag == "svg":
             assert attributes["role"] == "img"
             assert attributes["aria-labelledby"]
+
+
+def test_the_documented_command_runs(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    program, *words = shlex.split(re.search(r"```sh\n(.*?)\n```", page, re.DOTALL)[1])
+    assert program == "mmcc"
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "--seconds", "0"]) == 0
+    assert capsys.readouterr().out.startswith("report.html: All 128 steps: (")
+    assert (tmp_path / "report.html").exists()

@@ -80,6 +80,7 @@ def _environment(escaped: bool) -> Environment:
     environment.filters |= {
         "text": markdown_text,
         "code": markdown_code,
+        "lines": _lines,
         "sh": partial(markdown_block, language="sh"),
         "python": partial(markdown_block, language="python"),
     }
@@ -90,6 +91,11 @@ def _seen(value: object) -> object:
     """What a template shows, without characters that cannot be seen; marked HTML is left alone."""
     from markupsafe import Markup
 
-    if isinstance(value, Markup) or not isinstance(value, str):
-        return value
-    return "\n".join(visible(line) for line in value.split("\n"))
+    return value if isinstance(value, Markup) or not isinstance(value, str) else visible(value)
+
+
+def _lines(text: str) -> str:
+    """Text whose lines are lines, for HTML."""
+    from markupsafe import Markup, escape
+
+    return Markup("\n").join(escape(visible(line)) for line in text.split("\n"))
