@@ -46,8 +46,8 @@ def written_strategy(strategy: Strategy, file: str | None) -> Written:
 def written_scheme(scheme: Scheme) -> tuple[tuple[str, ...], str]:
     """The scheme as options and as Python."""
     if isinstance(scheme, BallsInBins):
-        options = ("--sampling", "balls-in-bins", "--bins", str(scheme.bins))
-        return options, f"sampling.BallsInBins({scheme.bins})"
+        bins = str(scheme.bins)
+        return ("--sampling", "balls-in-bins", "--bins", bins), f"sampling.BallsInBins({bins})"
     if isinstance(scheme, Shuffle):
         steps = scheme.epoch_steps
         given = () if steps is None else ("--epoch-steps", str(steps))

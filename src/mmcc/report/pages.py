@@ -52,10 +52,10 @@ def check_packages(format: str) -> None:
 def html_page(report: Report) -> str:
     """One file with its pictures."""
     check_packages("html")
-    from mmcc.report.pictures import curve_picture, strategy_picture
+    from mmcc.report.pictures import curve_picture, strategy_pictures
 
     curve = curve_picture(report.dots, report.claims[0]) if len(report.dots) > 1 else None
-    drawn = None if report.strategy is None else strategy_picture(report.strategy)
+    drawn = [] if report.strategy is None else strategy_pictures(report.strategy)
     page = _environment(escaped=True).get_template("page.html.j2")
     return page.render(report=report, curve=curve, drawn=drawn)
 

@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,9 @@ MOST_ENTRIES = 2**24
 """Larger matrices are shown by their first steps."""
 FIRST = 64
 """How many of these."""
-SETTINGS = {
+WIDE, PANEL = (5.2, 3.5), (3.6, 3.1)
+"""Inches of a picture alone, and of one beside another: letters stay readable on a telephone."""
+SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 10,
@@ -109,35 +112,30 @@ def curve_picture(dots: Sequence[Dot], claim: Claim) -> Picture:
         axes.set_xlabel("epsilon")
         axes.set_ylabel("delta")
         axes.grid(color="#dddddd", linewidth=0.6)
-        axes.legend(frameon=False, fontsize="small")
+        axes.legend(frameon=False, fontsize="small", loc="lower left")
 
-    return _picture(draw, (6.6, 3.7), "curve", title, description)
+    return _picture(draw, WIDE, "curve", title, description)
 
 
-def strategy_picture(strategy: Strategy) -> Picture:
-    """A heat map of C; for Toeplitz strategies its coefficients beside it."""
+def strategy_pictures(strategy: Strategy) -> list[Picture]:
+    """A heat map of C; for Toeplitz strategies with several bands their coefficients too."""
     view = thinned(strategy)
-    toeplitz = strategy if isinstance(strategy, Toeplitz) and strategy.bands > 1 else None
-    title = "The strategy matrix C"
-    description = (
-        f"Heat map of C, {strategy.rows} rows (releases) by {strategy.steps} columns (steps): "
+    heat = (
+        f"Heat map of C, {strategy.rows:,} rows (releases) by {strategy.steps:,} columns (steps): "
         f"{view.made}. Entries lie between {rounded_down(float(view.values.min()))} and "
         f"{rounded_up(float(view.values.max()))}."
     )
-    if toeplitz is not None:
-        c = toeplitz.coefficients
-        description += (
-            f" Beside it the {c.size} coefficients, from {c[0]:.4g} at lag 0 to {c[-1]:.4g} at lag "
-            f"{c.size - 1}."
+    pictures = [_picture(partial(_heat_map, view), PANEL, "matrix", "The strategy matrix C", heat)]
+    if isinstance(strategy, Toeplitz) and strategy.bands > 1:
+        c = strategy.coefficients
+        line = (
+            f"The {c.size:,} coefficients of C, a Toeplitz matrix: from {c[0]:.4g} at lag 0 to "
+            f"{c[-1]:.4g} at lag {c.size - 1:,}."
         )
-
-    def draw(figure: Any) -> None:
-        panels = figure.subplots(1, 2) if toeplitz is not None else [figure.subplots()]
-        _heat_map(figure, panels[0], view)
-        if toeplitz is not None:
-            _coefficients(panels[1], toeplitz.coefficients)
-
-    return _picture(draw, (7.2 if toeplitz else 4.4, 3.4), "strategy", title, description)
+        pictures.append(
+            _picture(partial(_coefficients, c), PANEL, "coefficients", "Coefficients of C", line)
+        )
+    return pictures
 
 
 def thinned(strategy: Strategy) -> View:
@@ -161,9 +159,10 @@ def _edges(length: int) -> IntArray:
     return np.unique(np.arange(min(length, CELLS)) * length // min(length, CELLS))
 
 
-def _heat_map(figure: Any, axes: Any, view: View) -> None:
+def _heat_map(view: View, figure: Any) -> None:
     from matplotlib.colors import PowerNorm
 
+    axes = figure.add_subplot()
     largest = float(view.values.max())
     image = axes.imshow(
         view.values,
@@ -182,10 +181,11 @@ def _heat_map(figure: Any, axes: Any, view: View) -> None:
     bar.outline.set_visible(False)
 
 
-def _coefficients(axes: Any, coefficients: FloatArray) -> None:
+def _coefficients(coefficients: FloatArray, figure: Any) -> None:
     """c_k against the lag k; many are thinned out evenly on a logarithmic axis."""
     from matplotlib.ticker import NullLocator
 
+    axes = figure.add_subplot()
     lags = np.arange(coefficients.size)
     many = coefficients.size > CELLS
     if many:
@@ -194,7 +194,7 @@ def _coefficients(axes: Any, coefficients: FloatArray) -> None:
         lags + many, coefficients[lags], color=BLUE, marker="." if lags.size <= 40 else "", lw=1.5
     )
     axes.set_xlabel("lag + 1" if many else "lag")
-    axes.set_title("coefficients of C", fontsize="medium")
+    axes.set_ylabel("coefficient")
     axes.grid(color="#dddddd", linewidth=0.6)
     if many:
         axes.set_xscale("log")
