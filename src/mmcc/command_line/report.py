@@ -80,11 +80,10 @@ def _report(options: Options, progress: Progress | None) -> Report:
     return of_mechanism(
         strategy,
         scheme,
-        **options.numbers(),
         method=options.method,
         order=options.order,
         clip_norm=clip,
-        **given,
+        **options.numbers() | given,
     )
 
 
