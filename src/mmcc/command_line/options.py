@@ -108,7 +108,11 @@ OPTIONS: dict[str, tuple[Any, object]] = {
     ),
     "only_wins": _flag("--only-wins", "Ask only who wins: one evaluation a row."),
     "estimates": _flag("--estimates", "Simulated rows where no amplification is proven."),
-    "seconds": _text("Leave a row without an answer after about this time.", "NUMBER"),
+    "seconds": _text(
+        "compare: leave a row without an answer after about this time; report: time for the curve "
+        "besides the point asked for.",
+        "NUMBER",
+    ),
     "checkpoint": _text("Report on the run of a checkpoint; its strategy is found there.", "FILE"),
     "ledger": _text("Report on all runs of a ledger.", "FILE"),
     "title": _text("Title of the report.", "TEXT"),

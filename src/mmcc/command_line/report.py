@@ -17,6 +17,7 @@ from mmcc.command_line.words import Options, UsageError, names_a_file, number
 if TYPE_CHECKING:
     from mmcc.accounting.parallel import Progress
     from mmcc.report import Report
+    from mmcc.report.facts import Claim
 
 REPORT = (
     "sigma",
@@ -55,10 +56,13 @@ def write_report(options: Options) -> None:
         print(text)
         return
     Path(out).write_text(text, encoding="utf-8")
-    claims = "; ".join(
-        f"{claim.heading}: ({', '.join(claim.shown)})-DP, certified" for claim in report.claims
-    )
-    print(f"{out}: {claims}")
+    print(f"{out}: {'; '.join(_said(claim) for claim in report.claims if not claim.remark)}")
+
+
+def _said(claim: Claim) -> str:
+    """A claim in a few words; those that hold under a condition of their own are in the file."""
+    reserved = ", not a guarantee for training" if claim.reserved else ""
+    return f"{claim.heading}: ({', '.join(claim.shown)})-DP, certified{reserved}"
 
 
 def _report(options: Options, progress: Progress | None) -> Report:

@@ -71,7 +71,7 @@ def of_mechanism(
         data=data,
         clip_norm=clip,
         file=file,
-        subject="a mechanism, all of its steps",
+        subject="a mechanism: all of its steps",
         seconds=seconds,
         progress=progress,
     )

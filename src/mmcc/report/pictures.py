@@ -20,6 +20,7 @@ from mmcc.arrays import FloatArray, IntArray
 from mmcc.report.curves import bound_between
 from mmcc.report.facts import Claim, Dot
 from mmcc.strategies.base import Strategy
+from mmcc.strategies.matrix import Dense
 from mmcc.strategies.toeplitz import Toeplitz
 
 BLUE, DARK, GREY = "#0b5394", "#1b1b1b", "#595959"
@@ -141,7 +142,7 @@ def strategy_pictures(strategy: Strategy) -> list[Picture]:
 def thinned(strategy: Strategy) -> View:
     """C itself, the largest entries of its blocks, or its first steps: whatever can be drawn."""
     rows, steps = strategy.rows, strategy.steps
-    if rows * steps > MOST_ENTRIES:
+    if rows * steps > MOST_ENTRIES and not isinstance(strategy, Dense):  # which has them anyway
         first = strategy.prefix(FIRST)
         made = f"the first {FIRST} of {steps:,} steps"
         return View(first.to_dense(), first.rows, first.steps, made)
