@@ -42,6 +42,16 @@ def test_totals_and_runs_are_those_of_the_ledger(ledger):
     assert "plan of 3 runs" in text
 
 
+def test_every_data_set_is_said_in_plain_words(ledger):
+    """The second one, whose epsilon is larger, as well as the first."""
+    found = report.of_ledger(ledger.path)
+    assert found.claims[1].epsilon > found.claims[0].epsilon
+    for text in (Page(found.html()).text, found.markdown()):
+        for claim in found.claims:
+            assert f"{claim.factor} times" in text
+            assert f"{claim.guess} %" in text
+
+
 def test_names_from_the_file_are_text(ledger):
     page = Page(report.of_ledger(ledger.path).html())
     assert page.tags().isdisjoint({"img", "script", "svg"})

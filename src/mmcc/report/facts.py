@@ -164,6 +164,11 @@ class Report:
     strategy: Strategy | None = field(default=None, repr=False)
     """To be drawn."""
 
+    @property
+    def runs(self) -> bool:
+        """Whether it is about runs in a ledger, each claim about a data set."""
+        return self.strategy is None
+
     def html(self) -> str:
         """One page without scripts, that asks for nothing from elsewhere."""
         from mmcc.report.pages import html_page
