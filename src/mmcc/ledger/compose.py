@@ -178,8 +178,8 @@ def totals(
         return [total(history, data, delta=delta, progress=progress)]
     if delta is not None and not history.plans:
         raise LedgerError(
-            "a delta (--delta) is for a plan declared before the first run, and this ledger has none; the "
-            "pairs of its runs have their own deltas. Leave it out."
+            "a delta (--delta) is for a plan declared before the first run, and this ledger has none; "
+            "the pairs of its runs have their own deltas. Leave it out."
         )
     return [
         total(history, name, delta=delta if name in history.plans else None, progress=progress)
