@@ -178,7 +178,7 @@ def totals(
         return [total(history, data, delta=delta, progress=progress)]
     if delta is not None and not history.plans:
         raise LedgerError(
-            "a delta (--delta) is for a plan declared before the first run, and there is none here; "
+            "a delta (--delta) is for a plan declared before the first run, and none was; "
             "the pairs of its runs have their own deltas. Leave it out."
         )
     return [
