@@ -21,6 +21,7 @@ import mmcc
 from mmcc.command_line import audit as auditing
 from mmcc.command_line import comparing, ledger, mixtures, output
 from mmcc.command_line import doctor as examining
+from mmcc.command_line import report as reporting
 from mmcc.command_line import reproduce as studying
 from mmcc.command_line.guide import Group, guided
 from mmcc.command_line.mistakes import one_line
@@ -179,6 +180,15 @@ def show_ledger(
 def audit(options: Options) -> None:
     """Play the real noise and batches many times and look for a violation of what is certified."""
     auditing.show_audit(options)
+
+
+@command(app, *MECHANISM, *BOUND, *reporting.REPORT, optional=reporting.OPTIONAL)
+def report(options: Options) -> None:
+    """Write a guarantee with all it assumes to one file, to attach to a model release.
+
+    On a mechanism (--strategy and the rest), a training run (--checkpoint) or a ledger (--ledger).
+    """
+    reporting.write_report(options)
 
 
 @app.command()

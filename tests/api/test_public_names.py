@@ -36,6 +36,7 @@ def test_package():
         "ledger",
         "mixtures",
         "pld",
+        "report",
         "sampling",
         "sigma",
         "strategies",

@@ -36,6 +36,8 @@ GUIDE: Mapping[str, Mapping[str, str]] = {
         "ledger": "mmcc ledger runs.jsonl --data patients",
         "audit": "mmcc audit --strategy binary-tree --steps 8 --sampling poisson --prob 1/4 "
         "--sigma 2 --delta 1e-5 --runs 2000",
+        "report": "mmcc report --strategy binary-tree --steps 128 --sampling poisson --prob 1/128 "
+        "--sigma 14 --delta 1e-6 --out report.html",
     },
     "This software": {
         "reproduce": "mmcc reproduce last-iterate --quick --out figures",

@@ -21,44 +21,29 @@ if TYPE_CHECKING:
 def show_ledger(file: str, data: str | None, delta: str | None, as_json: bool) -> None:
     """Read and check the file, compose the runs of each data set, print what they amount to."""
     from mmcc.ledger import Ledger
-    from mmcc.ledger.compose import total
+    from mmcc.ledger.compose import totals
 
     share = None if delta is None else number("delta", delta)
     history = Ledger(file).history()
-    wanted = history.data_sets() if data is None else [data]
-    if not wanted:
+    if data is None and not history.data_sets():
         raise UsageError(f"no run is known: the ledger {file!r} is empty.")
-    planned = [name for name in wanted if name in history.plans]
-    if share is not None and not planned and data is None:
-        raise UsageError(
-            "--delta is for a plan declared before the first run, and this ledger has none; the "
-            "pairs of its runs have their own deltas. Leave it out."
-        )
     with output.progress_bar() as progress:
         start = time.perf_counter()
-        totals = [
-            total(
-                history,
-                name,
-                delta=share if data is not None or name in planned else None,
-                progress=progress,
-            )
-            for name in wanted
-        ]
+        found = totals(history, data, delta=share, progress=progress)
         seconds = time.perf_counter() - start
     if as_json:
         content = {
             "file": file,
             "lines": history.lines,
-            "data_sets": [found.to_dict() for found in totals],
+            "data_sets": [total.to_dict() for total in found],
             "seconds": round(seconds, 3),
         }
         print(json.dumps(content, indent=2, allow_nan=False))
         return
-    for found in totals:
-        print(found)
-    if len(totals) == 1:
-        _print_runs(totals[0])
+    for total in found:
+        print(total)
+    if len(found) == 1:
+        _print_runs(found[0])
 
 
 def _print_runs(found: Total) -> None:

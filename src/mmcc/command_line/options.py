@@ -16,6 +16,7 @@ from mmcc.command_line.words import (
     COMPARED_STRATEGIES,
     DECODERS,
     FILES,
+    FORMATS,
     GENERATORS,
     METHODS,
     OBJECTIVES,
@@ -41,8 +42,8 @@ class Option:
     values: Callable[[str], list[str]] | None = None
     panel: str = ""
 
-    def parameter(self, name: str) -> inspect.Parameter:
-        """What typer makes the option of."""
+    def parameter(self, name: str, *, optional: bool = False) -> inspect.Parameter:
+        """What typer makes the option of; optional: a command can do without it."""
         described = typer.Option(
             *([self.name] if self.name else []),
             help=self.help,
@@ -53,8 +54,8 @@ class Option:
         return inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            annotation=Annotated[self.kind, described],
-            default=self.default,
+            annotation=Annotated[str | None if optional else self.kind, described],
+            default=getattr(Options(), name) if optional else self.default,
         )
 
 
@@ -145,7 +146,15 @@ OPTIONS: dict[str, Option] = {
         compare=_flag("--compare", "Also print what other certified bounds give."),
         only_wins=_flag("--only-wins", "Ask only who wins: one evaluation a row."),
         estimates=_flag("--estimates", "Simulated rows where no amplification is proven."),
-        seconds=Option("Leave a row without an answer after about this time.", "NUMBER"),
+        checkpoint=Option(
+            "Report on the run of a checkpoint; its strategy is found there.", "FILE"
+        ),
+        ledger=Option("Report on all runs of a ledger.", "FILE"),
+        seconds=Option(
+            "compare: leave a row without an answer after about this time; report: time for the "
+            "curve besides the point asked for.",
+            "NUMBER",
+        ),
         estimate=_flag(
             "--estimate", "Also print a Monte Carlo estimate: an interval, not a proof."
         ),
@@ -164,6 +173,14 @@ OPTIONS: dict[str, Option] = {
     ),
     **_panel(
         OUTPUT,
+        title=Option("Title of the report.", "TEXT"),
+        unit=Option(
+            "What the training treats as one example: one training example, one user.", "TEXT"
+        ),
+        data=Option("Name of the data set; with --ledger: report on this one only.", "NAME"),
+        clip_norm=Option("Clip norm of the training, to be told.", "NUMBER"),
+        format=_named("html or markdown; left out, the ending of --out says it.", FORMATS),
+        out=Option("File to write; - is stdout.", "FILE"),
         plot=Option("Draw a picture: .png .svg .pdf.", "FILE"),
         as_json=_flag("--json", "Print one JSON object."),
     ),
@@ -185,16 +202,23 @@ SIMULATION = ("samples", "width", "confidence", "seed")
 
 
 def command(
-    app: typer.Typer, *names: str
+    app: typer.Typer, *names: str, optional: Sequence[str] = ()
 ) -> Callable[[Callable[[Options], None]], Callable[[Options], None]]:
-    """Make a command of a function of `Options`; it has the options with these names."""
+    """Make a command of a function of `Options`; it has the options with these names.
+
+    Those in `optional` may be left out although other commands need them.
+    """
 
     def register(body: Callable[[Options], None]) -> Callable[[Options], None]:
         def run(**given: Any) -> None:
             body(Options(**given))
 
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [option.parameter(name) for name, option in OPTIONS.items() if name in names]
+            [
+                option.parameter(name, optional=name in optional)
+                for name, option in OPTIONS.items()
+                if name in names
+            ]
         )
         app.command(name=body.__name__.replace("_", "-"), help=body.__doc__)(run)
         return body

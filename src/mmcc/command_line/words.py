@@ -68,6 +68,7 @@ COMPARED_STRATEGIES = (
 )
 """Words of `mmcc compare`; N is a number of bands, levels or buffers."""
 COMPARED_SCHEMES = ("poisson", "cyclic-poisson", "balls-in-bins", "fixed-order", "shuffle")
+FORMATS = ("html", "markdown")
 STUDIES = (
     "tree",
     "counting",
@@ -135,13 +136,21 @@ class Options:
     only_wins: bool = False
     estimates: bool = False
     seconds: str | None = None
+    checkpoint: str | None = None
+    ledger: str | None = None
+    title: str | None = None
+    unit: str | None = None
+    data: str | None = None
+    clip_norm: str | None = None
+    format: str | None = None
+    out: str | None = None
     plot: str | None = None
     as_json: bool = False
 
     def mechanism(self) -> tuple[Strategy, Scheme]:
         """The strategy and the scheme, once every option is known to apply."""
-        self._check_method()
-        strategy, scheme = self._strategy(), self._scheme()
+        self.check_method()
+        strategy, scheme = self.released(), self._scheme()
         if self.compare and strategy.steps > MAX_COMPARED_STEPS:
             raise UsageError(
                 f"--compare asks four questions at once and is meant for at most "
@@ -166,7 +175,8 @@ class Options:
         texts = {name: getattr(self, name) for name in given}
         return {name: given[name](name, text) for name, text in texts.items() if text is not None}
 
-    def _check_method(self) -> None:
+    def check_method(self) -> None:
+        """Refuse methods and orders that there are not."""
         if self.method not in METHODS:
             raise UsageError(f"unknown method {self.method!r}; {suggestion(self.method, METHODS)}")
         if self.order is not None and self.method != "mmcc":
@@ -176,9 +186,10 @@ class Options:
         if self.compare and self.method != "tight":
             raise UsageError(f"--compare applies to --method tight only, not to {self.method}.")
 
-    def _strategy(self) -> Strategy:
+    def released(self) -> Strategy:
+        """The strategy, once every option is known to apply to it."""
         name = self.strategy
-        if name not in STRATEGIES and not _names_a_file(name):
+        if name not in STRATEGIES and not names_a_file(name):
             known = (*STRATEGIES, f"a {', '.join(FILES)} file")
             raise UsageError(f"unknown strategy {name!r}; {suggestion(name, known)}")
         from mmcc import strategies
@@ -289,7 +300,8 @@ def _typed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _names_a_file(name: str) -> bool:
+def names_a_file(name: str) -> bool:
+    """Whether a strategy is meant that is kept in a file."""
     return name.lower().endswith(FILES) or os.sep in name or os.path.exists(name)
 
 

@@ -166,6 +166,27 @@ def total(
     )
 
 
+def totals(
+    history: History,
+    data: str | None = None,
+    *,
+    delta: float | None = None,
+    progress: Progress | None = None,
+) -> list[Total]:
+    """The total of one data set, or of every one; then `delta` is for those that have a plan."""
+    if data is not None:
+        return [total(history, data, delta=delta, progress=progress)]
+    if delta is not None and not history.plans:
+        raise LedgerError(
+            "a delta (--delta) is for a plan declared before the first run, and none was; "
+            "the pairs of its runs have their own deltas. Leave it out."
+        )
+    return [
+        total(history, name, delta=delta if name in history.plans else None, progress=progress)
+        for name in history.data_sets()
+    ]
+
+
 def sum_up(values: Iterable[float]) -> float:
     """The smallest float that is not below the exact sum; the same in every order."""
     listed = list(values)

@@ -15,7 +15,8 @@ from mmcc.training.noise import NoiseStream
 from mmcc.training.participants import Participants
 
 if TYPE_CHECKING:
-    from mmcc.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+    from mmcc.training.checkpoint import load_checkpoint, save_checkpoint
+    from mmcc.training.checkpoint_file import CheckpointError
     from mmcc.training.loader import PrivateLoader
     from mmcc.training.optimizer import PrivateOptimizer
     from mmcc.training.private import make_private
@@ -41,7 +42,7 @@ __all__ = (
 
 _LATER = {
     "BatchSampler": "samplers",
-    "CheckpointError": "checkpoint",
+    "CheckpointError": "checkpoint_file",
     "PrivateLoader": "loader",
     "PrivateOptimizer": "optimizer",
     "RunError": "run",

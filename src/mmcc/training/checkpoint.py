@@ -24,32 +24,13 @@ import numpy as np
 import torch
 from opacus.grad_sample import AbstractGradSampleModule
 
-from mmcc.errors import MmccError
+from mmcc.training.checkpoint_file import FORMAT, MAGIC, CheckpointError, read
 from mmcc.training.loader import PrivateLoader
 from mmcc.training.optimizer import PrivateOptimizer
 from mmcc.training.peers import LOADING, SAVING
 from mmcc.training.run import Run
 
-FORMAT = 1
-MAGIC = b"mmcc checkpoint\n"
-DIGEST = hashlib.sha256().digest_size
-ENTRIES = {
-    "format",
-    "fingerprint",
-    "module",
-    "optimizer",
-    "noise",
-    "participants",
-    "layout",
-    "ledger",
-    "random",
-    "extra",
-}
 PLAIN = (int, float, bool, str, type(None))
-
-
-class CheckpointError(MmccError):
-    """A checkpoint cannot be written, cannot be read, or belongs to another run."""
 
 
 def save_checkpoint(
@@ -98,7 +79,7 @@ def load_checkpoint(
     peers = run.peers
     peers.meet(LOADING, run.position, optimizer.params)
     with peers.agreeing():
-        content, digest = _read(path)
+        content, digest = read(path)
         _check_same(content, run, path)
     peers.same({"the digest of the checkpoint": digest}, "Give all of them the same file.")
     with run.taken_up(), peers.agreeing():
@@ -239,38 +220,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _read(path: Path) -> tuple[dict[str, Any], str]:
-    """The content of a file, and its digest."""
-    try:
-        stored = path.read_bytes()
-    except OSError as problem:
-        reason = problem.strerror or problem
-        raise CheckpointError(f"cannot read {str(path)!r}: {reason}.") from None
-    start = len(MAGIC) + DIGEST
-    payload = memoryview(stored)[start:]
-    if not stored.startswith(MAGIC):
-        raise CheckpointError(f"{path.name!r} is not a checkpoint of mmcc.")
-    if hashlib.sha256(payload).digest() != stored[len(MAGIC) : start]:
-        raise CheckpointError(
-            f"{path.name!r} is damaged or cut off (its digest does not match): use an older one."
-        )
-    try:
-        content = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-    except Exception:  # whatever the reader trips over, nothing of it was run
-        content = None
-    if (
-        not isinstance(content, dict)
-        or content.get("format") != FORMAT
-        or set(content) != ENTRIES
-        or not all(isinstance(content[name], dict) for name in ENTRIES - {"format", "extra"})
-    ):
-        raise CheckpointError(
-            f"{path.name!r} does not have the entries of a checkpoint of format {FORMAT}: it was "
-            "written by another version, or by something else."
-        )
-    return content, stored[len(MAGIC) : start].hex()
 
 
 def _path(path: str | Path) -> Path:

@@ -1,0 +1,46 @@
+"""Text from elsewhere that shall stay text, whatever it looks like.
+
+In: any text.  Out: text that can be seen, and Markdown that says it and nothing else.
+Titles, names of data sets and of files may be made to deceive: markup, links, code, characters
+that turn the direction of writing or have no width.
+"""
+
+from __future__ import annotations
+
+import re
+
+ACTIVE = re.compile(r"([\\`*_{}\[\]<>#|~&!@$]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+"""What begins something within a line of Markdown, bare addresses included."""
+
+
+def visible(text: str) -> str:
+    """Text on one line; what cannot be seen is named by its number."""
+    return "".join(
+        character if character.isprintable() else f"[U+{ord(character):04X}]" for character in text
+    )
+
+
+def markdown_text(text: object) -> str:
+    """Markdown that shows this text, anywhere but at the start of a line."""
+    shown = visible(str(text)).strip(" ")
+    return ACTIVE.sub(r"\\\1", shown)
+
+
+def markdown_code(text: object) -> str:
+    """A code span, also for a cell of a table: fences longer than any row of backticks inside."""
+    shown = visible(str(text)).replace("|", r"\|")
+    fence = "`" * (_longest(shown) + 1)
+    space = " " if shown.startswith("`") or shown.endswith("`") or not shown.strip() else ""
+    return f"{fence}{space}{shown}{space}{fence}"
+
+
+def markdown_block(text: str, language: str) -> str:
+    """A block of code with lines of its own."""
+    lines = "\n".join(visible(line) for line in text.split("\n"))
+    fence = "`" * max(_longest(lines) + 1, 3)
+    return f"{fence}{language}\n{lines}\n{fence}"
+
+
+def _longest(text: str) -> int:
+    """The longest row of backticks."""
+    return max((len(row) for row in re.findall("`+", text)), default=0)
