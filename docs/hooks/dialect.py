@@ -1,4 +1,4 @@
-r"""What GitHub's Markdown has and Python-Markdown has not: formulas, and `\|` in the code of a table.
+r"""What GitHub's Markdown has and Python-Markdown has not: formulas, `\|` in code in tables.
 
 In: pages as GitHub shows them.  Out: the same on the site; formulas become MathML, which browsers
 draw without a script.

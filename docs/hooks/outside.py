@@ -1,7 +1,7 @@
 """Files outside docs/ that the site shows, and links to those that it does not.
 
-In: the files and pages of the site.  Out: CHANGELOG.md and CONTRIBUTING.md as pages of it, and every
-link to another file outside docs/, or to a folder, turned into its name: on the site there is none.
+In: the files and pages of the site.  Out: CHANGELOG.md and CONTRIBUTING.md as pages of it, and
+every link to another file outside docs/, or to a folder, as a name: the site has neither.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def _from_docs(link: re.Match[str]) -> str:
     """A link of a page in docs/; those of pages in its folders stay as they are."""
     target = link["target"]
     outside = target.startswith("../")
-    return _link(link, target.removeprefix("../")) if outside or (DOCS / target).is_dir() else link[0]
+    return (
+        _link(link, target.removeprefix("../")) if outside or (DOCS / target).is_dir() else link[0]
+    )
 
 
 def _link(link: re.Match[str], target: str) -> str:
