@@ -118,7 +118,8 @@ def test_readme_draws(tmp_path, monkeypatch):
 
 def shown_outputs() -> list[tuple[str, str, str]]:
     """Page, command and output, wherever a page has one after the other."""
-    pair = re.compile(r"^```sh\n(.*?)^```\n\n```text\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+    lines = r"((?:(?!```).*\n)+)```"
+    pair = re.compile(rf"^```sh\n{lines}\n\n```{OUTPUT}\n{lines}$", flags=re.MULTILINE)
     return [
         (page.name, *found)
         for page in PAGES
