@@ -2,8 +2,8 @@
 
     python tests/public_api.py        # after a deliberate change: writes tests/api/public_api.txt
 
-A line is a promise to scripts that exist.  One that is added is a minor release; one that is changed
-or taken away belongs in the CHANGELOG, and to a major release from 1.0 on.
+A line is a promise to scripts that exist.  One that is added is a minor release; one that is
+changed or taken away belongs in the CHANGELOG, and to a major release from 1.0 on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def lines(module: str) -> list[str]:
     if module == COMMAND_LINE:
         return list(_commands())
     loaded = import_module(module)
-    return [line for name in _names(loaded) for line in _described(f"{module}.{name}", loaded, name)]
+    return [
+        line for name in _names(loaded) for line in _described(f"{module}.{name}", loaded, name)
+    ]
 
 
 def stored(module: str) -> list[str]:
@@ -79,7 +81,7 @@ def _types(module: ModuleType) -> list[str]:
 
 
 def _class(path: str, kind: type, public: set[type]) -> Iterator[str]:
-    """The constructor, then what the class has beyond its public bases, whose lines say the rest."""
+    """The constructor, then what the class has beyond its public bases, which have theirs."""
     if issubclass(kind, Exception):
         yield f"{path}: {' and '.join(base.__name__ for base in kind.__bases__)}"
         return

@@ -46,7 +46,7 @@ def executed(notebook: NotebookNode, folder: Path) -> NotebookNode:
         # One's own start-up files and matplotlib settings are no part of a notebook.
         environment = os.environ | {"IPYTHONDIR": private, "MATPLOTLIBRC": private}
         environment.pop("MPLBACKEND", None)
-        client.execute(env=environment)
+        client.execute(env=environment, cleanup_kc=True)
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},

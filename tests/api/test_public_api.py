@@ -28,7 +28,9 @@ def test_what_users_were_promised_is_stored():
         public_api.stored("mmcc.sampling")
     )
     assert any(
-        line.startswith("mmcc.epsilon(strategy: Strategy, sampling: Scheme, *, sigma: float, delta:")
+        line.startswith(
+            "mmcc.epsilon(strategy: Strategy, sampling: Scheme, *, sigma: float, delta:"
+        )
         and line.endswith("-> Guarantee")
         for line in public_api.stored("mmcc")
     )

@@ -1,4 +1,4 @@
-"""Claim: one semantic version, the same everywhere it is written, and a citation that can be read."""
+"""Claim: one semantic version, the same wherever it is written, and a citation to match."""
 
 from __future__ import annotations
 
@@ -52,7 +52,12 @@ def test_the_citation_is_of_this_version():
 
 def test_security_says_where_and_what():
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    for words in ("private vulnerability reporting", "Bounds changed", "too small", "tests/soundness"):
+    for words in (
+        "private vulnerability reporting",
+        "Bounds changed",
+        "too small",
+        "tests/soundness",
+    ):
         assert words in text
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert (ROOT / target).exists(), target

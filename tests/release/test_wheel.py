@@ -98,7 +98,7 @@ def test_the_source_archive_is_small_and_can_be_tested(archives):
 
 
 def readme_command(number):
-    """What the n-th shell block runs once mmcc is installed, without the path of its environment."""
+    """What the n-th shell block runs once mmcc is installed, without the environment's path."""
     block = re.findall(r"^```sh\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)[number]
     return shlex.split(block.rpartition("&& .venv/bin/")[2])
 
