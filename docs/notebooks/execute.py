@@ -41,6 +41,7 @@ def executed(notebook: NotebookNode, folder: Path) -> NotebookNode:
             km=manager,
             timeout=SECONDS,
             record_timing=False,
+            coalesce_streams=True,
             resources={"metadata": {"path": str(folder)}},
         )
         # One's own start-up files and matplotlib settings are no part of a notebook.
