@@ -21,12 +21,6 @@ sys.path.insert(0, str(FOLDER))
 
 from execute import executed  # noqa: E402
 
-# Jupyter's own: where it looks for settings, and sockets that it leaves to the garbage collector.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Jupyter is migrating:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed.*zmq:ResourceWarning"),
-]
-
 NAMES = sorted(file.stem for file in FOLDER.glob("*.ipynb"))
 TRAINING = "train_and_report"
 MEASURED = "measured"
