@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mmcc.accounting.solve import bracket, delta, epsilon, sigma
     from mmcc.comparison import compare
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 __all__ = (
     "Bracket",

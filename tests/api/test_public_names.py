@@ -1,4 +1,7 @@
-"""Claim: the public names are exactly these, and importing them is cheap."""
+"""Claim: public names are found, by keyword too, fail as they should, and are cheap to import.
+
+Which names there are, with their signatures, is in public_api.txt.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import sys
 import pytest
 
 import mmcc
-from mmcc import accounting, pld, sampling, strategies, utility
+from mmcc import accounting, sampling, strategies
+from mmcc.accounting import solve
 from mmcc.command_line import words
 from mmcc.errors import (
     MethodError,
@@ -20,97 +24,8 @@ from mmcc.errors import (
 from mmcc.strategies.base import ORDERS
 
 
-def test_package():
-    assert set(mmcc.__all__) == {
-        "Bracket",
-        "Estimate",
-        "Guarantee",
-        "MmccError",
-        "audit",
-        "bracket",
-        "bridge",
-        "compare",
-        "delta",
-        "epsilon",
-        "estimate",
-        "ledger",
-        "mixtures",
-        "pld",
-        "report",
-        "sampling",
-        "sigma",
-        "strategies",
-        "training",
-        "utility",
-    }
-    assert all(hasattr(mmcc, name) for name in mmcc.__all__)
+def test_what_is_offered_can_be_listed():
     assert set(mmcc.__all__) <= set(dir(mmcc))
-    assert mmcc.__version__.count(".") == 2
-
-
-def test_strategies():
-    assert set(strategies.__all__) == {
-        "Banded",
-        "BandedInverse",
-        "Blt",
-        "BufferedToeplitz",
-        "Dense",
-        "Optimised",
-        "Provenance",
-        "Strategy",
-        "Toeplitz",
-        "Tree",
-        "banded",
-        "banded_inverse",
-        "banded_toeplitz",
-        "binary_tree",
-        "blt",
-        "continual_counting",
-        "dense",
-        "identity",
-        "load",
-        "optimal",
-        "optimise",
-        "save",
-        "toeplitz",
-        "tree_restart",
-    }
-    assert all(hasattr(strategies, name) for name in strategies.__all__)
-
-
-def test_distributions():
-    assert set(pld.__all__) == {
-        "PrivacyLossDistribution",
-        "conditional_composition",
-        "mixture_of_gaussians",
-    }
-    for name in ("compose", "self_compose", "epsilon", "delta"):
-        assert callable(getattr(pld.PrivacyLossDistribution, name))
-
-
-def test_utility():
-    assert set(utility.__all__) == {
-        "Workload",
-        "cooldown",
-        "decoder_matrix",
-        "level_weights",
-        "max_error",
-        "momentum",
-        "noise_memory",
-        "rmse",
-        "schedule",
-        "step_errors",
-    }
-    assert all(hasattr(utility, name) for name in utility.__all__)
-
-
-def test_mixtures():
-    assert set(mmcc.mixtures.__all__) == {"fixed_batches", "group_privacy", "last_iterate"}
-    assert set(mmcc.bridge.__all__) == {
-        "GridDistribution",
-        "from_dp_accounting",
-        "to_dp_accounting",
-    }
 
 
 def test_sampling():

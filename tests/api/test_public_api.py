@@ -1,0 +1,40 @@
+"""Claim: no public name, signature or option changes without anyone noticing."""
+
+from __future__ import annotations
+
+import difflib
+
+import public_api
+import pytest
+
+TRAINING = "mmcc.training"
+
+
+@pytest.mark.parametrize("module", public_api.modules())
+def test_the_interface_is_the_stored_one(module):
+    if module == TRAINING:
+        pytest.importorskip("torch")
+        pytest.importorskip("opacus")
+    was, now = public_api.stored(module), public_api.lines(module)
+    changes = "\n".join(difflib.unified_diff(was, now, "stored", "now", lineterm="", n=0))
+    assert was == now, (
+        f"{changes}\nIf this is meant: python tests/public_api.py, and a line in CHANGELOG.md."
+    )
+
+
+def test_what_users_were_promised_is_stored():
+    """Signatures that scripts rely on, written out by hand: the file is not empty or of shadows."""
+    assert "mmcc.sampling.CyclicPoisson(probability: float, separation: int)" in (
+        public_api.stored("mmcc.sampling")
+    )
+    assert any(
+        line.startswith(
+            "mmcc.epsilon(strategy: Strategy, sampling: Scheme, *, sigma: float, delta:"
+        )
+        and line.endswith("-> Guarantee")
+        for line in public_api.stored("mmcc")
+    )
+    assert "mmcc.Bracket.upper: float" in public_api.stored("mmcc")
+    assert "mmcc.MmccError: ValueError" in public_api.stored("mmcc")
+    assert "mmcc epsilon --sigma" in public_api.stored("mmcc.cli")
+    assert not [line for line in public_api.STORED.read_text().splitlines() if " at 0x" in line]
