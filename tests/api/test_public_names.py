@@ -12,7 +12,6 @@ import pytest
 
 import mmcc
 from mmcc import accounting, sampling, strategies
-from mmcc.accounting import solve
 from mmcc.command_line import words
 from mmcc.errors import (
     MethodError,
