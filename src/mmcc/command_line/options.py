@@ -71,7 +71,7 @@ def _named(help: str, names: Sequence[str], default: object = None) -> Option:
     return Option(help, "NAME", default, values=one_of(names))
 
 
-def _panel(title: str, **options: Option) -> dict[str, Option]:
+def _panel(title: str, /, **options: Option) -> dict[str, Option]:
     return {name: replace(option, panel=title) for name, option in options.items()}
 
 
