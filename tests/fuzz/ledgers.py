@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from ledger_cases import begin, bodies, gaussian_run, guarantee
+from ledger_cases import begin, bodies, guarantee
 
 from fuzz.drive import Format
 from fuzz.mutate import mutated_bytes, mutated_tree
@@ -47,7 +47,7 @@ def seeds() -> tuple[list[dict[str, Any]], ...]:
         plan = Ledger(Path(folder) / "plan")
         curve = tuple(Dot(e / 2, d, d / 2) for e, d in ((0, 0.3), (1, 0.1), (2, 1e-3), (4, 1e-8)))
         runs = [Planned("m", "f", guarantee(0.5, 1e-6)), Planned("m", "g", guarantee(), curve)]
-        plan.declare([*runs, runs[0], gaussian_run(0.5, 1e-6)], data="d")
+        plan.declare([*runs, runs[0], Planned("n", "f", guarantee(2.0, 1e-6), curve)], data="d")
         begin(plan, 0.5, 1e-6, fingerprint="f")
         begin(plan, 0.5, 1e-6)
         return _renamed(bodies(pairs.path)), _renamed(bodies(plan.path))
