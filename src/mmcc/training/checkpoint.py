@@ -16,7 +16,9 @@ import hashlib
 import io
 import os
 import random
-from collections.abc import Mapping
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ import numpy as np
 import torch
 from opacus.grad_sample import AbstractGradSampleModule
 
-from mmcc.errors import MmccError
+from mmcc.errors import MmccError, ParameterError, whole
 from mmcc.training.loader import PrivateLoader
 from mmcc.training.optimizer import PrivateOptimizer
 from mmcc.training.peers import LOADING, SAVING
@@ -45,7 +47,12 @@ ENTRIES = {
     "random",
     "extra",
 }
+TEXTS = ("fingerprint", "layout", "ledger")
+"""Entries that hold names with text and nothing else."""
 PLAIN = (int, float, bool, str, type(None))
+WORDS = 624
+"""Words in the state of numpy's global generator."""
+MOST_SAID = 400
 
 
 class CheckpointError(MmccError):
@@ -170,15 +177,37 @@ def _take_up(
     try:
         run.noise.restore(content["noise"])
         run.participants.restore(content["participants"])
+        _check_tensors(content)
         module._module.load_state_dict(content["module"])
         optimizer.original_optimizer.load_state_dict(content["optimizer"])
         if len(content["random"]) == run.peers.count:  # else nobody has a predecessor
             _restore_random(content["random"][run.peers.rank])
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except Exception as problem:  # whatever torch trips over in what a file says
+        said = " ".join(str(problem).split())[:MOST_SAID].rstrip(".")
         raise CheckpointError(
-            f"{path.name!r} does not fit: {str(problem).rstrip('.')}. Make module and optimizer as "
-            "they were made for the run."
+            f"{path.name!r} does not fit: {said}. Make module and optimizer as they were made for "
+            "the run."
         ) from problem
+
+
+def _check_tensors(content: Mapping[str, Any]) -> None:
+    """Refuse tensors that are no plain real numbers, or larger than what the file holds of them."""
+    for name in ("module", "optimizer"):
+        for tensor in _tensors(content[name]):
+            plain = tensor.layout == torch.strided and not tensor.is_quantized
+            if not plain or tensor.is_complex() or tensor.device.type != "cpu":
+                raise ParameterError(f"a tensor of {name} is no array of real numbers")
+            if name == "optimizer" and tensor.nbytes > tensor.untyped_storage().nbytes():
+                raise ParameterError(f"a tensor of {name} is larger than what was saved of it")
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors in dicts, lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(part)
 
 
 def _check_belong(
@@ -256,21 +285,43 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
         raise CheckpointError(
             f"{path.name!r} is damaged or cut off (its digest does not match): use an older one."
         )
-    try:
-        content = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-    except Exception:  # whatever the reader trips over, nothing of it was run
-        content = None
+    content = _unpacked(payload)
     if (
         not isinstance(content, dict)
-        or content.get("format") != FORMAT
         or set(content) != ENTRIES
+        or type(content["format"]) is not int
+        or content["format"] != FORMAT
         or not all(isinstance(content[name], dict) for name in ENTRIES - {"format", "extra"})
+        or not all(_is_text(content[name]) for name in TEXTS)
     ):
         raise CheckpointError(
             f"{path.name!r} does not have the entries of a checkpoint of format {FORMAT}: it was "
             "written by another version, or by something else."
         )
     return content, stored[len(MAGIC) : start].hex()
+
+
+def _unpacked(payload: memoryview) -> Any:
+    """What `torch.save` wrote; None for anything else, of which nothing is run.
+
+    It writes an archive whose members are stored as they are.  Compressed ones, which could be a
+    thousand times as large as the file, and torch's older formats are not for us.
+    """
+    file = io.BytesIO(payload)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                return None
+        file.seek(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about formats that are refused below
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception:  # whatever the reader trips over
+        return None
+
+
+def _is_text(entry: Mapping[Any, Any]) -> bool:
+    return all(isinstance(part, str) for pair in entry.items() for part in pair)
 
 
 def _path(path: str | Path) -> Path:
@@ -305,7 +356,11 @@ def _restore_random(state: Mapping[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
-    key, *rest = state["numpy"]
-    np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    key, position, cached_normal, normal = state["numpy"]
+    if tuple(key.shape) != (WORDS,):
+        raise ParameterError(f"the state of numpy's generator has {WORDS} words")
+    position = whole("the position of numpy's generator", position, 0, WORDS)  # numpy trusts it
+    words = key.numpy().astype(np.uint32)
+    np.random.set_state(("MT19937", words, position, cached_normal, normal))  # noqa: NPY002
     version, words, cached = state["python"]
     random.setstate((version, tuple(words), cached))
