@@ -44,6 +44,8 @@ COMMANDS = (
     "reproduce",
 )
 BAD_INPUT, STOPPED = 2, 130
+LONGEST = 1000
+"""Of what is said about bad input, in characters."""
 
 app = typer.Typer(
     add_completion=False,
@@ -296,7 +298,13 @@ def _one_line(problem: Exception) -> str | None:
         text = text[:1].lower() + text[1:]
     else:
         return None
-    return " ".join(text.split())
+    return _printable(" ".join(text.split()))
+
+
+def _printable(text: str) -> str:
+    """Text that a terminal shows as it is: no control characters, no end of a long file name."""
+    cut = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
 def _complain(message: str, code: int) -> int:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from mmcc.errors import StrategyError
 
 Argument = int | float | str
+LONGEST = 100
+"""Of the text of an argument."""
 CONSTRUCTORS = (
     "banded",
     "banded_inverse",
@@ -57,9 +59,11 @@ class Provenance:
 
 
 def _plain(value: object) -> bool:
+    if isinstance(value, str):  # it is printed, so nothing that would move a cursor
+        return value.isprintable() and len(value) <= LONGEST
     if isinstance(value, bool):
         return False
-    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def made_by(

@@ -360,7 +360,7 @@ def _restore_random(state: Mapping[str, Any]) -> None:
     if tuple(key.shape) != (WORDS,):
         raise ParameterError(f"the state of numpy's generator has {WORDS} words")
     position = whole("the position of numpy's generator", position, 0, WORDS)  # numpy trusts it
-    words = key.numpy().astype(np.uint32)
-    np.random.set_state(("MT19937", words, position, cached_normal, normal))  # noqa: NPY002
+    kept = ("MT19937", key.numpy().astype(np.uint32), position, cached_normal, normal)
+    np.random.set_state(kept)  # noqa: NPY002
     version, words, cached = state["python"]
     random.setstate((version, tuple(words), cached))
