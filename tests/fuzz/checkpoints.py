@@ -41,7 +41,6 @@ TENSORS = (
     *(torch.ones(3, dtype=torch.bool), torch.zeros(5056, dtype=torch.uint8), torch.ones(624)),
     *(torch.zeros(1).expand(10**6, 10**6), torch.eye(3).to_sparse(), torch.ones(3, 4).half()),
     *(torch.full((2, 15), float("inf"), dtype=torch.float64), torch.nn.Parameter(torch.ones(3, 4))),
-    *(torch.quantize_per_tensor(torch.ones(3, 4), 0.1, 0, torch.quint8), torch.zeros(10**5)),
     *(torch.full((624,), -1), torch.full((624,), 2**40), torch.Size([2]), torch.float32),
 )
 PARTS = ("", "", "noise", "noise", "optimizer", "random", "module", "participants", "ledger")

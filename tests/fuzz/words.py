@@ -74,8 +74,21 @@ LINES = (
     "--version",
     "epsilon --help",
 )
-NUMBERS = ["0", "1", "-1", "-0", "8", "9", "1e400", "-1e400", "nan", "-nan", "inf", "-inf", "1/0", "0/1", "0/0", "1/3", "1/2/3", "/", "1/", "/2", "1//2", "0x10", "1_0", "1e6", "1e9", "1000000000", "1000000000000", "1e12", "1e18", "1e30", "1e300", "1e-320", "5e-324", "1e-200", "1e-50", "1e-5", "0.5", "1.5", "1.0", "1,2,3", ",", ",,", "1,", "1,nan", "0.5,0.5", "a,b", "True", "None", "1j", "0b1", "1e", "e5", ".", "1.", ".5", "+1", "++1", "--1", "1-", "1e1e1"]
-NAMES = ["-", "--", "-h", "--help", "--json", "--version", "[bold]", "[/]", "[/x].npy", "..", "/", ".", "/dev/null", "dir", "dir.npy", "m.npy", "none.npz", "empty.jsonl", "a/b.npy", "../m.npy", "identity", "blt", "binary-tree", "optimal", "poisson", "shuffle", "tight", "mmcc", "chain", "projection", "cascade", "unamplified", "release", "reversed", "mean", "torch", "chacha", "full", "identity:0", "blt:99", "banded:2", "continual-counting:4", "tuned-blt", "binary-tree:1", "d", "fixed-order", "balls-in-bins"]
+NUMBERS = shlex.split(
+    """
+    0 1 -1 -0 8 9 1e400 -1e400 nan -nan inf -inf 1/0 0/1 0/0 1/3 1/2/3 / 1/ /2 1//2 0x10 1_0 1e6
+    1e9 1000000000 1000000000000 1e12 1e18 1e30 1e300 1e-320 5e-324 1e-200 1e-50 1e-5 0.5 1.5 1.0
+    1,2,3 , ,, 1, 1,nan 0.5,0.5 a,b True None 1j 0b1 1e e5 . 1. .5 +1 ++1 --1 1- 1e1e1
+    """
+)
+NAMES = shlex.split(
+    """
+    - -- -h --help --json --version [bold] [/] [/x].npy .. / . /dev/null dir dir.npy m.npy none.npz
+    empty.jsonl a/b.npy ../m.npy identity blt binary-tree optimal poisson shuffle tight mmcc chain
+    projection cascade unamplified release reversed mean torch chacha full identity:0 blt:99
+    banded:2 continual-counting:4 tuned-blt binary-tree:1 d fixed-order balls-in-bins
+    """
+)
 ODD = (
     *(
         " 1",
