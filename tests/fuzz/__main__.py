@@ -25,18 +25,19 @@ def main() -> int:
     format: Format = import_module(f"fuzz.{given.format}").FORMAT
     if given.replay:
         return _replay(format)
-    last = time.monotonic()
+    last, told = time.monotonic(), 0
 
     def say(tally: Tally) -> None:
-        nonlocal last
+        nonlocal last, told
+        for failure in tally.failures[told:]:
+            where = _innermost(failure.__cause__)
+            print(f"FAILED {failure.save(format).name}: {str(failure)[:300]}{where}", flush=True)
+        told = len(tally.failures)
         if time.monotonic() - last > 10:
             last = time.monotonic()
             print(f"{format.name}: {tally}", file=sys.stderr, flush=True)
 
     tally = run(format, given.inputs, given.seed, first=given.first, say=say)
-    for failure in tally.failures:
-        where = _innermost(failure.__cause__)
-        print(f"FAILED {failure.save(format).name}: {str(failure)[:300]}{where}")
     print(f"{format.name}, seed {given.seed}: {tally}")
     return bool(tally.failures)
 

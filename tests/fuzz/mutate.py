@@ -89,7 +89,8 @@ def _nudged(rng: random.Random, value: Any) -> Any:
     if isinstance(value, bool):
         return rng.choice((not value, int(value), str(value)))
     if isinstance(value, int):
-        return rng.choice((value + 1, value - 1, -value, float(value), str(value), value * 10**6))
+        near = float(value) if abs(value) < 2**1000 else float("inf")
+        return rng.choice((value + 1, value - 1, -value, near, str(value), value * 10**6))
     if isinstance(value, float):
         scale = rng.choice((-1.0, 0.5, 2.0, 1e-9, 1e-300, 1e9, 1 + 2**-52))
         return rng.choice((value * scale, value * scale, -value, str(value), [value]))

@@ -32,7 +32,7 @@ from fuzz import ledgers, matrices
 from fuzz.drive import Format
 from mmcc import strategies
 
-REAL, SMALL = 100, 8
+REAL, SMALL = 20, 8
 AT = "--sigma 2 --delta 1e-5"
 POISSON = "--sampling poisson --prob 1/8"
 LINES = (
@@ -216,7 +216,7 @@ def stubs() -> Iterator[None]:
     - The bounds: after all checks of a question the cheapest bound, unamplified, is the only one
       tried, and the lower end of a bracket is 0.
     - Searches for strategies, audits, comparisons, pictures and studies end where the work begins.
-    - Estimates are those of a mechanism in which nobody takes part; group and last-iterate have the
+    - Estimates are those of the first group, in which nobody takes part; group and last-iterate have the
       laws of their counts, and an epsilon of 1.
     """
     solve = import_module("mmcc.accounting.solve")
@@ -224,7 +224,7 @@ def stubs() -> Iterator[None]:
     estimates = import_module("mmcc.accounting.montecarlo.estimate")
     questions = import_module("mmcc.mixtures.questions")
     plans, lower, simulate = solve._plans, methods.Problem.lower_epsilon, estimates.simulate
-    mixture = questions._Mixture.epsilon
+    mixture, worst = questions._Mixture.epsilon, estimates._worst_group
 
     def cheapest(strategy: Any, scheme: Any, method: str, order: Any) -> Any:
         found = plans(strategy, scheme, method, order)
@@ -237,6 +237,9 @@ def stubs() -> Iterator[None]:
         if _full(mechanism.strategy) and budget.samples <= 1000:
             return simulate(mechanism, delta, budget, *rest)
         return estimates._nothing(mechanism, delta, budget)
+
+    def first_group(strategy: Any, *rest: Any) -> int:
+        return int(worst(strategy, *rest)) if _full(strategy) else 0
 
     def one(found: Any, delta: float, adjacency: str = "both") -> float:
         return mixture(found, delta, adjacency) if _small[0] and found.steps <= SMALL else 1.0
@@ -256,6 +259,7 @@ def stubs() -> Iterator[None]:
         (solve, "_plans", cheapest),
         (methods.Problem, "lower_epsilon", no_lower),
         (estimates, "simulate", nothing),
+        (estimates, "_worst_group", first_group),
         (questions._Mixture, "epsilon", one),
         (import_module("mmcc.audit.ask"), "Stage", accepted),
         (import_module("mmcc.comparison.ask"), "_run", accepted),
