@@ -216,8 +216,8 @@ def stubs() -> Iterator[None]:
     - The bounds: after all checks of a question the cheapest bound, unamplified, is the only one
       tried, and the lower end of a bracket is 0.
     - Searches for strategies, audits, comparisons, pictures and studies end where the work begins.
-    - Estimates are those of the first group, in which nobody takes part; group and last-iterate have the
-      laws of their counts, and an epsilon of 1.
+    - Estimates are those of the first group, in which nobody takes part; group and last-iterate
+      have the laws of their counts, and an epsilon of 1.
     """
     solve = import_module("mmcc.accounting.solve")
     methods = import_module("mmcc.accounting.methods")

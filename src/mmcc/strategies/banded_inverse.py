@@ -91,8 +91,8 @@ def encoder_coefficients(inverse: FloatArray, steps: int) -> FloatArray:
         )
     if inverse.size * steps > MAX_PRODUCTS:
         raise StrategyError(
-            f"{inverse.size} bands of an inverse over {steps} steps take {inverse.size * steps:.2g} "
-            f"products, more than {MAX_PRODUCTS:.0e}. Use fewer bands or fewer steps."
+            f"{inverse.size} bands of an inverse over {steps} steps are more than "
+            f"{MAX_PRODUCTS:.0e} products. Use fewer bands or fewer steps."
         )
     if not (np.isfinite(inverse).all() and (inverse[1:] < 0).all()):
         raise StrategyError(
