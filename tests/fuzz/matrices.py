@@ -297,8 +297,9 @@ def _second_reading(path: Path) -> np.ndarray[Any, Any] | None:
             if "mmcc" in archive.files:
                 return None
             return archive[archive.files[0]].astype(np.float64)
-    text = path.read_bytes().decode("utf-8-sig").replace(";", ",")
-    rows = [row for row in csv.reader(text.splitlines(), quoting=csv.QUOTE_NONE) if any(row)]
+    text = path.read_bytes().decode("utf-8-sig").replace(";", ",").replace("\r", "\n")
+    lines = [line for line in text.split("\n") if line.strip()]
+    rows = csv.reader(lines, quoting=csv.QUOTE_NONE)
     return np.array([[float(cell) for cell in row] for row in rows])
 
 

@@ -177,7 +177,6 @@ def _take_up(
     try:
         run.noise.restore(content["noise"])
         run.participants.restore(content["participants"])
-        _check_tensors(content)
         module._module.load_state_dict(content["module"])
         optimizer.original_optimizer.load_state_dict(content["optimizer"])
         if len(content["random"]) == run.peers.count:  # else nobody has a predecessor
@@ -196,9 +195,9 @@ def _check_tensors(content: Mapping[str, Any]) -> None:
         for tensor in _tensors(content[name]):
             plain = tensor.layout == torch.strided and not tensor.is_quantized
             if not plain or tensor.is_complex() or tensor.device.type != "cpu":
-                raise ParameterError(f"a tensor of {name} is no array of real numbers")
+                raise ParameterError(f"a tensor of its {name} is no array of real numbers.")
             if name == "optimizer" and tensor.nbytes > tensor.untyped_storage().nbytes():
-                raise ParameterError(f"a tensor of {name} is larger than what was saved of it")
+                raise ParameterError(f"a tensor of its {name} is larger than what was saved.")
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -298,6 +297,12 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
             f"{path.name!r} does not have the entries of a checkpoint of format {FORMAT}: it was "
             "written by another version, or by something else."
         )
+    try:
+        _check_plain(content, "its content")
+        _check_tensors(content)
+    except (MmccError, RecursionError) as problem:
+        said = str(problem)[:MOST_SAID].rstrip(".")
+        raise CheckpointError(f"{path.name!r} cannot be taken up: {said}.") from None
     return content, stored[len(MAGIC) : start].hex()
 
 
@@ -358,7 +363,7 @@ def _restore_random(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
     key, position, cached_normal, normal = state["numpy"]
     if tuple(key.shape) != (WORDS,):
-        raise ParameterError(f"the state of numpy's generator has {WORDS} words")
+        raise ParameterError(f"the state of numpy's generator has {WORDS} words.")
     position = whole("the position of numpy's generator", position, 0, WORDS)  # numpy trusts it
     kept = ("MT19937", key.numpy().astype(np.uint32), position, cached_normal, normal)
     np.random.set_state(kept)  # noqa: NPY002
