@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import io
 import pickle
+import zipfile
 from importlib import import_module, util
 
 import numpy as np
 import pytest
 from fuzz import canary
 from fuzz.drive import CORPUS, FailedError, Format, fed, run
+from ledger_cases import guarantee
+
+from mmcc import MmccError, strategies
+from mmcc.errors import StrategyError
+from mmcc.ledger import Ledger, Planned
 
 FORMATS = ("matrices", "ledgers", "checkpoints", "words")
 FEW = {"matrices": 1500, "ledgers": 1000, "checkpoints": 200, "words": 400}
@@ -36,12 +42,13 @@ def test_inputs_of_one_seed(name):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_inputs_that_once_failed(name):
+    """And what a person would try; those that are right to be accepted are listed beside them."""
     format = of(name)
     kept = format.corpus()
     assert kept, "the corpus is in the repository"
     with format.around():
-        for path in kept:
-            fed(format, path.read_bytes())
+        accepted = [path.stem for path in kept if fed(format, path.read_bytes())[0]]
+    assert accepted == (CORPUS / name / "accepted.txt").read_text().split()
 
 
 def test_the_corpus_is_small():
@@ -61,6 +68,43 @@ def test_an_input_can_be_made_again(name):
     format = of(name)
     assert [format.input(3, n) for n in range(20)] == [format.input(3, n) for n in range(20)]
     assert len({format.input(3, n) for n in range(20)}) > 10
+
+
+# --------------------------------------------------------------------------- declared limits
+
+
+def test_a_file_is_as_large_as_the_matrix_in_memory(tmp_path, monkeypatch):
+    """Small types become eight times as large."""
+    monkeypatch.setattr("mmcc.strategies.files.MAX_DENSE_BYTES", 1000)
+    np.save(tmp_path / "m.npy", np.tri(12, dtype=np.int8))
+    (tmp_path / "m.csv").write_text("\n".join(",".join("1" * 12) for _ in range(12)))
+    for name in ("m.npy", "m.csv"):
+        with pytest.raises(StrategyError, match="larger than"):
+            strategies.load(tmp_path / name)
+    np.save(tmp_path / "m.npy", np.tri(11, dtype=np.int8))
+    assert strategies.load(tmp_path / "m.npy").steps == 11
+
+
+def test_numbers_with_thousands_of_digits_are_refused_in_one_line():
+    for make in (strategies.identity, lambda n: strategies.tree_restart(8, n)):
+        with pytest.raises(MmccError) as caught:
+            make(10**5000)
+        assert len(str(caught.value)) < 500
+
+
+def test_an_inverse_with_too_many_bands():
+    with pytest.raises(StrategyError, match="fewer bands"):
+        strategies.banded_inverse(10**7, 10**4)
+    assert strategies.banded_inverse(1000, 1000).inverse_bands == 1000
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-310, 1e-300, 1e-30, 1e-17, 1e-8])
+def test_a_plan_with_next_to_no_epsilon(tmp_path, epsilon):
+    """What is composed is not below the exact curve of the pair, and not far above its sum."""
+    ledger = Ledger(tmp_path / "l")
+    ledger.declare([Planned("m", "f", guarantee(epsilon, 1e-6))], data="d")
+    assert epsilon <= ledger.total("d").epsilon < epsilon * (1 + 1e-9) + 1e-12
+    assert ledger.total("d", delta=1e-3).epsilon >= 0
 
 
 # ------------------------------------------------------------------ what counts as a failure
@@ -121,8 +165,6 @@ def _in_matrices(evil, _):
     header = b"\x93NUMPY\x01\x00\x46\x00{'descr': '|O', 'fortran_order': False, 'shape': (), }"
     array = header.ljust(79) + b"\n" + evil
     archive = io.BytesIO()
-    import zipfile
-
     with zipfile.ZipFile(archive, "w") as members:
         members.writestr("mmcc.npy", array)
         members.writestr("other", evil)
@@ -130,8 +172,6 @@ def _in_matrices(evil, _):
 
 
 def _in_checkpoints(evil, checkpoints):
-    import zipfile
-
     whole = checkpoints.payload(0)
     archive = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(archive, "w") as new:

@@ -189,6 +189,16 @@ def _take_up(
         ) from problem
 
 
+def _check_nesting(content: Mapping[str, Any]) -> None:
+    """Refuse a tensor where names are looked up: torch takes a name for a list of letters."""
+    state, groups = (content["optimizer"].get(name) for name in ("state", "param_groups"))
+    if not (isinstance(state, dict) and isinstance(groups, list)):
+        raise ParameterError("its optimizer has no state and groups.")
+    for part in (*state.values(), *groups, *content["random"].values()):
+        if not isinstance(part, dict):
+            raise ParameterError("a part of its optimizer or generators has no names.")
+
+
 def _check_tensors(content: Mapping[str, Any]) -> None:
     """Refuse tensors that are no plain real numbers, or larger than what the file holds of them."""
     for name in ("module", "optimizer"):
@@ -299,6 +309,7 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
         )
     try:
         _check_plain(content, "its content")
+        _check_nesting(content)
         _check_tensors(content)
     except (MmccError, RecursionError) as problem:
         said = str(problem)[:MOST_SAID].rstrip(".")
