@@ -137,7 +137,7 @@ def _read_npz(file: BinaryIO, name: str) -> FloatArray | Strategy:
 
 
 def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
-    """An array of numbers or text in numpy's format, from a file of so many bytes.
+    """An array in numpy's format, from a file of so many bytes.
 
     Nothing is allocated that the file does not hold, and there is no way to a pickled object.
     """
@@ -150,8 +150,8 @@ def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
         if read_header is None:  # 3.0 is for names of fields, and numbers have none
             raise ValueError(f"version {version}")
         shape, fortran, kind = read_header(file)
-    if kind.kind not in "fiuU":
-        raise StrategyError(f"{name!r} holds {kind} values, not real numbers.")
+    if kind.hasobject:
+        raise StrategyError(f"{name!r} holds pickled objects, not real numbers.")
     held = size - file.tell()
     count = math.prod(shape)
     if min(shape, default=0) < 0 or count * kind.itemsize > held:
