@@ -11,6 +11,7 @@ import hashlib
 import io
 import random
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +59,8 @@ def run() -> tuple[Any, Any, Any]:
 def seeds() -> tuple[dict[str, Any], ...]:
     """Checkpoints before the first step and after the last, without their digests."""
     found = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, about hooks
         path = Path(folder) / "c"
         for trained in (False, True):
             made = run()
