@@ -127,7 +127,7 @@ class Stream(ABC, Generic[Noise]):
                 "of something else."
             )
         for name, expected in self._facts().items():
-            if type(found[name]) is not type(expected) or found[name] != expected:
+            if found[name] != expected:
                 raise ParameterError(
                     f"the state belongs to a noise stream with another {name} "
                     f"({_shown(found[name])}, here {_shown(expected)}). Make the stream with what "
