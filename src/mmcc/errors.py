@@ -17,6 +17,8 @@ from collections.abc import Sequence
 
 SHORTEST_PART = 3
 """Letters that say which name was meant: `tree` is a part of `binary-tree`."""
+MOST_SHOWN = 200
+"""Letters of a value in a message."""
 
 
 class MmccError(ValueError):
@@ -46,7 +48,7 @@ class PrecisionError(MmccError):
 def real(name: str, value: object, low: float, high: float, *, closed: str = "") -> float:
     """A float in the interval (low, high), closed at the ends named in `closed`, or an error."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ParameterError(f"{name} must be a number, got {value!r}.")
+        raise ParameterError(f"{name} must be a number, got {shown(value)}.")
     try:
         number = float(value)
     except OverflowError:
@@ -63,11 +65,20 @@ def real(name: str, value: object, low: float, high: float, *, closed: str = "")
 def whole(name: str, value: object, low: int, high: int) -> int:
     """An integer in [low, high], or an error."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ParameterError(f"{name} must be a whole number, got {value!r}.")
+        raise ParameterError(f"{name} must be a whole number, got {shown(value)}.")
     number = int(value)
     if not low <= number <= high:
-        raise ParameterError(f"{name} must lie between {low} and {high}, got {number}.")
+        raise ParameterError(f"{name} must lie between {low} and {high}, got {shown(number)}.")
     return number
+
+
+def shown(value: object) -> str:
+    """A value as Python writes it, cut off where nobody would read on."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        return f"a {type(value).__name__} that is too long to print"
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
 
 
 def suggestion(name: object, known: Sequence[str]) -> str:

@@ -10,6 +10,9 @@ from typing import Any
 
 from mmcc.errors import MmccError, closest
 
+LONGEST = 1000
+"""Of what is said, in letters: a file name may be longer than anybody reads."""
+
 
 def one_line(problem: Exception) -> str | None:
     """What to tell the user; None where a traceback is the better answer."""
@@ -23,7 +26,13 @@ def one_line(problem: Exception) -> str | None:
         text = _usage(problem)
     else:
         return None
-    return "".join(map(_harmless, " ".join(text.split())))
+    return "".join(map(_harmless, _cut(" ".join(text.split()))))
+
+
+def _cut(text: str) -> str:
+    """Without the middle of what is too long."""
+    half = LONGEST // 2
+    return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
 
 def _harmless(letter: str) -> str:

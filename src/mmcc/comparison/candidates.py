@@ -66,7 +66,7 @@ def strategy(word: str, steps: int) -> Strategy | TunedBlt:
 
 def default_words(steps: int, rate: float) -> tuple[str, ...]:
     """Strategies that may win at this length and rate, within minutes."""
-    longest = min(round(1 / rate), steps)
+    longest = round(min(1 / rate, float(steps)))
     bands = dict.fromkeys(b for b in (min(FEW, longest), min(MANY, longest)) if b > 1)
     banded = (f"continual-counting:{b}" for b in bands)
     dense = ("continual-counting",) if steps <= MOST_DENSE else ()

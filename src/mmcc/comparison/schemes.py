@@ -135,7 +135,7 @@ def default_words(rate: float, steps: int) -> tuple[str, ...]:
 
 def epoch(rate: float, steps: int) -> int | None:
     """Steps of an epoch in which everyone takes part once; None if epochs do not fit."""
-    length = round(1 / rate)
+    length = round(min(1 / rate, 2.0 * steps))  # a longer epoch does not fit, and may be infinite
     fits = abs(length * rate - 1) <= SAME_RATE and steps % length == 0
     return length if fits else None
 

@@ -38,6 +38,8 @@ LEAST_DELTA = 1e-195
 FARTHEST = 600.0
 """e^epsilon must fit into a float."""
 MARGIN = 1e-12
+FINEST = 2.0**-45
+"""A grid finer than this would drown in the rounding of e^epsilon."""
 SMALLEST_MASS = 1e-290
 """Less is moved to infinite loss: near 1e-308 numbers lose their digits."""
 
@@ -126,7 +128,7 @@ def common_spacing(curves: Sequence[Sequence[Dot]]) -> float:
     """A power of two, fine enough for the shortest curve and not too fine for the longest."""
     tops = [max(dot.epsilon for dot in curve) for curve in curves]
     shortest = min((top for top in tops if top > 0), default=1.0)
-    wanted = max(shortest * 2.0**-12, max(tops) * 2.0**-19)
+    wanted = max(shortest * 2.0**-12, max(tops) * 2.0**-19, FINEST)
     return float(2.0 ** math.floor(math.log2(wanted)))
 
 

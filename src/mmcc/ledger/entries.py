@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from mmcc.accounting.guarantee import Guarantee
-from mmcc.errors import MmccError, real, suggestion, whole
+from mmcc.errors import MmccError, real, shown, suggestion, whole
 
 VERSION = 1
 FIRST = ""
@@ -142,7 +142,7 @@ def certified(guarantee: object) -> Guarantee:
             "Use mmcc.epsilon, mmcc.delta or mmcc.sigma."
         )
     if not isinstance(guarantee.adaptive, bool):
-        raise LedgerError(f"adaptive must be true or false, got {guarantee.adaptive!r}.")
+        raise LedgerError(f"adaptive must be true or false, got {shown(guarantee.adaptive)}.")
     kept: dict[str, Any] = {
         "epsilon": real("epsilon", guarantee.epsilon, 0, MOST_EPSILON, closed="l"),
         "delta": real("delta", guarantee.delta, 0, 1, closed="lh"),
@@ -161,16 +161,16 @@ def fingerprinted(value: object) -> Fingerprint:
         pairs = dict(value)
         if all(isinstance(part, str) for pair in pairs.items() for part in pair):
             return pairs
-    raise LedgerError(f"a fingerprint must be text, or names with text, got {value!r}.")
+    raise LedgerError(f"a fingerprint must be text, or names with text, got {shown(value)}.")
 
 
 def text(name: str, value: object, empty: bool = False) -> str:
     """Text that a person can read on one line, or an error."""
     if not isinstance(value, str) or not (value or empty):
-        raise LedgerError(f"{name} must be text, got {value!r}.")
+        raise LedgerError(f"{name} must be text, got {shown(value)}.")
     if not value.isprintable():  # nor is half of a surrogate pair, which no encoding has
         raise LedgerError(
-            f"{name} must be text on one line, without control characters, got {value!r}."
+            f"{name} must be text on one line, without control characters, got {shown(value)}."
         )
     return value
 
@@ -191,9 +191,12 @@ def from_line(line: bytes, previous: str) -> tuple[Entry, str]:
     body = _object(line)
     version, kind = body.get("version"), body.get("kind")
     if type(version) is not int or version != VERSION:  # 1.0 and True are equal to 1
-        raise LedgerError(f"it has version {version!r}, and this program knows version {VERSION}")
+        raise LedgerError(
+            f"it has version {shown(version)}, and this program knows version {VERSION}"
+        )
     if not isinstance(kind, str) or kind not in KINDS:
-        raise LedgerError(f"it is of the unknown kind {kind!r}; {suggestion(kind, tuple(KINDS))}")
+        known = suggestion(kind, tuple(KINDS))
+        raise LedgerError(f"it is of the unknown kind {shown(kind)}; {known}")
     expected = {"version", "kind", "time", "check", *(f.name for f in fields(KINDS[kind]))}
     _only(body, expected)
     check = text("check", body.pop("check"))
@@ -228,11 +231,11 @@ def _finite(digits: str) -> float:
 def _only(body: object, expected: set[str]) -> Mapping[str, Any]:
     """An object with exactly these fields."""
     if not isinstance(body, dict):
-        raise LedgerError(f"it has {body!r} where an object belongs")
+        raise LedgerError(f"it has {shown(body)} where an object belongs")
     for name in sorted(expected - set(body)):
         raise LedgerError(f"it lacks {name!r}")
     for name in sorted(set(body) - expected):
-        raise LedgerError(f"it has an unknown field {name!r}")
+        raise LedgerError(f"it has an unknown field {shown(name)}")
     return body
 
 
@@ -262,13 +265,13 @@ def _read_planned(body: object) -> Planned:
 def _read_dot(value: object) -> Dot:
     numbers: Sequence[Any] = _list(value)
     if len(numbers) != len(fields(Dot)):
-        raise LedgerError(f"it has {value!r} where epsilon and two deltas belong")
+        raise LedgerError(f"it has {shown(value)} where epsilon and two deltas belong")
     return Dot(*numbers)
 
 
 def _list(value: object) -> Sequence[object]:
     if not isinstance(value, list):
-        raise LedgerError(f"it has {value!r} where a list belongs")
+        raise LedgerError(f"it has {shown(value)} where a list belongs")
     return value
 
 

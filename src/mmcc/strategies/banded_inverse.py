@@ -18,6 +18,9 @@ from mmcc.errors import StrategyError, whole
 from mmcc.strategies.provenance import Provenance, made_by
 from mmcc.strategies.toeplitz import MAX_COEFFICIENTS, SMALLEST, Toeplitz
 
+MAX_PRODUCTS = 10**10
+"""Of the recursion for the coefficients of C: about ten seconds."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BandedInverse(Toeplitz):
@@ -85,6 +88,11 @@ def encoder_coefficients(inverse: FloatArray, steps: int) -> FloatArray:
         raise StrategyError(
             f"the bands of an inverse are a list of at most {steps} numbers that starts with 1, "
             f"got shape {inverse.shape}."
+        )
+    if inverse.size * steps > MAX_PRODUCTS:
+        raise StrategyError(
+            f"{inverse.size} bands of an inverse over {steps} steps are more than "
+            f"{MAX_PRODUCTS:.0e} products. Use fewer bands or fewer steps."
         )
     if not (np.isfinite(inverse).all() and (inverse[1:] < 0).all()):
         raise StrategyError(

@@ -5,11 +5,16 @@ In: `.npy`, `.npz` and `.csv` files.  Out: strategies; and `.npz` files, without
 
 from __future__ import annotations
 
+import io
+import math
 import tokenize
+import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +61,8 @@ def load(path: str | Path, adaptive: bool = True) -> Strategy:
         raise
     except OSError as problem:
         raise StrategyError(f"cannot read {str(path)!r}: {problem.strerror or problem}.") from None
+    except MemoryError:
+        raise StrategyError(f"{path.name!r} does not fit in the memory that is left.") from None
     except MALFORMED:
         kind = "a table" if reader is _read_csv else f"a valid {path.suffix.lower()} file"
         raise StrategyError(f"{path.name!r} is not {kind} of numbers.") from None
@@ -75,7 +82,6 @@ MALFORMED = (
     AttributeError,
     EOFError,
     KeyError,
-    MemoryError,
     NotImplementedError,
     OverflowError,
     RecursionError,
@@ -104,44 +110,99 @@ def _too_large(name: str) -> StrategyError:
 
 
 def _read_npy(file: BinaryIO, name: str) -> FloatArray:
-    return _numbers(np.lib.format.read_array(file, allow_pickle=False), name)
+    return _numbers(_read_array(file, _left(file), name), name)
 
 
 def _read_npz(file: BinaryIO, name: str) -> FloatArray | Strategy:
-    with np.load(file, allow_pickle=False) as archive:
-        if sum(member.file_size for member in archive.zip.infolist()) > MAX_DENSE_BYTES:
+    with zipfile.ZipFile(file) as archive:
+        members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+        if sum(entry.file_size for entry in archive.infolist()) > MAX_DENSE_BYTES:
             raise _too_large(name)
-        if RECORD in archive.files:
-            record = archive[RECORD]
+
+        def array(key: str) -> NDArray[Any]:
+            with archive.open(members[key]) as member:
+                return _read_array(member, members[key].file_size, name)
+
+        if RECORD in members:
+            record = array(RECORD)
             if record.dtype.kind != "U" or record.shape != ():
                 raise StrategyError(f"{name!r} has an entry {RECORD!r} that is not a record.")
-            others = {key: _numbers(archive[key], name) for key in archive.files if key != RECORD}
+            others = {key: _numbers(array(key), name) for key in members if key != RECORD}
             return rebuilt(str(record), others, name)
-        if len(archive.files) != 1:
+        if len(archive.infolist()) != 1:
             raise StrategyError(
-                f"{name!r} holds {len(archive.files)} arrays; expected exactly one."
+                f"{name!r} holds {len(archive.infolist())} arrays; expected exactly one."
             )
-        return _numbers(archive[archive.files[0]], name)
+        return _numbers(array(*members), name)
+
+
+def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
+    """An array in numpy's format, from a file of so many bytes.
+
+    Nothing is allocated that the file does not hold, and there is no way to a pickled object.
+    """
+    with _quiet():
+        version = np.lib.format.read_magic(file)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read_header is None:  # 3.0 is for names of fields, and numbers have none
+            raise ValueError(f"version {version}")
+        shape, fortran, kind = read_header(file)
+    if kind.hasobject:
+        raise StrategyError(f"{name!r} holds pickled objects, not real numbers.")
+    held = size - file.tell()
+    count = math.prod(shape)
+    if min(shape, default=0) < 0 or count * kind.itemsize > held:
+        raise StrategyError(
+            f"{name!r} says that it has an array of shape {shape}, and holds {held} bytes: it is "
+            "cut off or damaged."
+        )
+    if count * np.dtype(np.float64).itemsize > MAX_DENSE_BYTES:
+        raise _too_large(name)
+    found = np.frombuffer(file.read(count * kind.itemsize), kind, count)
+    return found.reshape(shape, order="F" if fortran else "C")
+
+
+def _left(file: BinaryIO) -> int:
+    """How many bytes a file has."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    return size
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings that are for whoever wrote a file, not for whoever reads it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _read_csv(file: BinaryIO, name: str) -> FloatArray:
-    lines = [line.strip() for line in file.read().decode("utf-8-sig").splitlines()]
-    rows = []
-    for line in filter(None, lines):
-        if ";" in line and "," in line:
-            raise StrategyError(
-                f"{name!r} mixes commas and semicolons; write decimal points, and commas between "
-                "columns."
-            )
-        rows.append([float(cell) for cell in line.replace(";", ",").split(",")])
-    if len({len(row) for row in rows}) > 1:
-        raise StrategyError(
-            f"{name!r} is not a table of numbers with the same number of columns in each row."
-        )
+    rows: list[FloatArray] = []
+    with io.TextIOWrapper(file, "utf-8-sig") as text:
+        for line in filter(None, map(str.strip, text)):
+            if ";" in line and "," in line:
+                raise StrategyError(
+                    f"{name!r} mixes commas and semicolons; write decimal points, and commas "
+                    "between columns."
+                )
+            cells = line.replace(";", ",").split(",")
+            rows.append(np.array([float(cell) for cell in cells]))
+            if rows[-1].size != rows[0].size:
+                raise StrategyError(
+                    f"{name!r} is not a table of numbers with the same number of columns in each "
+                    "row."
+                )
+            if len(rows) * rows[0].nbytes > MAX_DENSE_BYTES:
+                raise _too_large(name)
     return np.array(rows, dtype=np.float64)
 
 
 def _numbers(array: NDArray[Any], name: str) -> FloatArray:
     if array.dtype.kind not in "fiu":
         raise StrategyError(f"{name!r} holds {array.dtype} values, not real numbers.")
-    return read_only(array.astype(np.float64))
+    with np.errstate(over="ignore"):  # infinities of wider types are refused as such
+        return read_only(array.astype(np.float64))

@@ -10,9 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mmcc.errors import StrategyError
+from mmcc.errors import StrategyError, shown
 
 Argument = int | float | str
+LONGEST = 100
+"""Of the text of an argument."""
 CONSTRUCTORS = (
     "banded",
     "banded_inverse",
@@ -40,26 +42,30 @@ class Provenance:
 
     def __post_init__(self) -> None:
         if self.constructor not in CONSTRUCTORS:
-            raise StrategyError(f"unknown constructor {self.constructor!r} of a strategy.")
+            raise StrategyError(f"unknown constructor {shown(self.constructor)} of a strategy.")
         for pair in self.arguments:
             if not (len(pair) == 2 and isinstance(pair[0], str)) or not _plain(pair[1]):
                 raise StrategyError(
                     f"an argument of a strategy's constructor must be a name with a number or "
-                    f"text, got {pair!r}."
+                    f"text, got {shown(pair)}."
                 )
         if not (isinstance(self.objective, str) and isinstance(self.version, str)):
             raise StrategyError("objective and version of a strategy's provenance must be text.")
         if isinstance(self.reached, str) or not (self.reached is None or _plain(self.reached)):
-            raise StrategyError(f"the objective reached must be a number, got {self.reached!r}.")
+            raise StrategyError(
+                f"the objective reached must be a number, got {shown(self.reached)}."
+            )
 
     def __str__(self) -> str:
         return f"{self.constructor}({', '.join(str(value) for _, value in self.arguments)})"
 
 
 def _plain(value: object) -> bool:
+    if isinstance(value, str):  # it is printed, so nothing that would move a cursor
+        return value.isprintable() and len(value) <= LONGEST
     if isinstance(value, bool):
         return False
-    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def made_by(

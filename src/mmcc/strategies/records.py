@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mmcc.arrays import FloatArray
-from mmcc.errors import MmccError, StrategyError, whole
+from mmcc.errors import MmccError, StrategyError, shown, whole
 from mmcc.strategies.banded import Banded, from_diagonals
 from mmcc.strategies.banded_inverse import BandedInverse, from_inverse
 from mmcc.strategies.base import Strategy
@@ -150,7 +150,8 @@ def rebuilt(text: str, arrays: Arrays, name: str) -> Strategy:
     if not isinstance(record, dict) or set(record) != expected:
         raise refuse("its record does not have the entries it needs")
     if record["format"] != FORMAT or record["kind"] not in BUILDERS:
-        raise refuse(f"format {record['format']!r}, kind {record['kind']!r} is not known")
+        found = f"format {shown(record['format'])}, kind {shown(record['kind'])}"
+        raise refuse(f"{found} is not known")
     if record["digest"] != digest_of(record, arrays):
         raise refuse("it was changed after it was saved (its digest does not match)")
     build, names, members = BUILDERS[record["kind"]]

@@ -24,13 +24,22 @@ import numpy as np
 import torch
 from opacus.grad_sample import AbstractGradSampleModule
 
-from mmcc.training.checkpoint_file import FORMAT, MAGIC, CheckpointError, read
+from mmcc.errors import ParameterError, whole
+from mmcc.training.checkpoint_file import (
+    FORMAT,
+    MAGIC,
+    MOST_SAID,
+    CheckpointError,
+    check_plain,
+    read,
+)
 from mmcc.training.loader import PrivateLoader
 from mmcc.training.optimizer import PrivateOptimizer
 from mmcc.training.peers import LOADING, SAVING
 from mmcc.training.run import Run
 
-PLAIN = (int, float, bool, str, type(None))
+WORDS = 624
+"""Words in the state of numpy's global generator."""
 
 
 def save_checkpoint(
@@ -111,7 +120,7 @@ def _save(
         "random": dict(enumerate(generators)),
         "extra": extra,
     }
-    _check_plain(content, "the checkpoint")
+    check_plain(content, "the checkpoint")
     buffer = io.BytesIO()
     torch.save(content, buffer)
     payload = buffer.getbuffer()
@@ -155,10 +164,11 @@ def _take_up(
         optimizer.original_optimizer.load_state_dict(content["optimizer"])
         if len(content["random"]) == run.peers.count:  # else nobody has a predecessor
             _restore_random(content["random"][run.peers.rank])
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except Exception as problem:  # whatever torch trips over in what a file says
+        said = " ".join(str(problem).split())[:MOST_SAID].rstrip(".")
         raise CheckpointError(
-            f"{path.name!r} does not fit: {str(problem).rstrip('.')}. Make module and optimizer as "
-            "they were made for the run."
+            f"{path.name!r} does not fit: {said}. Make module and optimizer as they were made for "
+            "the run."
         ) from problem
 
 
@@ -173,21 +183,6 @@ def _check_belong(
         raise CheckpointError("a checkpoint takes the module that make_private returned.")
     if loader.run is not optimizer.run or not set(module.parameters()).issuperset(optimizer.params):
         raise CheckpointError("module, optimizer and loader come from different runs.")
-
-
-def _check_plain(value: Any, where: str) -> None:
-    """Refuse what could be written but not be read again without running code from the file."""
-    if isinstance(value, Mapping) and type(value).__module__ in ("builtins", "collections"):
-        for name, entry in value.items():
-            _check_plain(entry, f"{where}[{name!r}]")
-    elif type(value) in (list, tuple):
-        for place, entry in enumerate(value):
-            _check_plain(entry, f"{where}[{place}]")
-    elif type(value) not in PLAIN and not isinstance(value, torch.Tensor):
-        raise CheckpointError(
-            f"{where} is a {type(value).__name__}, which a file without code cannot hold. Use "
-            "numbers, text, tensors, and lists, tuples and dicts of them."
-        )
 
 
 def _write(path: Path, parts: list[bytes | memoryview]) -> None:
@@ -254,7 +249,11 @@ def _restore_random(state: Mapping[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
-    key, *rest = state["numpy"]
-    np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    key, position, cached_normal, normal = state["numpy"]
+    if tuple(key.shape) != (WORDS,):
+        raise ParameterError(f"the state of numpy's generator has {WORDS} words.")
+    position = whole("the position of numpy's generator", position, 0, WORDS)  # numpy trusts it
+    kept = ("MT19937", key.numpy().astype(np.uint32), position, cached_normal, normal)
+    np.random.set_state(kept)  # noqa: NPY002
     version, words, cached = state["python"]
     random.setstate((version, tuple(words), cached))

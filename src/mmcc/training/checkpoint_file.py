@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import io
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mmcc.errors import MmccError
+from mmcc.errors import MmccError, ParameterError
 
 FORMAT = 1
 MAGIC = b"mmcc checkpoint\n"
@@ -30,6 +33,11 @@ ENTRIES = {
     "random",
     "extra",
 }
+TEXTS = ("fingerprint", "layout", "ledger")
+"""Entries that hold names with text and nothing else."""
+PLAIN = (int, float, bool, str, type(None))
+MOST_SAID = 400
+"""Letters of what somebody else says about a file."""
 
 
 class CheckpointError(MmccError):
@@ -51,18 +59,92 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
         raise CheckpointError(
             f"{path.name!r} is damaged or cut off (its digest does not match): use an older one."
         )
-    try:
-        content = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-    except Exception:  # whatever the reader trips over, nothing of it was run
-        content = None
+    content = _unpacked(payload)
     if (
         not isinstance(content, dict)
-        or content.get("format") != FORMAT
         or set(content) != ENTRIES
+        or type(content["format"]) is not int
+        or content["format"] != FORMAT
         or not all(isinstance(content[name], dict) for name in ENTRIES - {"format", "extra"})
+        or not all(_is_text(content[name]) for name in TEXTS)
     ):
         raise CheckpointError(
             f"{path.name!r} does not have the entries of a checkpoint of format {FORMAT}: it was "
             "written by another version, or by something else."
         )
+    try:
+        check_plain(content, "its content")
+        _check_nesting(content)
+        _check_tensors(content)
+    except (MmccError, RecursionError) as problem:
+        said = str(problem)[:MOST_SAID].rstrip(".")
+        raise CheckpointError(f"{path.name!r} cannot be taken up: {said}.") from None
     return content, stored[len(MAGIC) : start].hex()
+
+
+def _unpacked(payload: memoryview) -> Any:
+    """What `torch.save` wrote; None for anything else, of which nothing is run.
+
+    It writes an archive whose members are stored as they are.  Compressed ones, which could be a
+    thousand times as large as the file, and torch's older formats are not for us.
+    """
+    file = io.BytesIO(payload)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                return None
+        file.seek(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about formats that are refused below
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception:  # whatever the reader trips over
+        return None
+
+
+def _is_text(entry: Mapping[Any, Any]) -> bool:
+    return all(isinstance(part, str) for pair in entry.items() for part in pair)
+
+
+def check_plain(value: Any, where: str) -> None:
+    """Refuse what could be written but not be read again without running code from the file."""
+    if isinstance(value, Mapping) and type(value).__module__ in ("builtins", "collections"):
+        for name, entry in value.items():
+            check_plain(entry, f"{where}[{name!r}]")
+    elif type(value) in (list, tuple):
+        for place, entry in enumerate(value):
+            check_plain(entry, f"{where}[{place}]")
+    elif type(value) not in PLAIN and not isinstance(value, torch.Tensor):
+        raise CheckpointError(
+            f"{where} is a {type(value).__name__}, which a file without code cannot hold. Use "
+            "numbers, text, tensors, and lists, tuples and dicts of them."
+        )
+
+
+def _check_nesting(content: Mapping[str, Any]) -> None:
+    """Refuse a tensor where names are looked up: torch takes a name for a list of letters."""
+    state, groups = (content["optimizer"].get(name) for name in ("state", "param_groups"))
+    if not (isinstance(state, dict) and isinstance(groups, list)):
+        raise ParameterError("its optimizer has no state and groups.")
+    for part in (*state.values(), *groups, *content["random"].values()):
+        if not isinstance(part, dict):
+            raise ParameterError("a part of its optimizer or generators has no names.")
+
+
+def _check_tensors(content: Mapping[str, Any]) -> None:
+    """Refuse tensors that are no plain real numbers, or larger than what the file holds of them."""
+    for name in ("module", "optimizer"):
+        for tensor in _tensors(content[name]):
+            plain = tensor.layout == torch.strided and not tensor.is_quantized
+            if not plain or tensor.is_complex() or tensor.device.type != "cpu":
+                raise ParameterError(f"a tensor of its {name} is no array of real numbers.")
+            if name == "optimizer" and tensor.nbytes > tensor.untyped_storage().nbytes():
+                raise ParameterError(f"a tensor of its {name} is larger than what was saved.")
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors in dicts, lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(part)

@@ -149,9 +149,11 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
             )
         for recursion, kept in zip(started, buffers, strict=True):
             own = torch.as_tensor(recursion.buffers)
-            found = torch.as_tensor(kept)
-            check_buffers(found.shape, own.shape, bool(torch.isfinite(found).all()))
-            own.copy_(found)
+            if not isinstance(kept, torch.Tensor) or kept.dtype != own.dtype:
+                raise ParameterError(f"the state must hold kept noise of the type {own.dtype}.")
+            fits = kept.shape == own.shape  # one that does not may be of any size
+            check_buffers(kept.shape, own.shape, fits and bool(torch.isfinite(kept).all()))
+            own.copy_(kept)
         self._recursions, self._drawn = started, -1
 
 
