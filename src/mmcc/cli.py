@@ -19,6 +19,7 @@ import typer
 import mmcc
 from mmcc.command_line import audit as auditing
 from mmcc.command_line import comparing, ledger, mixtures, output
+from mmcc.command_line import explore as exploring
 from mmcc.command_line import reproduce as studying
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
 from mmcc.command_line.words import Options, UsageError
@@ -41,6 +42,7 @@ COMMANDS = (
     "last-iterate",
     "audit",
     "ledger",
+    "explore",
     "reproduce",
 )
 BAD_INPUT, STOPPED = 2, 130
@@ -188,6 +190,15 @@ def show_ledger(
 def audit(options: Options) -> None:
     """Play the real noise and batches many times and look for a violation of what is certified."""
     auditing.show_audit(options)
+
+
+@app.command()
+def explore(port: exploring.Port = exploring.PORT, no_browser: exploring.NoBrowser = False) -> None:
+    """Open a page on this machine in which parameters move and certified numbers follow.
+
+    Example: mmcc explore --port 0
+    """
+    exploring.show_explorer(port, no_browser)
 
 
 @app.command()
