@@ -80,7 +80,7 @@ def _choice(name: str, title: str, options: dict[str, str]) -> html.Fieldset:
     choices = [{"label": label, "value": value} for value, label in options.items()]
     return html.Fieldset(
         [
-            html.Legend(title),
+            html.Legend(title, id=f"{name}-title"),
             dcc.RadioItems(choices, DEFAULTS[name], id=name, className="choices"),
         ]
     )
@@ -167,8 +167,8 @@ def _plot(name: str, title: str, *, wide: bool = False) -> html.Section:
         id=name,
         figure=empty_figure(),
         responsive=True,
+        style={"height": "340px" if wide else "300px"},
         config={"displayModeBar": False, "displaylogo": False},
-        className="graph",
     )
     return html.Section([html.H3(title), graph], className="plot wide" if wide else "plot")
 

@@ -174,6 +174,10 @@ def _connect(app: Dash, desk: views.Answers) -> None:
             [Input(name, "value"), Input(f"{name}-slider", "value")],
         )
     app.clientside_callback(
+        ClientsideFunction("explore", "name_choices"),
+        [Input("strategy", "value"), Input("scheme", "value")],
+    )
+    app.clientside_callback(
         ClientsideFunction("explore", "wait"),
         Input("unfinished", "data"),
         prevent_initial_call=True,

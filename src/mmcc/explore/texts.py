@@ -43,9 +43,10 @@ def snippet(shown: Settings) -> str:
             "",
             f"strategy = strategies.{name}({sizes})",
             f"scheme = sampling.{SCHEME_NAMES[shown.scheme]}({rounds})",
-            f"found = mmcc.bracket(strategy, scheme, sigma={sigma}, delta={delta})",
+            f"sigma, delta = {sigma}, {delta}",
+            "found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=delta)",
             "print(found.lower, found.upper)",
-            f"print(utility.rmse(strategy, {sigma}), utility.max_error(strategy, {sigma}))",
+            "print(utility.rmse(strategy, sigma), utility.max_error(strategy, sigma))",
         )
     )
 

@@ -30,6 +30,17 @@
                 const place = Math.round(notches * Math.log(value / low) / span);
                 return [keep, Math.min(Math.max(place, 0), notches)];
             },
+            // Dash calls its radio buttons a list box without a name; say what they are.
+            name_choices: function () {
+                document.querySelectorAll(".choices").forEach(function (group) {
+                    group.setAttribute("role", "radiogroup");
+                    group.setAttribute("aria-labelledby", group.id + "-title");
+                    group.querySelectorAll("label").forEach(function (label) {
+                        label.removeAttribute("role");
+                        label.removeAttribute("aria-selected");
+                    });
+                });
+            },
             // Ask again until everything is known.
             wait: function (unfinished) {
                 if (unfinished) {
