@@ -90,7 +90,8 @@ def test_the_copied_command_and_snippet_give_what_is_shown(case, capsys):
     names: dict[str, object] = {}
     exec(texts.snippet(shown), names)
     assert (names["found"].lower, names["found"].upper) == (bracket.lower, bracket.upper)
-    lower, upper, rmse, largest = map(float, capsys.readouterr().out.split())
+    *ends, rmse, largest = map(float, capsys.readouterr().out.split())
+    assert ends == [bracket.lower, bracket.upper]
     others = views.other_view(asked)
     assert rmse == pytest.approx(float(others["rmse"]), rel=1e-4)
     assert largest == pytest.approx(float(others["largest"]), rel=1e-4)

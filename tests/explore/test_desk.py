@@ -1,4 +1,4 @@
-"""Claim: questions are answered once, pages do not disturb each other, nobody waits for the dead."""
+"""Claim: questions are answered once, and pages neither disturb nor wait for each other."""
 
 from __future__ import annotations
 
