@@ -95,7 +95,7 @@ def redraw(values: dict[str, str], desk: views.Answers) -> tuple[float, float, f
 def redraw_lines() -> Iterator[str]:
     yield "| | first redraw | tight number | complete | after a move of 5 % |"
     yield "|---|---|---|---|---|"
-    desk: views.Answers = Desk(answers.certified_bracket)
+    desk: views.Answers = Desk(answers.answer)
     for strategy in STRATEGIES:
         for scheme in SCHEMES:
             values = controls(strategy, scheme, 8)

@@ -43,11 +43,10 @@ def at_once(asked):
 
     class Now(Desk):
         def __init__(self):
-            self.asked = []
+            pass
 
         def ask(self, questions, seconds):
-            self.asked += questions
-            return {question: answers.certified_bracket(question) for question in questions}
+            return {question: answers.answer(question) for question in questions}
 
     return views.privacy_view(asked, Now())
 
@@ -136,6 +135,15 @@ def test_a_first_proof_is_marked_as_one():
     assert shown["epsilon-plot"]["data"][1]["y"] == []
 
 
+def test_the_lower_end_comes_first_and_is_the_bracket_s():
+    """Asked before anything else, equal to what the bracket says later."""
+    asked = read(values("continual-counting"))
+    first, *_ = answers.questions(asked)
+    assert first == answers.Question(asked, lower_only=True)
+    later = answers.answer(answers.Question(asked))
+    assert 0 < answers.answer(first) == later.lower < later.upper
+
+
 def test_noise_levels_are_kept_from_one_sigma_to_the_next():
     before, after = (set(answers.noise_levels(read(values(sigma=s)))) for s in ("3", "3.05"))
     assert len(before & after) >= 3
@@ -192,7 +200,7 @@ def test_wrong_values_are_one_sentence_at_their_field(field, text, said):
     ],
 )
 def test_what_the_library_refuses_is_said_in_its_words(changed, said):
-    desk = views.Answers(answers.certified_bracket)
+    desk = Desk(answers.answer)
     shown = views.privacy_view(values() | changed, desk, patience=60.0)
     desk.close()
     assert said in shown["problem"][:1].lower() + shown["problem"][1:]

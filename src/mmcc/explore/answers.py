@@ -1,4 +1,4 @@
-"""The numbers behind the page: brackets, the bound without sampling, and errors.
+"""The numbers behind the page: brackets, their lower ends alone, bounds without sampling, errors.
 
 In: settings.  Out: a `Bracket` (both ends certified), certified epsilons without amplification, and
 errors of prefix sums in plain floating point.  Nothing here is an estimate.
@@ -13,6 +13,7 @@ from functools import lru_cache
 import mmcc
 from mmcc import utility
 from mmcc.accounting.guarantee import Bracket
+from mmcc.accounting.methods import Problem
 from mmcc.accounting.parallel import Progress
 from mmcc.arrays import FloatArray
 from mmcc.errors import MmccError
@@ -27,8 +28,19 @@ OCTAVES = 1.0
 """Noise levels of the curve: from the chosen one halved to the chosen one doubled ..."""
 PER_OCTAVE = 2
 """... so many an octave, at fixed places: a small move of sigma finds most of them known."""
+DIRECTED = ("poisson", "cyclic-poisson")
+"""Schemes whose lower end is one direction's loss; others have both ends from one analysis."""
 PICTURED = 32
 """Steps of the strategy that are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about one mechanism at one noise level."""
+
+    asked: Settings
+    lower_only: bool = False
+    """The lower end comes long before the upper one, where it has a proof of its own."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,6 +63,13 @@ def check_size(asked: Settings) -> None:
         )
 
 
+def answer(question: Question, progress: Progress | None = None) -> Bracket | float:
+    """Both ends, or a lower bound on the true epsilon."""
+    if question.lower_only:
+        return certified_lower(question.asked)
+    return certified_bracket(question.asked, progress)
+
+
 def certified_bracket(asked: Settings, progress: Progress | None = None) -> Bracket:
     """Both ends by the default method: exactly what the command line prints."""
     check_size(asked)
@@ -61,6 +80,13 @@ def certified_bracket(asked: Settings, progress: Progress | None = None) -> Brac
         delta=asked.delta,
         progress=progress,
     )
+
+
+def certified_lower(asked: Settings) -> float:
+    """No method can prove less than this; 0 where nothing is known."""
+    check_size(asked)
+    problem = Problem(asked.build_strategy(), asked.build_scheme(), asked.sigma)
+    return problem.lower_epsilon(asked.delta)
 
 
 @lru_cache(maxsize=1024)
@@ -119,8 +145,13 @@ def noise_levels(asked: Settings) -> list[float]:
     return sorted({asked.sigma, *apart})
 
 
-def questions(asked: Settings) -> list[Settings]:
-    """The mechanism itself first, then those of the curve, the nearest noise first."""
+def questions(asked: Settings) -> list[Question]:
+    """Lower ends where they are cheap, then brackets; the chosen noise first, then the nearest."""
     levels = noise_levels(asked)
     levels.sort(key=lambda sigma: (abs(math.log(sigma / asked.sigma)), -sigma))
-    return [asked.at(sigma) for sigma in levels]
+    mechanisms = [asked.at(sigma) for sigma in levels]
+    cheap = mechanisms if asked.strategy != "identity" and asked.scheme in DIRECTED else []
+    return [
+        *(Question(mechanism, lower_only=True) for mechanism in cheap),
+        *(Question(mechanism) for mechanism in mechanisms),
+    ]

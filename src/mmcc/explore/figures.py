@@ -27,43 +27,36 @@ MOST_POINTS = 400
 TALLEST = 60.0
 """Comparisons more than this many times the certified epsilon are left out."""
 
-Point = tuple[float, float, float | None]
-"""Sigma, and both certified ends; the lower one is None where nothing is known."""
+Curve = Sequence[tuple[float, float]]
+"""Sigma and epsilon, in the order of sigma."""
 
 
 def epsilon_figure(
-    chosen: float,
-    points: Sequence[Point],
-    unamplified: Sequence[tuple[float, float]],
-    one_pass: Sequence[tuple[float, float]],
+    chosen: float, *, uppers: Curve, lowers: Curve, unamplified: Curve, one_pass: Curve
 ) -> Figure:
     """Epsilon against sigma: the bracket, and what a proof without sampling says."""
-    sigmas = [sigma for sigma, _, _ in points]
-    uppers = [upper for _, upper, _ in points]
-    lowers = [lower for _, _, lower in points]
     traces = [
         {
+            **_places(lowers),
             "name": "lower bound",
-            "x": sigmas,
-            "y": lowers,
-            "text": [rounded_down(v) if v else "" for v in lowers],
+            "text": [rounded_down(value) for _, value in lowers],
             "line": {"color": QUIET, "width": 1.5},
             "marker": {"size": 5},
             "hovertemplate": SIGMA + " %{x:.4g}<br>ε ≥ %{text}<extra></extra>",
         },
         {
+            **_places(uppers),
             "name": "certified ε",
-            "x": sigmas,
-            "y": uppers,
-            "text": [rounded_up(v) for v in uppers],
-            "fill": "tonexty",
+            "text": [rounded_up(value) for _, value in uppers],
+            "fill": "tonexty" if len(uppers) == len(lowers) else "none",
             "fillcolor": SOFT,
             "line": {"color": ACCENT, "width": 2.5},
-            "marker": {"size": [11 if s == chosen else 6 for s in sigmas]},
+            "marker": {"size": [11 if sigma == chosen else 6 for sigma, _ in uppers]},
             "hovertemplate": SIGMA + " %{x:.4g}<br>ε ≤ %{text}<extra></extra>",
         },
     ]
-    roof = TALLEST * max(uppers, default=math.inf)
+    known = [value for _, value in (*uppers, *lowers)]
+    roof = TALLEST * max(known, default=math.inf)
     for name, curve, dash, color in (
         ("no amplification", unamplified, "dot", WARM),
         ("one fixed pass", one_pass, "dash", INK),
@@ -71,9 +64,8 @@ def epsilon_figure(
         kept = [(sigma, value) for sigma, value in curve if 0 < value <= roof]
         traces.append(
             {
+                **_places(kept),
                 "name": name,
-                "x": [sigma for sigma, _ in kept],
-                "y": [value for _, value in kept],
                 "text": [rounded_up(value) for _, value in kept],
                 "mode": "lines",
                 "line": {"color": color, "width": 1.5, "dash": dash},
@@ -149,6 +141,10 @@ def empty_figure() -> Figure:
     for axis in ("xaxis", "yaxis"):
         layout[axis]["visible"] = False
     return {"data": [], "layout": layout}
+
+
+def _places(curve: Curve) -> dict[str, Any]:
+    return {"x": [sigma for sigma, _ in curve], "y": [value for _, value in curve]}
 
 
 def _lines(trace: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Nothing is loaded from elsewhere, and the browser is told to refuse it.
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from mmcc.errors import ParameterError
 from mmcc.explore import page, views
-from mmcc.explore.answers import certified_bracket
+from mmcc.explore.answers import answer
 from mmcc.explore.desk import Desk
 from mmcc.explore.settings import FIELDS, applicable
 
@@ -85,7 +86,7 @@ def make_app(port: int, desk: views.Answers) -> Dash:
 
 def make_desk() -> views.Answers:
     """Who computes, for all pages."""
-    return Desk(certified_bracket)
+    return Desk(answer)
 
 
 def open_port(port: int) -> socket.socket:
@@ -146,25 +147,25 @@ def _guard(server: flask.Flask, port: int) -> None:
 def _connect(app: Dash, desk: views.Answers) -> None:
     controls = {name: Input(name, "value") for name in CONTROLS}
 
-    @app.callback(
+    def show_privacy(values: Mapping[str, object], **_: object) -> dict[str, Any]:
+        view = views.privacy_view(values, desk)
+        # Another value each time: that it is unfinished still is news.
+        unfinished = view["unfinished"] and time.monotonic()
+        fields = _classes(values, view.pop("wrong"))
+        return view | {"fields": fields, "unfinished": unfinished}
+
+    app.callback(
         output={
             **{name: _place(name) for name in PRIVACY},
             "unfinished": Output("unfinished", "data"),
             "fields": {name: Output(f"{name}-field", "className") for name in FIELDS},
         },
         inputs={"values": controls, "again": Input("again", "data")},
-    )
-    def show_privacy(values: Mapping[str, object], **_: object) -> dict[str, Any]:
-        view = views.privacy_view(values, desk)
-        return view | {"fields": _classes(values, view.pop("wrong"))}
-
-    @app.callback(
+    )(show_privacy)
+    app.callback(
         output={name: _place(name) for name in OTHERS},
         inputs={"values": controls},
-    )
-    def show_others(values: Mapping[str, object]) -> dict[str, Any]:
-        return views.other_view(values)
-
+    )(views.other_view)
     for name in page.MOVED:
         low, high = page.ENDS[name]
         app.clientside_callback(

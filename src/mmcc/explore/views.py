@@ -7,12 +7,13 @@ lower ends down; a number that is only a first, looser proof says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmcc.accounting.guarantee import Bracket, rounded_down, rounded_up
 from mmcc.errors import MmccError
 from mmcc.explore import answers, figures, texts
+from mmcc.explore.answers import Question
 from mmcc.explore.desk import Desk
 from mmcc.explore.settings import FieldError, Settings, read
 
@@ -21,7 +22,8 @@ PATIENCE = 0.4
 """Seconds after which a page is told what is known so far."""
 EDGES = "per coordinate, in units of the clip norm"
 
-Answers = Desk[Settings, Bracket]
+Answers = Desk[Question, Bracket | float]
+Known = Mapping[Question, Bracket | float | MmccError]
 View = dict[str, Any]
 
 
@@ -35,17 +37,20 @@ def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = 
         return _refused(wrong)
     asked = answers.questions(shown)
     known = desk.ask(asked, patience)
-    unfinished = len(known) < len(asked)
-    chosen = known.get(shown)
+    chosen = known.get(Question(shown))
     if isinstance(chosen, MmccError):
         return _refused(chosen)
-    view = _first_proof(plain) if chosen is None else _bracket(chosen)
+    view = (
+        _bracket(chosen)
+        if isinstance(chosen, Bracket)
+        else _first_proof(plain, _lower(known, shown))
+    )
     return {
         **view,
         "problem": "",
         "epsilon-plot": _curves(shown, known),
-        "status": _progress(shown, len(known), len(asked)),
-        "unfinished": unfinished,
+        "status": _progress(shown, known, asked),
+        "unfinished": len(known) < len(asked),
     }
 
 
@@ -95,16 +100,21 @@ def _refused(wrong: MmccError) -> View:
     }
 
 
-def _first_proof(plain: float | None) -> View:
+def _first_proof(plain: float | None, lower: float | None) -> View:
     """Before the tight bound is there: what holds without any use of sampling."""
-    known = plain is not None
-    return {
-        "wrong": "",
-        "epsilon": NONE if plain is None else f"≤ {rounded_up(plain)}",
-        "epsilon-note": "without amplification; the tight bound is being computed" * known,
-        "bracket": "…",
-        "bracket-note": "",
-        "remark": "",
+    view = {"wrong": "", "epsilon": NONE, "bracket": "…", "remark": ""}
+    view |= {"epsilon-note": "being computed", "bracket-note": ""}
+    if plain is None:
+        return view
+    view |= {
+        "epsilon": f"≤ {rounded_up(plain)}",
+        "epsilon-note": "without amplification; the tight bound is being computed",
+    }
+    if lower is None:
+        return view
+    return view | {
+        "bracket": f"[{rounded_down(lower)}, {rounded_up(plain)}]",
+        "bracket-note": "certified, and soon narrower",
     }
 
 
@@ -123,20 +133,31 @@ def _bracket(found: Bracket) -> View:
     }
 
 
-def _curves(shown: Settings, known: Mapping[Settings, Bracket | MmccError]) -> figures.Figure:
-    points: list[figures.Point] = [
-        (asked.sigma, found.upper, found.lower if found.lower > 0 else None)
-        for asked, found in known.items()
-        if isinstance(found, Bracket) and found.upper > 0
-    ]
+def _lower(known: Known, asked: Settings) -> float | None:
+    """The certified lower end, if it is known and says anything."""
+    both, alone = known.get(Question(asked)), known.get(Question(asked, lower_only=True))
+    lower = both.lower if isinstance(both, Bracket) else alone
+    return lower if isinstance(lower, float) and lower > 0 else None
+
+
+def _curves(shown: Settings, known: Known) -> figures.Figure:
     levels = answers.noise_levels(shown)
-    plain = [(s, answers.unamplified_epsilon(shown.at(s)) or math.nan) for s in levels]
-    one_pass = [(s, answers.one_pass_epsilon(shown.at(s)) or math.nan) for s in levels]
-    return figures.epsilon_figure(shown.sigma, sorted(points), plain, one_pass)
+    uppers = {
+        q.asked.sigma: found.upper for q, found in known.items() if isinstance(found, Bracket)
+    }
+    return figures.epsilon_figure(
+        shown.sigma,
+        uppers=[(s, uppers[s]) for s in levels if uppers.get(s, 0.0) > 0],
+        lowers=[(s, low) for s in levels if (low := _lower(known, shown.at(s))) is not None],
+        unamplified=[(s, answers.unamplified_epsilon(shown.at(s)) or math.nan) for s in levels],
+        one_pass=[(s, answers.one_pass_epsilon(shown.at(s)) or math.nan) for s in levels],
+    )
 
 
-def _progress(shown: Settings, done: int, wanted: int) -> str:
-    if done == wanted:
+def _progress(shown: Settings, known: Known, asked: Sequence[Question]) -> str:
+    wanted = sum(not question.lower_only for question in asked)
+    done = sum(not question.lower_only for question in known)
+    if len(known) == len(asked):
         return f"All {wanted} noise levels are computed."
     slow = f" {shown.steps} steps may take a minute." if shown.steps > answers.PROMPT else ""
     return f"Computing: {done} of {wanted} noise levels known.{slow}"
