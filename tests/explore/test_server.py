@@ -61,7 +61,8 @@ def test_nothing_comes_from_elsewhere(client):
     sources = re.findall(r"""(?:src|href)=["']([^"']+)""", index.text)
     assert len(sources) >= 5
     for source in sources:
-        assert client.get(source, headers=HERE).status_code == 200, source
+        with client.get(source, headers=HERE) as answer:
+            assert answer.status_code == 200, source
     policy = index.headers["Content-Security-Policy"]
     assert "default-src 'self'" in policy
     assert "http" not in policy
@@ -168,5 +169,4 @@ def test_the_address_is_printed_and_ctrl_c_ends_it():
             _, errors = run.communicate(timeout=120)
         finally:
             run.kill()
-    assert run.returncode == 130
-    assert errors == "mmcc: stopped.\n"
+    assert (run.returncode, errors) == (0, "")

@@ -25,17 +25,19 @@ def show_explorer(port: str, no_browser: bool) -> None:
     chosen = whole("port", whole_number("port", port), 0, MAX_PORT)
     if find_spec("dash") is None:
         raise UsageError("the explorer needs dash: pip install 'mmcc[explore]'.")
+    import webbrowser
+
     from mmcc.explore.server import make_listening
 
     server, desk = make_listening(chosen)
     address = f"http://{server.host}:{server.port}/"
-    print(f"mmcc explore: {address} (Ctrl-C stops it)", flush=True)
-    if not no_browser:
-        import webbrowser
-
-        webbrowser.open(address)
     try:
+        print(f"mmcc explore: {address} (Ctrl-C stops it)", flush=True)
+        if not no_browser:
+            webbrowser.open(address)
         server.serve_forever()
+    except KeyboardInterrupt:  # the usual way to end it
+        pass
     finally:
         desk.close()
         server.server_close()
