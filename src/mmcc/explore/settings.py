@@ -7,7 +7,7 @@ A wrong value is an error of one sentence that knows its field.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -187,16 +187,5 @@ def _known(what: str, name: object, known: Mapping[str, object]) -> str:
 
 @lru_cache(maxsize=32)
 def _strategy(name: str, steps: int, size: int | None) -> Strategy:
-    if name == "tree-restart" and size is not None:
-        return strategies.tree_restart(steps, size)
-    if name == "banded-toeplitz" and size is not None:
-        return strategies.banded_toeplitz(steps, size)
-    if name == "blt":
-        return strategies.blt(steps, size)
-    if name == "identity":
-        return strategies.identity(steps)
-    return (
-        strategies.binary_tree(steps)
-        if name == "binary-tree"
-        else strategies.continual_counting(steps)
-    )
+    constructor: Callable[..., Strategy] = getattr(strategies, name.replace("-", "_"))
+    return constructor(steps) if size is None else constructor(steps, size)
