@@ -36,7 +36,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-WAIT = 60_000
+WAIT = 120_000
 """Milliseconds: the page is quick, the machine may be busy."""
 LOUD = """node => {
     const parse = text => text.match(/[\\d.]+/g).map(Number);
