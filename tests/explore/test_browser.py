@@ -85,37 +85,61 @@ def browser():
         started.close()
 
 
-@pytest.fixture
-def open_page(browser, address):
-    """Pages that show a small mechanism; no page may complain or talk to anybody else."""
-    contexts, complaints, foreign = [], [], []
+@pytest.fixture(scope="module")
+def heard():
+    """Complaints of pages, and requests to anybody else."""
+    return []
 
-    def heard(message):
+
+@pytest.fixture(scope="module")
+def open_page(browser, address, heard):
+    """Loading takes longest: tests share a page, and open more where they need them."""
+    contexts = []
+
+    def note_console(message):
         if message.type in ("error", "warning"):
-            complaints.append(message.text)
+            heard.append(message.text)
 
-    def requested(request):
+    def note_request(request):
         if not request.url.startswith((address, "data:", "blob:")):
-            foreign.append(request.url)
+            heard.append(request.url)
 
-    def make(width: int = 1280, height: int = 900):
-        context = browser.new_context(viewport={"width": width, "height": height})
+    def make():
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
         context.set_default_timeout(WAIT)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", heard)
-        page.on("pageerror", lambda problem: complaints.append(str(problem)))
-        page.on("request", requested)
+        page.on("console", note_console)
+        page.on("pageerror", lambda problem: heard.append(str(problem)))
+        page.on("request", note_request)
         page.goto(address)
-        page.locator("#strategy input[value=identity]").check()
-        fill(page, steps="8", prob="1/8", sigma="3")
-        settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
         return page
 
     yield make
     for context in contexts:
         context.close()
-    assert (complaints, foreign) == ([], [])
+
+
+@pytest.fixture(scope="module")
+def shared_page(open_page):
+    return open_page()
+
+
+@pytest.fixture
+def page(shared_page, heard):
+    """A page that shows a small mechanism; it must not complain or talk to anybody else."""
+    yield begin(shared_page)
+    assert heard == []
+    heard.clear()
+
+
+def begin(page):
+    """Independent noise in eight steps."""
+    page.locator("#strategy input[value=identity]").check()
+    page.locator("#scheme input[value=poisson]").check()
+    fill(page, steps="8", prob="1/8", sigma="3", delta="1e-6")
+    settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
+    return page
 
 
 def fill(page, **fields: str) -> None:
@@ -140,8 +164,7 @@ def six_digits(value: float, rounding: str) -> str:
     return f"{float(exact.quantize(Decimal(10) ** (exact.adjusted() - 5), rounding)):.6g}"
 
 
-def test_every_control_moves_the_numbers_to_certified_ones(open_page):
-    page = open_page()
+def test_every_control_moves_the_numbers_to_certified_ones(page):
     poisson = sampling.Poisson(1 / 8)
     choose = {
         name: page.locator(f"input[value='{name}']").check
@@ -181,8 +204,7 @@ def test_every_control_moves_the_numbers_to_certified_ones(open_page):
     expect(page.get_by_role("alert")).to_contain_text("No amplification is proven", timeout=WAIT)
 
 
-def test_wrong_values_are_said_and_the_page_goes_on(open_page):
-    page = open_page()
+def test_wrong_values_are_said_and_the_page_goes_on(page):
     alert = page.get_by_role("alert")
     for field, text, said in (
         ("steps", "abc", "Steps needs a number"),
@@ -203,8 +225,8 @@ def test_wrong_values_are_said_and_the_page_goes_on(open_page):
     settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
 
 
-def test_two_tabs_do_not_disturb_each_other(open_page):
-    first, second = open_page(), open_page()
+def test_two_tabs_do_not_disturb_each_other(page, open_page):
+    first, second = page, begin(open_page())
     fill(first, sigma="5")
     fill(second, sigma="6", prob="0.5")
     settled(second, strategies.identity(8), sampling.Poisson(0.5), 6.0)
@@ -213,8 +235,7 @@ def test_two_tabs_do_not_disturb_each_other(open_page):
     expect(first.locator("#sigma")).to_have_value("5")
 
 
-def test_sliders_move_their_fields_and_the_other_way_round(open_page):
-    page = open_page()
+def test_sliders_move_their_fields_and_the_other_way_round(page):
     slider = page.locator("#sigma-slider")
     before = int(slider.input_value())
     slider.focus()
@@ -229,8 +250,7 @@ def test_sliders_move_their_fields_and_the_other_way_round(open_page):
     expect(slider).to_have_value(str(before), timeout=WAIT)
 
 
-def test_texts_can_be_copied(open_page):
-    page = open_page()
+def test_texts_can_be_copied(page):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     for name in ("command", "snippet"):
         page.locator(f"#{name}-copy").click()
@@ -239,18 +259,19 @@ def test_texts_can_be_copied(open_page):
         assert copied == page.locator(f"#{name}").inner_text()
 
 
-def test_a_narrow_screen_scrolls_one_way_only(open_page):
-    page = open_page(width=400, height=800)
-    page.locator("#epsilon-plot .main-svg").first.wait_for()
+def test_a_narrow_screen_scrolls_one_way_only(page):
+    page.set_viewport_size({"width": 400, "height": 800})
+    plot = page.locator("#epsilon-plot .main-svg").first
+    expect(plot).to_have_css("width", re.compile(r"^3\d\d"), timeout=WAIT)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 400
     for name in ("strategy", "sigma", "epsilon", "epsilon-plot", "command-copy", "snippet"):
         box = page.locator(f"#{name}").bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 400, name
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
-def test_everything_has_a_name_and_can_be_reached_with_the_keyboard(open_page):
-    page = open_page()
+def test_everything_has_a_name_and_can_be_reached_with_the_keyboard(page):
     assert page.title() == "mmcc explore"
     assert page.locator("html").get_attribute("lang") == "en"
     assert page.get_by_role("heading", level=1).count() == 1
@@ -283,8 +304,7 @@ def test_everything_has_a_name_and_can_be_reached_with_the_keyboard(open_page):
     assert [name for name in reached if name in wanted] == wanted
 
 
-def test_texts_stand_out_from_what_is_behind_them(open_page):
-    page = open_page()
+def test_texts_stand_out_from_what_is_behind_them(page):
     page.locator("#strategy-plot .main-svg").first.wait_for()
     fill(page, sigma="x")
     expect(page.get_by_role("alert")).to_contain_text("Sigma needs", timeout=WAIT)
