@@ -83,6 +83,7 @@ def epsilon_figure(
         "layer": "below",
     }
     layout = _layout(f"noise {SIGMA}", "ε", log=True)
+    layout["xaxis"]["dtick"] = "D1"
     return {"data": [_lines(t) for t in traces], "layout": {**layout, "shapes": [mark]}}
 
 
