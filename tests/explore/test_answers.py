@@ -222,7 +222,9 @@ def test_fields_that_do_not_apply_are_not_read():
     assert set(applicable("blt", "balls-in-bins")) <= set(FIELDS)
 
 
-@pytest.mark.parametrize("text", ["1_0/8_0", "１/8", "0x1p-3", " 1/8 ", "1/8/2", "+1/8", "1e-1/2"])  # noqa: RUF001
+@pytest.mark.parametrize(
+    "text", ["1_0/8_0", "１/8", "0x1p-3", " 1/8 ", "1/8/2", "01/08", "+1/8", "1e-1/2"]
+)  # noqa: RUF001
 def test_copied_text_is_made_of_plain_numbers(text):
     """Whatever float() can read, what is pasted into a shell is digits."""
     try:

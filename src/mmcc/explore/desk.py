@@ -20,8 +20,10 @@ from mmcc.errors import MmccError
 Question = TypeVar("Question", bound=Hashable)
 Answer = TypeVar("Answer")
 
-LEASE = 3.0
-"""Seconds after which a question that was not repeated is dropped."""
+FRESH = 1.5
+"""Seconds after which a question that was not repeated has to wait for all others."""
+LEASE = 10.0
+"""Seconds after which it is dropped."""
 KEPT = 2048
 """Answers that are remembered."""
 
@@ -98,12 +100,17 @@ class Desk(Generic[Question, Answer]):
         """Wait for a question: what a page asks first, of those what was asked for last."""
         with self._news:
             while not self._closed:
-                limit = time.monotonic() - LEASE
+                now = time.monotonic()
+                limit = now - LEASE
                 self._wanted = {q: when for q, when in self._wanted.items() if when[1] > limit}
                 if self._wanted:
-                    return max(self._wanted, key=self._wanted.__getitem__)
+                    return max(self._wanted, key=lambda q: self._urgency(q, now))
                 self._news.wait()
         return None
+
+    def _urgency(self, question: Question, now: float) -> tuple[bool, int, float]:
+        place, when = self._wanted[question]
+        return when > now - FRESH, place, when
 
     def _check(self, question: Question) -> None:
         """Called by the accounting now and then."""

@@ -66,7 +66,8 @@ DEFAULTS: Mapping[str, str] = {
 LONGEST = 40
 """Characters of a field that are read: no number that anybody means is longer."""
 MAX_SIZE = 10**6
-FRACTION = re.compile(r"[0-9]{1,15}/[0-9]{1,15}")
+FRACTION = re.compile(r"[1-9][0-9]{0,14}/[1-9][0-9]{0,14}")
+"""What Python and the command line read alike."""
 
 
 class FieldError(MmccError):
