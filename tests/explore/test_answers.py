@@ -223,8 +223,9 @@ def test_fields_that_do_not_apply_are_not_read():
 
 
 @pytest.mark.parametrize(
-    "text", ["1_0/8_0", "１/8", "0x1p-3", " 1/8 ", "1/8/2", "01/08", "+1/8", "1e-1/2"]
-)  # noqa: RUF001
+    "text",
+    ["1_0/8_0", "\N{FULLWIDTH DIGIT ONE}/8", "0x1p-3", " 1/8 ", "1/8/2", "01/08", "+1/8", "1e-1/2"],
+)
 def test_copied_text_is_made_of_plain_numbers(text):
     """Whatever float() can read, what is pasted into a shell is digits."""
     try:
