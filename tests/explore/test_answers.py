@@ -17,7 +17,7 @@ from mmcc.explore.desk import Desk
 from mmcc.explore.settings import DEFAULTS, FIELDS, FieldError, Settings, applicable, read
 
 SMALL = {**DEFAULTS, "steps": "8", "prob": "1/8", "bins": "4", "height": "2", "bands": "3"}
-SMALL |= {"separation": "2", "sigma": "3"}
+SMALL |= {"separation": "3", "sigma": "3"}
 MECHANISMS = {
     ("identity", "poisson"): (strategies.identity(8), sampling.Poisson(1 / 8)),
     ("binary-tree", "shuffle"): (strategies.binary_tree(8), sampling.Shuffle()),
@@ -28,7 +28,7 @@ MECHANISMS = {
     ),
     ("banded-toeplitz", "cyclic-poisson"): (
         strategies.banded_toeplitz(8, 3),
-        sampling.CyclicPoisson(1 / 8, 2),
+        sampling.CyclicPoisson(1 / 8, 3),
     ),
     ("blt", "balls-in-bins"): (strategies.blt(8, 2), sampling.BallsInBins(4)),
 }
