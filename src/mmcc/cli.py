@@ -21,6 +21,7 @@ import mmcc
 from mmcc.command_line import audit as auditing
 from mmcc.command_line import comparing, ledger, mixtures, output
 from mmcc.command_line import doctor as examining
+from mmcc.command_line import explore as exploring
 from mmcc.command_line import report as reporting
 from mmcc.command_line import reproduce as studying
 from mmcc.command_line.guide import Group, guided
@@ -189,6 +190,12 @@ def report(options: Options) -> None:
     On a mechanism (--strategy and the rest), a training run (--checkpoint) or a ledger (--ledger).
     """
     reporting.write_report(options)
+
+
+@app.command()
+def explore(port: exploring.Port = exploring.PORT, no_browser: exploring.NoBrowser = False) -> None:
+    """Open a page on this machine in which parameters move and certified numbers follow."""
+    exploring.show_explorer(port, no_browser)
 
 
 @app.command()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+import webbrowser
 from pathlib import Path
 
 import pytest
 from ledger_cases import begin
 from typer.main import get_command
+from werkzeug.serving import BaseWSGIServer
 
 from mmcc import studies
 from mmcc.accounting import solve
@@ -85,9 +87,15 @@ def test_help_fits_and_ends_with_the_example(capsys, monkeypatch, name):
         assert param.opts[-1] in printed or (param.metavar or "") in printed
 
 
+def interrupted(server):
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_example_runs(capsys, monkeypatch, tmp_path, name):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(BaseWSGIServer, "serve_forever", interrupted)  # explore runs until Ctrl-C
+    monkeypatch.setattr(webbrowser, "open", lambda address: True)
     begin(Ledger(tmp_path / "runs.jsonl"), data="patients")
     line = next(commands[name] for commands in GUIDE.values() if name in commands)
     arguments = shlex.split(line)[1:]

@@ -31,6 +31,7 @@ GUIDE: Mapping[str, Mapping[str, str]] = {
     "Which mechanism to take": {
         "compare": "mmcc compare --steps 16 --rate 1/4 --epsilon 2 --delta 1e-5 "
         "--strategies identity,continual-counting --schemes poisson",
+        "explore": "mmcc explore --port 0",
     },
     "What was run": {
         "ledger": "mmcc ledger runs.jsonl --data patients",

@@ -1,0 +1,43 @@
+"""The command `mmcc explore`: a page on this machine, until Ctrl-C.
+
+In: a port.  Out: the address on stdout, and the page behind it.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from mmcc.command_line.words import UsageError, whole_number
+from mmcc.errors import whole
+
+PORT = "8050"
+MAX_PORT = 65535
+
+Port = Annotated[str, typer.Option(help="Port on 127.0.0.1; 0 is any that is free.", metavar="N")]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address, open nothing.")]
+
+
+def show_explorer(port: str, no_browser: bool) -> None:
+    """Serve the page until the user stops it."""
+    chosen = whole("port", whole_number("port", port), 0, MAX_PORT)
+    if find_spec("dash") is None:
+        raise UsageError("the explorer needs dash: pip install 'mmcc[explore]'.")
+    import webbrowser
+
+    from mmcc.explore.server import make_listening
+
+    server, desk = make_listening(chosen)
+    address = f"http://{server.host}:{server.port}/"
+    try:
+        print(f"mmcc explore: {address} (Ctrl-C stops it)", flush=True)
+        if not no_browser:
+            webbrowser.open(address)
+        server.serve_forever()
+    except KeyboardInterrupt:  # the usual way to end it
+        pass
+    finally:
+        desk.close()
+        server.server_close()

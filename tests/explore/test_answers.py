@@ -1,0 +1,238 @@
+"""Claim: what the page shows is what the library certifies, and what is copied asks the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+
+import numpy as np
+import pytest
+
+import mmcc
+from mmcc import sampling, strategies, utility
+from mmcc.cli import main
+from mmcc.explore import answers, texts, views
+from mmcc.explore.desk import Desk
+from mmcc.explore.settings import DEFAULTS, FIELDS, FieldError, Settings, applicable, read
+
+SMALL = {**DEFAULTS, "steps": "8", "prob": "1/8", "bins": "4", "height": "2", "bands": "3"}
+SMALL |= {"separation": "3", "sigma": "3"}
+MECHANISMS = {
+    ("identity", "poisson"): (strategies.identity(8), sampling.Poisson(1 / 8)),
+    ("binary-tree", "shuffle"): (strategies.binary_tree(8), sampling.Shuffle()),
+    ("tree-restart", "poisson"): (strategies.tree_restart(8, 2), sampling.Poisson(1 / 8)),
+    ("continual-counting", "balls-in-bins"): (
+        strategies.continual_counting(8),
+        sampling.BallsInBins(4),
+    ),
+    ("banded-toeplitz", "cyclic-poisson"): (
+        strategies.banded_toeplitz(8, 3),
+        sampling.CyclicPoisson(1 / 8, 3),
+    ),
+    ("blt", "balls-in-bins"): (strategies.blt(8, 2), sampling.BallsInBins(4)),
+}
+
+
+def values(strategy: str = "identity", scheme: str = "poisson", **changed: str) -> dict[str, str]:
+    return {**SMALL, "strategy": strategy, "scheme": scheme, **changed}
+
+
+def at_once(asked, *, curve=False):
+    """The view when the chosen noise is answered, or the whole curve."""
+
+    class Now(Desk):
+        def __init__(self):
+            pass
+
+        def ask(self, questions, seconds):
+            wanted = questions if curve else [answers.Question(read(asked))]
+            return {question: answers.answer(question) for question in wanted}
+
+    return views.privacy_view(asked, Now())
+
+
+@pytest.fixture(params=MECHANISMS, ids=" ".join, scope="module")
+def case(request):
+    strategy, scheme = MECHANISMS[request.param]
+    bracket = mmcc.bracket(strategy, scheme, sigma=3.0, delta=1e-6)
+    return values(*request.param), strategy, bracket
+
+
+def test_numbers_are_those_of_the_library(case):
+    asked, strategy, bracket = case
+    shown = at_once(asked)
+    assert float(shown["epsilon"]) >= bracket.upper  # rounded up, never down
+    assert float(shown["epsilon"]) == pytest.approx(bracket.upper, rel=1e-5)
+    lower, upper = shown["bracket"].strip("[]").split(", ")
+    assert float(lower) <= bracket.lower
+    assert float(lower) == pytest.approx(bracket.lower, rel=1e-5)
+    assert upper == shown["epsilon"]
+    assert bracket.method in shown["epsilon-note"]
+    assert shown["problem"] == ""
+    others = views.other_view(asked)
+    decoded = np.tril(np.ones((8, 8))) @ np.linalg.pinv(strategy.to_dense())
+    if "Tree" not in type(strategy).__name__:  # a tree's decoder is not the pseudoinverse
+        errors = 3 * np.linalg.norm(decoded, axis=1)
+        assert float(others["rmse"]) == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-4)
+        assert float(others["largest"]) == pytest.approx(errors.max(), rel=1e-4)
+    assert float(others["rmse"]) == pytest.approx(utility.rmse(strategy, 3.0), rel=1e-4)
+
+
+def test_the_copied_command_and_snippet_give_what_is_shown(case, capsys):
+    asked, _, bracket = case
+    shown = read(asked)
+    words = shlex.split(texts.command(shown).replace("\\\n", " "))
+    assert words[0] == "mmcc"
+    assert main([*words[1:], "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["lower"], printed["upper"]) == (bracket.lower, bracket.upper)
+    names: dict[str, object] = {}
+    exec(texts.snippet(shown), names)
+    assert (names["found"].lower, names["found"].upper) == (bracket.lower, bracket.upper)
+    *ends, rmse, largest = map(float, capsys.readouterr().out.split())
+    assert ends == [bracket.lower, bracket.upper]
+    others = views.other_view(asked)
+    assert rmse == pytest.approx(float(others["rmse"]), rel=1e-4)
+    assert largest == pytest.approx(float(others["largest"]), rel=1e-4)
+
+
+def test_one_shuffled_pass_says_what_it_assumes():
+    assert "0-1 setting" in at_once(values("binary-tree", "shuffle"))["remark"]
+
+
+def test_every_point_of_the_curve_is_certified_at_its_own_noise():
+    shown = at_once(values(), curve=True)
+    assert not shown["unfinished"]
+    lower, upper, plain, _ = shown["epsilon-plot"]["data"]
+    assert len(upper["x"]) >= 4
+    assert 3.0 in upper["x"]
+    for sigma, high, low in zip(upper["x"], upper["y"], lower["y"], strict=True):
+        found = mmcc.bracket(
+            strategies.identity(8), sampling.Poisson(1 / 8), sigma=sigma, delta=1e-6
+        )
+        assert (high, low) == (found.upper, found.lower)
+    for sigma, value in zip(plain["x"], plain["y"], strict=True):
+        gaussian = mmcc.epsilon(
+            strategies.dense([[math.sqrt(8)]]), sampling.Poisson(1), sigma=sigma, delta=1e-6
+        )
+        assert value == pytest.approx(gaussian.epsilon, rel=1e-9)
+
+
+def test_a_first_proof_is_marked_as_one():
+    desk = Desk(lambda *_: pytest.fail("nothing is computed here"))
+    desk.close()  # as slow as can be: no answer comes
+    shown = views.privacy_view(values(), desk, patience=0.0)
+    plain = mmcc.epsilon(
+        strategies.identity(8),
+        sampling.Poisson(1 / 8),
+        sigma=3.0,
+        delta=1e-6,
+        method="unamplified",
+    )
+    assert shown["unfinished"]
+    assert shown["epsilon"].startswith("≤ ")
+    assert float(shown["epsilon"][2:]) >= plain.epsilon
+    assert "without amplification" in shown["epsilon-note"]
+    assert shown["epsilon-plot"]["data"][1]["y"] == []
+
+
+def test_the_lower_end_comes_first_and_is_the_bracket_s():
+    """Asked before anything else, equal to what the bracket says later."""
+    asked = read(values("continual-counting"))
+    first, *_ = answers.questions(asked)
+    assert first == answers.Question(asked, lower_only=True)
+    later = answers.answer(answers.Question(asked))
+    assert 0 < answers.answer(first) == later.lower < later.upper
+
+
+def test_noise_levels_are_kept_from_one_sigma_to_the_next():
+    before, after = (set(answers.noise_levels(read(values(sigma=s)))) for s in ("3", "3.05"))
+    assert len(before & after) >= 3
+    for levels in (before, after):
+        assert max(levels) / min(levels) <= 4
+
+
+# ---------------------------------------------------------------------------------- wrong values
+
+WRONG = [
+    ("steps", "abc", "steps needs a number"),
+    ("steps", "0", "steps must lie between 1"),
+    ("steps", "-5", "steps must lie between 1"),
+    ("steps", "2.5", "steps needs a whole number"),
+    ("steps", "1e400", "steps needs a whole number"),
+    ("steps", "5000", "up to 4096 steps"),
+    ("steps", "", "steps is empty"),
+    ("steps", None, "steps is empty"),
+    ("prob", "1.5", "prob must lie in (0, 1]"),
+    ("prob", "0", "prob must lie in (0, 1]"),
+    ("prob", "1/0", "divides by zero"),
+    ("prob", "nan", "prob must lie in"),
+    ("prob", "<script>alert(1)</script>", "prob needs a number"),
+    ("prob", "9" * 5000, "prob needs a number"),
+    ("sigma", "-1", "sigma must lie in"),
+    ("sigma", "0", "sigma must lie in"),
+    ("sigma", "inf", "sigma must lie in"),
+    ("delta", "1", "delta must lie in"),
+    ("delta", "", "delta is empty"),
+    ("strategy", "bogus", "unknown strategy"),
+    ("strategy", ["identity"], "unknown strategy"),
+    ("scheme", None, "unknown scheme"),
+]
+
+
+@pytest.mark.parametrize(("field", "text", "said"), WRONG)
+def test_wrong_values_are_one_sentence_at_their_field(field, text, said):
+    asked = values() | {field: text}
+    shown = at_once(asked)
+    assert said in shown["problem"][:1].lower() + shown["problem"][1:]
+    assert len(shown["problem"]) < 400
+    assert shown["wrong"] == field
+    assert "--" not in shown["problem"]
+    assert not any(character.isdigit() for character in shown["epsilon"] + shown["bracket"])
+    assert views.other_view(asked)["rmse"] == views.NONE
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"scheme": "balls-in-bins", "bins": "3"}, "not a whole number of epochs"),
+        ({"scheme": "min-separation"}, "no amplification is proven"),
+        ({"strategy": "banded-toeplitz", "bands": "9"}, "bands"),
+    ],
+)
+def test_what_the_library_refuses_is_said_in_its_words(changed, said):
+    desk = Desk(answers.answer)
+    shown = views.privacy_view(values() | changed, desk, patience=60.0)
+    desk.close()
+    assert said in shown["problem"][:1].lower() + shown["problem"][1:]
+    assert not shown["unfinished"]
+
+
+def test_a_command_is_given_where_the_page_does_not_answer():
+    others = views.other_view(values(steps="100000"))
+    assert "--steps 100000" in others["command"]
+    assert "identity(100000" in others["snippet"]
+
+
+def test_fields_that_do_not_apply_are_not_read():
+    asked = values("identity", "poisson", bands="nonsense", bins="", separation="x")
+    assert read(asked) == read(values())
+    assert applicable("blt", "balls-in-bins") == ("steps", "buffers", "bins", "sigma", "delta")
+    assert set(applicable("blt", "balls-in-bins")) <= set(FIELDS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1_0/8_0", "\N{FULLWIDTH DIGIT ONE}/8", "0x1p-3", " 1/8 ", "1/8/2", "01/08", "+1/8", "1e-1/2"],
+)
+def test_copied_text_is_made_of_plain_numbers(text):
+    """Whatever float() can read, what is pasted into a shell is digits."""
+    try:
+        shown = read(values(prob=text))
+    except FieldError:
+        return
+    written = shown.prob or ""
+    assert written.isascii()
+    assert set(written) <= set("0123456789.e-/")
+    assert eval(written) == Settings.probability.fget(shown)

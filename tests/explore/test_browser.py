@@ -1,0 +1,318 @@
+"""Claim: in a real browser the page shows certified numbers, survives bad input, and can be used.
+
+Needs playwright and Chromium; skipped, with the reason, where one is missing.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+import pytest
+
+import mmcc
+from mmcc import sampling, strategies, utility
+
+pytest.importorskip("dash", reason="dash is not installed: no explorer to open in a browser")
+pytest.importorskip("playwright", reason="playwright is not installed: the page is NOT tested")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+if not CHROMIUM:
+    pytest.skip("no Chromium on the path: the page is NOT tested", allow_module_level=True)
+
+from playwright.sync_api import expect, sync_playwright  # noqa: E402
+
+from mmcc.explore import server  # noqa: E402
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+WAIT = 120_000
+"""Milliseconds: the page is quick, the machine may be busy."""
+LOUD = """node => {
+    const parse = text => text.match(/[\\d.]+/g).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+        .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const below = node => {
+        for (let at = node; at; at = at.parentElement) {
+            const color = parse(getComputedStyle(at).backgroundColor);
+            if (color.length === 3 || color[3] === 1) return color;
+        }
+        return [255, 255, 255];
+    };
+    const found = [];
+    for (const at of node.querySelectorAll("*")) {
+        const own = [...at.childNodes].some(c => c.nodeType === 3 && c.textContent.trim());
+        const style = getComputedStyle(at);
+        const svg = at instanceof SVGElement;
+        if (!own || at.closest("noscript, script, style") || !at.getClientRects().length) continue;
+        if (style.visibility === "hidden") continue;
+        const [a, b] = [light(parse(svg ? style.fill : style.color)), light(below(at))];
+        found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), at.textContent.trim()]);
+    }
+    return found;
+}"""
+"""Contrast of every text with what is behind it, by the formula of WCAG."""
+
+
+@pytest.fixture(scope="module")
+def address():
+    listening, desk = server.make_listening(0)
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.port}/"
+    listening.shutdown()
+    thread.join()
+    desk.close()
+    listening.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def heard():
+    """Complaints of pages, and requests to anybody else."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def open_page(browser, address, heard):
+    """Loading takes longest: tests share a page, and open more where they need them."""
+    contexts = []
+
+    def note_console(message):
+        if message.type in ("error", "warning"):
+            heard.append(message.text)
+
+    def note_request(request):
+        if not request.url.startswith((address, "data:", "blob:")):
+            heard.append(request.url)
+
+    def make():
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        context.set_default_timeout(WAIT)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", note_console)
+        page.on("pageerror", lambda problem: heard.append(str(problem)))
+        page.on("request", note_request)
+        page.goto(address)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def shared_page(open_page):
+    return open_page()
+
+
+@pytest.fixture
+def page(shared_page, heard):
+    """A page that shows a small mechanism; it must not complain or talk to anybody else."""
+    yield begin(shared_page)
+    said = [*heard]
+    heard.clear()
+    assert said == []
+
+
+def begin(page):
+    """Independent noise in eight steps."""
+    page.locator("#strategy input[value=identity]").check()
+    page.locator("#scheme input[value=poisson]").check()
+    fill(page, steps="8", prob="1/8", sigma="3", delta="1e-6")
+    settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
+    return page
+
+
+def fill(page, **fields: str) -> None:
+    for name, text in fields.items():
+        page.locator(f"#{name}").fill(text)
+
+
+def settled(page, strategy, scheme, sigma: float, delta: float = 1e-6) -> None:
+    """The page comes to show what the library certifies, on the safe side."""
+    found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=delta)
+    lower, upper = six_digits(found.lower, ROUND_FLOOR), six_digits(found.upper, ROUND_CEILING)
+    expect(page.locator("#command")).to_contain_text(f"--steps {strategy.steps}", timeout=WAIT)
+    expect(page.locator("#epsilon")).to_have_text(upper, timeout=WAIT)
+    expect(page.locator("#bracket")).to_have_text(f"[{lower}, {upper}]")
+    rmse = f"{utility.rmse(strategy, sigma):.5g}"
+    expect(page.locator("#rmse")).to_have_text(rmse, timeout=WAIT)
+
+
+def six_digits(value: float, rounding: str) -> str:
+    """Rounded the safe way, by decimal arithmetic."""
+    exact = Decimal(value)
+    return f"{float(exact.quantize(Decimal(10) ** (exact.adjusted() - 5), rounding)):.6g}"
+
+
+def test_every_control_moves_the_numbers_to_certified_ones(page):
+    poisson = sampling.Poisson(1 / 8)
+    choose = {
+        name: page.locator(f"input[value='{name}']").check
+        for name in ("tree-restart", "banded-toeplitz", "blt", "continual-counting", "binary-tree")
+    }
+    fill(page, sigma="4")
+    settled(page, strategies.identity(8), poisson, 4.0)
+    fill(page, delta="1e-5")
+    settled(page, strategies.identity(8), poisson, 4.0, 1e-5)
+    fill(page, prob="0.25")
+    settled(page, strategies.identity(8), sampling.Poisson(0.25), 4.0, 1e-5)
+    fill(page, steps="12")
+    settled(page, strategies.identity(12), sampling.Poisson(0.25), 4.0, 1e-5)
+    page.locator("input[value=cyclic-poisson]").check()
+    fill(page, separation="3")
+    settled(page, strategies.identity(12), sampling.CyclicPoisson(0.25, 3), 4.0, 1e-5)
+    page.locator("input[value=balls-in-bins]").check()
+    fill(page, bins="4", steps="8")
+    expect(page.locator("#prob")).to_be_hidden()
+    bins = sampling.BallsInBins(4)
+    choose["continual-counting"]()
+    settled(page, strategies.continual_counting(8), bins, 4.0, 1e-5)
+    choose["blt"]()
+    fill(page, buffers="1")
+    settled(page, strategies.blt(8, 1), bins, 4.0, 1e-5)
+    choose["banded-toeplitz"]()
+    fill(page, bands="3")
+    settled(page, strategies.banded_toeplitz(8, 3), bins, 4.0, 1e-5)
+    choose["tree-restart"]()
+    fill(page, height="2")
+    settled(page, strategies.tree_restart(8, 2), bins, 4.0, 1e-5)
+    choose["binary-tree"]()
+    page.locator("input[value=shuffle]").check()
+    settled(page, strategies.binary_tree(8), sampling.Shuffle(), 4.0, 1e-5)
+    expect(page.locator("#remark")).to_contain_text("0-1 setting")
+    page.locator("input[value=min-separation]").check()
+    expect(page.get_by_role("alert")).to_contain_text("No amplification is proven", timeout=WAIT)
+
+
+def test_wrong_values_are_said_and_the_page_goes_on(page):
+    alert = page.get_by_role("alert")
+    for field, text, said in (
+        ("steps", "abc", "Steps needs a number"),
+        ("steps", "99999999", "This page answers up to 4096 steps"),
+        ("steps", "", "Steps is empty"),
+        ("sigma", "-3", "Sigma must lie in"),
+        ("prob", "2", "Prob must lie in (0, 1]"),
+        ("prob", "<img src=x onerror=alert(1)>", "not '<img src=x onerror=alert(1)>'"),
+    ):
+        kept = page.locator(f"#{field}").input_value()
+        fill(page, **{field: text})
+        expect(alert).to_contain_text(said, timeout=WAIT)
+        expect(page.locator(f"#{field}-field")).to_have_class(re.compile("wrong"), timeout=WAIT)
+        expect(page.locator("#epsilon")).to_have_text("\N{EM DASH}")
+        fill(page, **{field: kept})
+        expect(alert).to_be_empty(timeout=WAIT)
+    assert page.locator("img").count() == 0
+    settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
+
+
+def test_two_tabs_do_not_disturb_each_other(page, open_page):
+    first, second = page, begin(open_page())
+    fill(first, sigma="5")
+    fill(second, sigma="6", prob="0.5")
+    settled(second, strategies.identity(8), sampling.Poisson(0.5), 6.0)
+    settled(first, strategies.identity(8), sampling.Poisson(1 / 8), 5.0)
+    expect(second.locator("#sigma")).to_have_value("6")
+    expect(first.locator("#sigma")).to_have_value("5")
+
+
+def test_sliders_move_their_fields_and_the_other_way_round(page):
+    slider = page.locator("#sigma-slider")
+    before = int(slider.input_value())
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#sigma")).not_to_have_value("3", timeout=WAIT)
+    moved = float(page.locator("#sigma").input_value())
+    assert 3 < moved < 3.3
+    settled(page, strategies.identity(8), sampling.Poisson(1 / 8), moved)
+    fill(page, sigma="1000")
+    expect(slider).to_have_value("200", timeout=WAIT)
+    fill(page, sigma="3")
+    expect(slider).to_have_value(str(before), timeout=WAIT)
+
+
+def test_texts_can_be_copied(page):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for name in ("command", "snippet"):
+        page.locator(f"#{name}-copy").click()
+        expect(page.locator(f"#{name}-copy")).to_have_text("Copied", timeout=WAIT)
+        copied = page.evaluate("() => navigator.clipboard.readText()")
+        assert copied == page.locator(f"#{name}").inner_text()
+
+
+def test_a_narrow_screen_scrolls_one_way_only(page):
+    page.set_viewport_size({"width": 400, "height": 800})
+    plot = page.locator("#epsilon-plot .main-svg").first
+    expect(plot).to_have_css("width", re.compile(r"^3\d\d"), timeout=WAIT)
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 400
+    for name in ("strategy", "sigma", "epsilon", "epsilon-plot", "command-copy", "snippet"):
+        box = page.locator(f"#{name}").bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 400, name
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_everything_has_a_name_and_can_be_reached_with_the_keyboard(page):
+    assert page.title() == "mmcc explore"
+    assert page.locator("html").get_attribute("lang") == "en"
+    assert page.get_by_role("heading", level=1).count() == 1
+    for group in ("Strategy", "Sampling"):
+        assert page.get_by_role("radiogroup", name=group).count() == 1
+    for label in ("Steps n", "Probability p", "Noise σ", "δ"):  # noqa: RUF001
+        assert page.get_by_label(label, exact=True).count() == 1
+    for control in page.locator("input, button").all():
+        assert control.evaluate("e => e.labels?.length || e.getAttribute('aria-label') ? 1 : 0")
+    page.locator("#strategy input:checked").focus()
+    page.keyboard.press("ArrowDown")
+    settled(page, strategies.binary_tree(8), sampling.Poisson(1 / 8), 3.0)
+    page.keyboard.press("ArrowUp")
+    settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
+    reached = []
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        here = page.evaluate(
+            "() => { const at = document.activeElement;"
+            " return [at.id || at.name || at.tagName, getComputedStyle(at).outlineStyle,"
+            " parseFloat(getComputedStyle(at).outlineWidth)]; }"
+        )
+        if here[0] == "BODY":
+            break
+        reached.append(here[0])
+        assert here[1] != "none", here
+        assert here[2] >= 2, here
+    wanted = ["scheme", "steps", "steps-slider", "prob", "prob-slider", "sigma", "sigma-slider"]
+    wanted += ["delta", "command-copy", "PRE", "snippet-copy", "PRE"]
+    assert [name for name in reached if name in wanted] == wanted
+
+
+def test_texts_stand_out_from_what_is_behind_them(page):
+    page.locator("#strategy-plot .main-svg").first.wait_for()
+    fill(page, sigma="x")
+    expect(page.get_by_role("alert")).to_contain_text("Sigma needs", timeout=WAIT)
+    faint = [entry for entry in page.locator("body").evaluate(LOUD) if entry[0] < 4.5]
+    assert faint == []
+    fill(page, sigma="3")
+    settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
+    seen = page.locator("body").evaluate(LOUD)
+    assert len(seen) > 40
+    assert [entry for entry in seen if entry[0] < 4.5] == []

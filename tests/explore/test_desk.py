@@ -1,0 +1,117 @@
+"""Claim: questions are answered once, and pages neither disturb nor wait for each other."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from mmcc.errors import ParameterError
+from mmcc.explore import desk as desks
+from mmcc.explore.desk import Desk
+
+
+@pytest.fixture
+def make_desk():
+    made = []
+
+    def make(answer):
+        made.append(Desk(answer))
+        return made[-1]
+
+    yield make
+    for desk in made:
+        desk.close()
+
+
+def test_answers_are_computed_once(make_desk):
+    seen = []
+
+    def answer(question, progress):
+        seen.append(question)
+        return 2 * question
+
+    desk = make_desk(answer)
+    assert desk.ask([1, 2, 3], 30) == {1: 2, 2: 4, 3: 6}
+    assert desk.ask([3, 1], 30) == {1: 2, 3: 6}
+    assert sorted(seen) == [1, 2, 3]
+
+
+def test_what_is_known_is_told_before_the_rest(make_desk):
+    go = threading.Event()
+    desk = make_desk(lambda question, _: question if question == "quick" else go.wait(30))
+    assert desk.ask(["quick"], 30) == {"quick": "quick"}
+    assert desk.ask(["quick", "slow"], 0.05) == {"quick": "quick"}
+    go.set()
+    assert desk.ask(["quick", "slow"], 30) == {"quick": "quick", "slow": True}
+
+
+def test_first_questions_of_every_page_come_before_second_ones(make_desk):
+    go, order = threading.Event(), []
+
+    def answer(question, progress):
+        go.wait(30)
+        order.append(question)
+
+    desk = make_desk(answer)
+    desk.ask(["busy"], 0.05)
+    desk.ask(["a", "a's curve", "a's end"], 0)
+    desk.ask(["b", "b's curve"], 0)
+    go.set()
+    desk.ask(["busy", "a", "a's curve", "a's end"], 30)
+    desk.ask(["b", "b's curve"], 30)
+    assert set(order[:3]) == {"busy", "a", "b"}
+
+
+def test_what_nobody_asks_for_any_more_is_dropped(make_desk, monkeypatch):
+    monkeypatch.setattr(desks, "LEASE", 0.2)
+    go, seen = threading.Event(), []
+
+    def answer(question, progress):
+        seen.append(question)
+        if question == "busy":
+            go.wait(30)
+        return question
+
+    desk = make_desk(answer)
+    desk.ask(["busy"], 0.05)
+    desk.ask(["forgotten"], 0)
+    time.sleep(0.3)
+    go.set()
+    assert desk.ask(["wanted"], 30) == {"wanted": "wanted"}
+    assert "forgotten" not in seen
+
+
+def test_a_running_question_is_given_up_when_nobody_waits(make_desk, monkeypatch):
+    monkeypatch.setattr(desks, "LEASE", 0.2)
+    ended = threading.Event()
+
+    def answer(question, progress):
+        if question == "next":
+            return "answered"
+        try:
+            while True:
+                progress("step", 1)
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    desk = make_desk(answer)
+    desk.ask(["endless"], 0.05)
+    assert ended.wait(30)
+    assert desk.ask(["next"], 30) == {"next": "answered"}
+
+
+@pytest.mark.parametrize("fault", [ParameterError("a sentence."), ZeroDivisionError("secret")])
+def test_errors_are_answers_and_the_next_question_is_served(make_desk, fault):
+    def answer(question, progress):
+        if question == "bad":
+            raise fault
+        return question
+
+    desk = make_desk(answer)
+    said = str(desk.ask(["bad"], 30)["bad"])
+    assert said == "a sentence." or "ZeroDivisionError" in said
+    assert "secret" not in said
+    assert desk.ask(["good"], 30) == {"good": "good"}
