@@ -81,6 +81,11 @@ def shown(value: object) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
 
 
+def harmless(text: str) -> str:
+    """Text from elsewhere on one line: nothing in it ends the line or moves the cursor."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 def suggestion(name: object, known: Sequence[str]) -> str:
     """What was probably meant, and everything there is."""
     close = closest(str(name), known)

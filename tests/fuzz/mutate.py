@@ -96,7 +96,8 @@ def _nudged(rng: random.Random, value: Any) -> Any:
         return rng.choice((value * scale, value * scale, -value, str(value), [value]))
     if isinstance(value, str):
         cut = value[: rng.randrange(len(value) + 1)]
-        return rng.choice((cut, value + "0", value.upper(), value.encode().hex(), [value]))
+        coded = value.encode(errors="surrogatepass").hex()
+        return rng.choice((cut, value + "0", value.upper(), coded, [value]))
     return [value]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mmcc.errors import MmccError, closest
+from mmcc.errors import MmccError, closest, harmless
 
 LONGEST = 1000
 """Of what is said, in letters: a file name may be longer than anybody reads."""
@@ -26,18 +26,13 @@ def one_line(problem: Exception) -> str | None:
         text = _usage(problem)
     else:
         return None
-    return "".join(map(_harmless, _cut(" ".join(text.split()))))
+    return harmless(_cut(" ".join(text.split())))
 
 
 def _cut(text: str) -> str:
     """Without the middle of what is too long."""
     half = LONGEST // 2
     return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
-
-
-def _harmless(letter: str) -> str:
-    """What was typed is shown as text: nothing in it can move the cursor."""
-    return letter if letter.isprintable() else ascii(letter)[1:-1]
 
 
 def _in_options(text: str) -> str:

@@ -177,7 +177,7 @@ OPTIONS: dict[str, Option] = {
         unit=Option(
             "What the training treats as one example: one training example, one user.", "TEXT"
         ),
-        data=Option("Name of the data set; with --ledger: report on this one only.", "NAME"),
+        data=Option("Name of the data set; with --ledger: report on this one only.", "TEXT"),
         clip_norm=Option("Clip norm of the training, to be told.", "NUMBER"),
         format=_named("html or markdown; left out, the ending of --out says it.", FORMATS),
         out=Option("File to write; - is stdout.", "FILE"),

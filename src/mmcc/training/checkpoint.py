@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from opacus.grad_sample import AbstractGradSampleModule
 
-from mmcc.errors import ParameterError, whole
+from mmcc.errors import ParameterError, harmless, whole
 from mmcc.training.checkpoint_file import (
     FORMAT,
     MAGIC,
@@ -132,8 +132,8 @@ def _check_same(content: Mapping[str, Any], run: Run, path: Path) -> None:
     differences = run.mechanism.differences(content["fingerprint"])
     if differences:
         raise CheckpointError(
-            f"{path.name!r} belongs to another mechanism: {'; '.join(differences)}. A run keeps "
-            "the mechanism that was accounted; start a new one for another."
+            f"{path.name!r} belongs to another mechanism: {harmless('; '.join(differences))}. A "
+            "run keeps the mechanism that was accounted; start a new one for another."
         )
     if content["layout"].get("digest") != run.layout:
         raise CheckpointError(
