@@ -110,8 +110,7 @@ def _field(name: str) -> html.Div:
                 max=NOTCHES,
                 step=1,
                 value=0,
-                debounce=0.12,
-                className="slider",
+                className="slider",  # not debounced: dash would then look for a cursor in it
             ),
         ]
     if name in HINTS:
