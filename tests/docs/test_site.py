@@ -30,6 +30,7 @@ MODULES = (
     "mmcc.ledger",
     "mmcc.mixtures",
     "mmcc.pld",
+    "mmcc.report",
     "mmcc.sampling",
     "mmcc.strategies",
     "mmcc.studies",
