@@ -41,7 +41,9 @@ def matching_order(table: Table) -> str:
     orders = (("mmcc_release", "release order"), ("mmcc_reversed", "last row first"))
     found = []
     for name, words in orders:
-        fits = [improvement.fit(table.where(c=c), name).r_squared for c in sorted(table.values("c"))]
+        fits = [
+            improvement.fit(table.where(c=c), name).r_squared for c in sorted(table.values("c"))
+        ]
         if fits == sorted(fits):
             found.append(words)
     return " and ".join(found) or "neither"
@@ -83,8 +85,8 @@ STUDY = Study(
     tell=_told,
     draw=_drawn,
     assumed=(
-        f"{improvement.ASSUMED}  {improvement.TAILS}: here from n = {2 * EXACT_COLUMNS} on, and the "
-        "curves of the paper's algorithm have a step there."
+        f"{improvement.ASSUMED}  {improvement.TAILS}: here from n = {2 * EXACT_COLUMNS} on, and "
+        "the curves of the paper's algorithm have a step there."
     ),
     empty=(),
     size=(9.0, 4.4),

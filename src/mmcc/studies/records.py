@@ -88,7 +88,9 @@ class Form:
         """The row, its point in the words of the study; ValueError says what is wrong."""
         point = known.get(self.key(row))
         if point is None:
-            said = ", ".join(f"{name} = {'' if (v := row[name]) is None else v}" for name in self.keys)
+            said = ", ".join(
+                f"{name} = {'' if (v := row[name]) is None else v}" for name in self.keys
+            )
             raise ValueError(f"{said} is no point of this study")
         for name, value in row.items():
             if name in self.keys:
