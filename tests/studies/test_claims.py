@@ -115,6 +115,8 @@ def test_no_win_is_not_a_loss_where_nothing_was_tuned(page):
     assert verdict("beats_independent", tuned=(1.0,), saving=-0.1) == "**not shown**"
     assert verdict("beats_independent", tuned=(1.0, 2.0), saving=-0.1) == "**no**"
     assert verdict("beats_independent", tuned=(1.0,), saving=0.1) == "yes"
+    assert verdict("consistently", tuned=(1.0,), saving=-0.1) == "**not shown**"
+    assert verdict("consistently", tuned=(1.0, 2.0), saving=-0.1) == "**no**"
     assert verdict("consistently", tuned=(1.0,), saving=0.1) == "**in part**"
     assert verdict("consistently", tuned=(1.0, 2.0), saving=0.1) == "yes"
     told = prefix_error.STUDY.tell(prefix(tuned=(1.0,), saving=-0.1))

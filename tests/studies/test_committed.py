@@ -109,14 +109,14 @@ def test_every_quick_point_is_in_the_committed_file(name, tmp_path, page):
 
 
 def test_structure_changes_the_bound_only_where_the_tail_is_cheaper():
-    """One matrix twice, known and as an array: the same epsilon while both have the paper's tail."""
+    """One matrix twice: the same epsilon as an array while both have the paper's tail."""
     found = timing.pairs(table("speed"))
     assert {pair.known["structure"] for pair in found} == {"tree", "banded"}
     for pair in found:
         if pair.known["n"] <= 512:
-            assert pair.looser == pytest.approx(1, rel=1e-6)
+            assert pair.looser == pytest.approx(1, rel=1e-4)
         else:
-            assert pair.looser > 1
+            assert pair.looser > 1.001
             assert pair.array["upper"] == pytest.approx(pair.known["upper"], rel=0.01)
 
 

@@ -183,13 +183,13 @@ def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(ParameterError, match="is a file"):
         squares([]).run(tmp_path / "taken")
-    with pytest.raises(ParameterError, match="taken/inside'.*cannot be made: Not a directory"):
+    with pytest.raises(ParameterError, match=r"taken/inside'.*cannot be made: Not a directory"):
         squares([]).run(tmp_path / "taken" / "inside")
 
 
 def test_a_link_to_nothing_is_told_as_one(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "gone")
-    with pytest.raises(ParameterError, match="is a link to '.*gone', which is not there"):
+    with pytest.raises(ParameterError, match=r"is a link to '.*gone', which is not there"):
         squares([]).run(tmp_path / "link")
 
 
