@@ -78,7 +78,8 @@ by hand (promises, what a word like "dramatically" is taken to mean, and the pap
 "Certified" is proven, rounding included, and few digits are rounded to the safe side; estimates are
 Monte Carlo intervals, not proofs.
 "The paper's algorithm" is method `mmcc` with rows in the order said; "ours" is method `tight`.
-Method `mmcc` is not the same bound at every n.  {tails}: *speed* and *counting* show the step.
+Method `mmcc` is not the same bound at every n.  {tails}
+*speed* and *counting* show the step.
 
 The tests compare points of a fresh run with these files, and (`pytest -m slow`) all points of
 `mmcc reproduce all --quick`, which must take less than ten minutes.  What the studies must show:

@@ -73,7 +73,7 @@ STUDY = Study(
     measure=_measured,
     tell=_told,
     draw=_drawn,
-    assumed=f"{improvement.ASSUMED}  {improvement.TAILS}: not so in this study.",
+    assumed=f"{improvement.ASSUMED}  {improvement.TAILS}  Here it is a tree.",
     empty=(),
     size=(9.0, 4.4),
 )

@@ -106,7 +106,7 @@ STUDY = Study(
     measure=_measured,
     tell=_told,
     draw=_drawn,
-    assumed=f"{improvement.ASSUMED}  {improvement.TAILS}: not so at the {STEPS} steps here.",
+    assumed=f"{improvement.ASSUMED}  {improvement.TAILS}  Here n = {STEPS}.",
     empty=(),
     size=(9.5, 4.8),
 )

@@ -62,7 +62,7 @@ def _told(table: Table) -> str:
         "is better as c increases) fits its algorithm with rows in this order: "
         f"{matching_order(papers)}."
     )
-    if table["n"].max() <= PAPER:
+    if improvement.comparable(table)["n"].max() <= PAPER:
         return told
     return (
         f"{told}  All of that is the paper's range, n up to {PAPER}.  Beyond "
@@ -85,8 +85,8 @@ STUDY = Study(
     tell=_told,
     draw=_drawn,
     assumed=(
-        f"{improvement.ASSUMED}  {improvement.TAILS}: here from n = {2 * EXACT_COLUMNS} on, and "
-        "the curves of the paper's algorithm have a step there."
+        f"{improvement.ASSUMED}  {improvement.TAILS}  Here that is from n = {2 * EXACT_COLUMNS} "
+        "on, and the curves of the paper's algorithm have a step there."
     ),
     empty=(),
     size=(9.0, 4.4),

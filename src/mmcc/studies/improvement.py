@@ -46,7 +46,7 @@ TAILS = (
     "The paper's algorithm pays for the participations seen so far (its s_ij) with the smaller of "
     "two bounds: the paper's, by the binomial law and the largest overlaps, and Chernoff's.  Trees "
     "and narrow bands have both at every n; of other matrices the overlaps are kept up to "
-    f"n = {EXACT_COLUMNS}, so beyond it their numbers are of Chernoff's bound alone"
+    f"n = {EXACT_COLUMNS}, so beyond it their numbers are of Chernoff's bound alone."
 )
 """Which of the bounds on s_ij a number of method mmcc is made with."""
 ANALYSES = ("mmcc_release", "mmcc_reversed", "upper")

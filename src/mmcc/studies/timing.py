@@ -260,8 +260,8 @@ STUDY = Study(
     draw=_drawn,
     assumed=(
         "Adjacency zero-out, both sides computed; Poisson sampling with probability 1/n, adaptive "
-        f"inputs, delta = 1e-6.  {TAILS}: here the arrays and the counting matrix from n = "
-        f"{2 * EXACT_COLUMNS} on, whose times are of less work and whose epsilons are larger."
+        f"inputs, delta = 1e-6.  {TAILS}  Here that is the arrays and the counting matrix from "
+        f"n = {2 * EXACT_COLUMNS} on: their times are of less work, their epsilons larger."
     ),
     size=(9.0, 4.8),
     empty=(),
