@@ -212,9 +212,9 @@ def shared_rows(tables: Tables) -> Finding:
         if found
         else OPEN,
         "processor seconds of MMCC for one matrix, structure known against the same matrix as an "
-        f"array: {'; '.join(words)}.  Dramatic: more than {DRAMATIC:g} times; in part: faster, but less than that.  Beyond n = "
-        f"{EXACT_COLUMNS} the array is analysed with a cheaper tail, without which it would take "
-        "longer",
+        f"array: {'; '.join(words)}.  Dramatic: more than {DRAMATIC:g} times; in part: faster, but "
+        f"by less.  Beyond n = {EXACT_COLUMNS} the array is analysed with a cheaper tail, without "
+        "which it would take longer",
     )
 
 
