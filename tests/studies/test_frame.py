@@ -124,6 +124,14 @@ def test_blank_lines_are_ignored_and_numbers_are_compared_as_numbers(tmp_path):
     assert [repr(row["x"]) for row in found.table.rows] == ["1", "2", "3"]
 
 
+def test_a_file_of_blank_lines_is_an_empty_one(tmp_path):
+    (tmp_path / "squares.csv").write_text("\n\n")
+    squares([]).run(tmp_path)
+    calls: list[int] = []
+    assert len(squares(calls).run(tmp_path).table) == 3
+    assert calls == []
+
+
 def test_a_point_that_another_process_wrote_meanwhile_is_not_computed(tmp_path):
     calls: list[int] = []
     plain = squares(calls)

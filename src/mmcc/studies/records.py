@@ -131,7 +131,7 @@ class Record:
                 return
             file.truncate(len(whole))
             line = _line([_cell(row[name]) for name in self.columns])
-            file.write((line if whole else _line(self.columns) + line).encode())
+            file.write((line if whole.strip() else _line(self.columns) + line).encode())
 
     def _table(self, content: bytes) -> Table:
         whole = content[: content.rfind(b"\n") + 1]
