@@ -14,6 +14,8 @@ from mmcc.studies.records import Table
 Tables = Mapping[str, Table]
 Finding = tuple[str, str]
 YES, NO, PARTLY, OPEN = "yes", "**no**", "**in part**", "not measured"
+NOT_SHOWN = "**not shown**"
+"""What was computed does not show it, and does not rule it out."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ def claim(section: str) -> Callable[[Callable[[Tables], Finding]], Callable[[Tab
     """A function whose docstring is the claim, and whose answer is what we find."""
 
     def register(found: Callable[[Tables], Finding]) -> Callable[[Tables], Finding]:
-        CLAIMS.append(Claim(section, str(found.__doc__).strip().rstrip("."), found))
+        quote = " ".join(str(found.__doc__).split()).rstrip(".")
+        CLAIMS.append(Claim(section, quote, found))
         return found
 
     return register

@@ -38,6 +38,17 @@ def test_bad_input_is_one_line(words, reason, capsys):
     assert reason in printed.err
 
 
+def test_an_edited_file_is_one_line(tmp_path, capsys):
+    file = tmp_path / "last-iterate.csv"
+    file.write_text("sigma,n,epsilon,remove,add,composition\n0.5,2,,14.6,1.4,14.6\n")
+    assert main(["reproduce", "last-iterate", "--quick", "--out", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert "line 2 of" in printed.err
+    assert "epsilon is empty" in printed.err
+
+
 def test_all_runs_every_study_in_order(tmp_path, monkeypatch, capsys):
     asked = []
 

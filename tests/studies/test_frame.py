@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mmcc.errors import ParameterError
-from mmcc.studies import improvement, study
+from mmcc.studies import improvement, rounding, study
 from mmcc.studies.records import Record, Table, read_table
 from mmcc.studies.study import Study
 
@@ -35,6 +40,7 @@ def squares(calls: list[int], broken: int | None = None, quick: int = 3) -> Stud
         tell=lambda table: f"{len(table)} squares.",
         draw=draw,
         assumed="Nothing.",
+        empty=("word",),
     )
 
 
@@ -78,10 +84,147 @@ def test_a_file_of_other_columns_is_refused(tmp_path):
         squares([]).run(tmp_path)
 
 
+HEADER = "x,square,word\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "reason"),
+    [
+        (HEADER + "3,3.0,\n1,2\n", 3, "2 cells, not 3"),
+        (HEADER + "3,3.0,,\n", 2, "4 cells"),
+        (HEADER + "\n3,3.0,\nthree,3.0,\n", 4, "x = three is no point"),
+        (HEADER + "3,3.0,\n,3.0,\n", 3, "x =  is no point"),
+        (HEADER + "nan,3.0,\n", 2, "x = nan is no point"),
+        (HEADER + "7,3.0,\n", 2, "x = 7 is no point"),
+        (HEADER + "3,,\n", 2, "square is empty"),
+        (HEADER + "3,nan,\n", 2, "square is 'nan', not a number"),
+        (HEADER + "3,nine,\n", 2, "square is 'nine', not a number"),
+        (HEADER + "1,3.0,\n3,3.0,\n3.0,3.1,\n", 4, "same point as line 3"),
+        (b"x,square,word\n3,3.0,\n\xff,1,\n", 3, "not text"),
+    ],
+)
+def test_a_line_that_was_edited_is_refused_by_its_number(content, line, reason, tmp_path):
+    calls: list[int] = []
+    file = tmp_path / "squares.csv"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ParameterError) as refused:
+        squares(calls).run(tmp_path)
+    said = str(refused.value)
+    assert said.startswith(f"line {line} of {str(file)!r}")
+    assert reason in said
+    assert "Delete the line or the file" in said
+    assert calls == []
+
+
+def test_blank_lines_are_ignored_and_numbers_are_compared_as_numbers(tmp_path):
+    (tmp_path / "squares.csv").write_text(HEADER + "\n3.0,3.0,\n  \n2e0,1.5,\n\n")
+    calls: list[int] = []
+    found = squares(calls).run(tmp_path)
+    assert calls == [1]
+    assert [repr(row["x"]) for row in found.table.rows] == ["1", "2", "3"]
+
+
+def test_a_file_of_blank_lines_is_an_empty_one(tmp_path):
+    (tmp_path / "squares.csv").write_text("\n\n")
+    squares([]).run(tmp_path)
+    calls: list[int] = []
+    assert len(squares(calls).run(tmp_path).table) == 3
+    assert calls == []
+
+
+def test_a_point_that_another_process_wrote_meanwhile_is_not_computed(tmp_path):
+    calls: list[int] = []
+    plain = squares(calls)
+
+    def measure(point):
+        if point["x"] == 3:
+            plain.record(tmp_path).append({"x": 2, "square": 4 / 3, "word": None})
+        return plain.measure(point)
+
+    found = dataclasses.replace(plain, measure=measure).run(tmp_path)
+    assert calls == [3, 1]
+    assert [row["x"] for row in found.table.rows] == [1, 2, 3]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from mmcc.studies.records import Form, Record
+
+first = int(sys.argv[2])
+form = Form(("x",), tuple({"x": x} for x in range(150)))
+record = Record(Path(sys.argv[1]), ("x", "y"), form)
+print("ready", flush=True)
+sys.stdin.readline()
+for x in range(first, first + 100):
+    record.append({"x": x, "y": x / 3})
+"""
+
+
+def test_two_processes_lose_no_row_and_write_none_twice(tmp_path):
+    """One writes points 0 to 99, the other 50 to 149, started together."""
+    file = tmp_path / "n.csv"
+    file.write_text("x,y\n0,0.0\n1,0.33")  # half a line, from an interruption
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(file), first],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for first in ("0", "50")
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate()
+        assert writer.returncode == 0
+    lines = file.read_text().splitlines()
+    assert lines[0] == "x,y"
+    assert sorted(lines[1:]) == sorted(f"{x},{x / 3!r}" for x in range(150))
+
+
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(ParameterError, match="is a file"):
         squares([]).run(tmp_path / "taken")
+    with pytest.raises(ParameterError, match=r"taken/inside'.*cannot be made: Not a directory"):
+        squares([]).run(tmp_path / "taken" / "inside")
+
+
+def test_a_link_to_nothing_is_told_as_one(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    with pytest.raises(ParameterError, match=r"is a link to '.*gone', which is not there"):
+        squares([]).run(tmp_path / "link")
+
+
+@pytest.mark.parametrize("kind", ["csv", "md", "png"])
+def test_what_cannot_be_written_is_found_before_anything_is_computed(kind, tmp_path):
+    (tmp_path / f"squares.{kind}").mkdir()
+    calls: list[int] = []
+    with pytest.raises(ParameterError, match=rf"squares\.{kind}' cannot be written: Is a dir"):
+        squares(calls).run(tmp_path)
+    assert calls == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder nobody can write to")
+def test_a_folder_that_takes_no_file_is_found_before_anything_is_computed():
+    calls: list[int] = []
+    with pytest.raises(ParameterError, match=r"/proc/self/squares\.csv' cannot be written"):
+        squares(calls).run("/proc/self")
+    assert calls == []
+
+
+@pytest.mark.parametrize("value", [0.8341175486, 2.07635, 1.000754, -0.0005, 2.0, 1e-9, 123.4565])
+@pytest.mark.parametrize("places", [1, 3, 5])
+def test_few_digits_stay_on_the_side_that_was_proven(value, places):
+    low, high = rounding.at_least(value, places), rounding.at_most(value, places)
+    assert Fraction(low) <= Fraction(value) <= Fraction(high)
+    assert Fraction(high) - Fraction(low) <= Fraction(1, 10**places)
+    assert all(len(text.partition(".")[2]) == places for text in (low, high))
 
 
 def test_without_matplotlib_the_rest_is_written(tmp_path, monkeypatch):

@@ -81,11 +81,16 @@ def test_times_are_of_certified_numbers():
 
 @pytest.mark.slow
 def test_everything_quick_within_ten_minutes(tmp_path, capsys):
-    """With CIFAR-10 if the environment says where it is: MMCC_CIFAR10=FOLDER."""
+    """With CIFAR-10 if the environment says where it is: MMCC_CIFAR10=FOLDER.
+
+    Asserted are processor seconds, of this process and of those it started: with two cores that
+    are free it takes no longer by the clock, and what else the machine does has no part in them.
+    """
     images = os.environ.get("MMCC_CIFAR10", "")
-    start = time.process_time()
+    start, clock = os.times(), time.monotonic()
     assert main(["reproduce", "all", "--quick", "--out", str(tmp_path), "--data", images]) == 0
-    assert time.process_time() - start < 600
+    spent, waited = sum(os.times()[:4]) - sum(start[:4]), time.monotonic() - clock
+    assert spent < 600, f"{spent:.0f} processor seconds, {waited:.0f} s by the clock"
     left_out = capsys.readouterr().err
     assert left_out == "" if images else left_out.startswith("cifar10 left out: ")
     for module in (

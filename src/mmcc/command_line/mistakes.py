@@ -21,7 +21,8 @@ def one_line(problem: Exception) -> str | None:
     elif isinstance(problem, MemoryError):
         text = "not enough memory for this mechanism; use fewer steps or a structured strategy."
     elif isinstance(problem, OSError):
-        text = f"cannot read or write: {problem.strerror or problem}."
+        where = "" if problem.filename is None else f" {str(problem.filename)!r}"
+        text = f"cannot read or write{where}: {problem.strerror or problem}."
     elif hasattr(problem, "format_message"):
         text = _usage(problem)
     else:

@@ -41,6 +41,7 @@ def matching_order(table: Table) -> str:
 
 def improves(table: Table, analysis: str) -> bool:
     """Whether for every c the line rises and the ratio at the largest n is above one."""
+    table = improvement.comparable(table)
     n = int(table["n"].max())
     return all(
         improvement.fit(table.where(c=c), analysis).slope > 0
@@ -72,6 +73,7 @@ STUDY = Study(
     measure=_measured,
     tell=_told,
     draw=_drawn,
-    assumed=improvement.ASSUMED,
+    assumed=f"{improvement.ASSUMED}  {improvement.TAILS}  Here it is a tree.",
+    empty=(),
     size=(9.0, 4.4),
 )

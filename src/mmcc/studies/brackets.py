@@ -12,6 +12,7 @@ from mmcc.strategies.base import Strategy
 from mmcc.studies import improvement
 from mmcc.studies.drawing import curve, epsilon_at, intervals, legend_below, plain_numbers
 from mmcc.studies.records import Row, Table
+from mmcc.studies.rounding import at_most
 from mmcc.studies.study import Report, Study
 
 STEPS, BANDS = 512, 8
@@ -55,12 +56,12 @@ def _told(table: Table) -> str:
         first, last = some.rows[0], some.rows[-1]
         words.append(
             f"{name}: at c = {first['c']:g} the paper's algorithm is "
-            f"{first['mmcc_release'] / first['lower']:.3g} times the lower bound in release order "
-            f"and {first['mmcc_reversed'] / first['lower']:.3g} times in reverse, ours "
-            f"{first['upper'] / first['lower']:.4f} times; at c = {last['c']:g} "
-            f"{last['mmcc_release'] / last['lower']:.3f}, "
-            f"{last['mmcc_reversed'] / last['lower']:.3f} and "
-            f"{last['upper'] / last['lower']:.5f} times"
+            f"{at_most(first['mmcc_release'] / first['lower'], 2)} times the lower bound in "
+            f"release order and {at_most(first['mmcc_reversed'] / first['lower'], 2)} times in "
+            f"reverse, ours {at_most(first['upper'] / first['lower'], 4)} times; at c = "
+            f"{last['c']:g} {at_most(last['mmcc_release'] / last['lower'])}, "
+            f"{at_most(last['mmcc_reversed'] / last['lower'])} and "
+            f"{at_most(last['upper'] / last['lower'], 5)} times"
         )
     return (
         f"{STEPS} steps, p = 1/{STEPS}; sigma is c column norms.  The true epsilon lies between a "
@@ -105,6 +106,7 @@ STUDY = Study(
     measure=_measured,
     tell=_told,
     draw=_drawn,
-    assumed=improvement.ASSUMED,
+    assumed=f"{improvement.ASSUMED}  {improvement.TAILS}  Here n = {STEPS}.",
+    empty=(),
     size=(9.5, 4.8),
 )

@@ -17,8 +17,10 @@ import mmcc
 from mmcc import sampling
 from mmcc.arrays import FloatArray
 from mmcc.strategies.base import Strategy
+from mmcc.strategies.geometry import EXACT_COLUMNS
 from mmcc.studies.drawing import bars, curve, legend_below, plain_numbers
 from mmcc.studies.records import Table
+from mmcc.studies.rounding import each_at_least, each_at_most
 
 DELTA = 1e-6
 COLUMNS: Mapping[str, str] = {
@@ -40,6 +42,13 @@ ASSUMED = (
     "adaptive inputs (rows are causal).  delta = 1e-6.  Estimates are for fixed inputs, which are "
     "the worst ones; they come from seed 0."
 )
+TAILS = (
+    "The paper's algorithm pays for the participations seen so far (its s_ij) with the smaller of "
+    "two bounds: the paper's, by the binomial law and the largest overlaps, and Chernoff's.  Trees "
+    "and narrow bands have both at every n; of other matrices the overlaps are kept up to "
+    f"n = {EXACT_COLUMNS}, so beyond it their numbers are of Chernoff's bound alone."
+)
+"""Which of the bounds on s_ij a number of method mmcc is made with."""
 ANALYSES = ("mmcc_release", "mmcc_reversed", "upper")
 
 
@@ -105,26 +114,39 @@ def at(table: Table, c: float, n: int, analysis: str) -> float:
     return math.nan if row is None else row["unamplified"] / row[analysis]
 
 
+def comparable(table: Table) -> Table:
+    """The rows whose n has been computed for every c."""
+    shared = set.intersection(*(set(table.where(c=c).values("n")) for c in table.values("c")))
+    return Table(tuple(row for row in table.rows if row["n"] in shared))
+
+
 def sentences(table: Table, reverse: str) -> str:
     """Ratios at the largest n and lines through all points, by every analysis."""
+    every, table = table, comparable(table)
     several = sorted(table.values("c"))
     n = int(table["n"].max())
     names = {"mmcc_release": "the paper's algorithm in release order", "mmcc_reversed": reverse}
     shares, lines = [], []
     for analysis in ANALYSES:
         name = names.get(analysis, "ours")
-        shares.append(f"{_list(at(table, c, n, analysis) for c in several)} by {name}")
+        shares.append(f"{each_at_least(at(table, c, n, analysis) for c in several)} by {name}")
         found = [fit(table.where(c=c), analysis) for c in several]
         lines.append(
             f"{_list((line.r_squared for line in found), '.4f')} (slopes "
             f"{_list(line.slope for line in found)}) by {name}"
         )
-    best = _list(at(table, c, n, "lower") for c in several)
+    best = each_at_most(at(table, c, n, "lower") for c in several)
+    missing = sorted(set(every.values("n")) - set(table.values("n")))
+    left_out = (
+        f"  Left out, because it was not computed for every c: n = {', '.join(map(str, missing))}."
+        if missing
+        else ""
+    )
     return (
         f"At n = {n} and c = {', '.join(f'{c:g}' for c in several)} epsilon is smaller by factors "
         f"{'; '.join(shares)}; by more than {best} it cannot be.  Least-squares lines in "
         f"sqrt(log2 n + 1) through {len(table.where(c=several[0]))} points have R^2 "
-        f"{'; '.join(lines)}."
+        f"{'; '.join(lines)}.{left_out}"
     )
 
 

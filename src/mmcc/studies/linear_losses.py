@@ -10,6 +10,7 @@ from mmcc.accounting.guarantee import rounded_up
 from mmcc.accounting.parallel import Progress
 from mmcc.studies.drawing import STYLES, epsilon_at, legend_below, plain_numbers
 from mmcc.studies.records import Row, Table
+from mmcc.studies.rounding import at_least
 from mmcc.studies.study import Report, Study
 
 DELTA = 1e-6
@@ -57,7 +58,8 @@ def _told(table: Table) -> str:
     for sigma in sorted(table.values("sigma")):
         last = table.where(sigma=sigma).ordered("n").rows[-1]
         words.append(
-            f"{last['composition'] / last['epsilon']:.3g} times at sigma {sigma:g}, n = {last['n']}"
+            f"{at_least(last['composition'] / last['epsilon'], 2)} times at sigma {sigma:g}, n = "
+            f"{last['n']}"
         )
     return (
         f"Linear losses, p = 1/n.  The paper's example (n = {PAPER_STEPS}, sigma {PAPER_SIGMA:g}): "
@@ -125,4 +127,5 @@ STUDY = Study(
         "any losses, adaptive inputs, all iterates.  delta = 1e-6."
     ),
     size=(9.0, 4.0),
+    empty=(),
 )

@@ -9,10 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -66,35 +68,156 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Form:
+    """What the lines of a study may say."""
+
+    keys: tuple[str, ...]
+    """The columns that say which point a row is."""
+    points: tuple[Row, ...]
+    """All points that the study has."""
+    words: tuple[str, ...] = ()
+    """Columns of words, beside the keys; all others are of numbers."""
+    empty: tuple[str, ...] | None = None
+    """Columns that may have no answer; None: all but the keys."""
+
+    def key(self, row: Row) -> tuple[Any, ...]:
+        """Which point a row is; numbers compare as numbers, 20.0 is 20."""
+        return tuple(row[name] for name in self.keys)
+
+    def checked(self, row: Row, known: Mapping[tuple[Any, ...], Row]) -> Row:
+        """The row, its point in the words of the study; ValueError says what is wrong."""
+        point = known.get(self.key(row))
+        if point is None:
+            said = ", ".join(
+                f"{name} = {'' if (v := row[name]) is None else v}" for name in self.keys
+            )
+            raise ValueError(f"{said} is no point of this study")
+        for name, value in row.items():
+            if name in self.keys:
+                continue
+            if value is None:
+                if self.empty is not None and name not in self.empty:
+                    raise ValueError(f"{name} is empty")
+            elif name not in self.words and (isinstance(value, str) or math.isnan(value)):
+                raise ValueError(f"{name} is {str(value)!r}, not a number")
+        return {**row, **point}
+
+
+@dataclass(frozen=True)
 class Record:
-    """The file of a study: a header, then one line a row."""
+    """The file of a study: a header, then one line a row.
+
+    Several processes may append to it: the file is locked where the system has `flock`.
+    """
 
     path: Path
     columns: tuple[str, ...]
+    form: Form | None = None
+    """What lines may say; None: anything."""
 
     def read(self) -> Table:
         """What is known so far; half a line, left by an interruption, is forgotten."""
-        if not self.path.exists():
-            return Table(())
-        text = self.path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        lines = list(csv.reader(io.StringIO(whole)))
-        if lines and tuple(lines[0]) != self.columns:
+        with named(self.path, "read"):
+            content = self.path.read_bytes() if self.path.exists() else b""
+        return self._table(content)
+
+    def append(self, row: Row) -> None:
+        """Write one more line, whole lines only; a point that is there already is left alone."""
+        with named(self.path, "written"), _locked(self.path) as file:
+            known = file.read()
+            whole = known[: known.rfind(b"\n") + 1]
+            rows = self._table(whole).rows
+            if self.form is not None and self.form.key(row) in map(self.form.key, rows):
+                return
+            file.truncate(len(whole))
+            line = _line([_cell(row[name]) for name in self.columns])
+            file.write((line if whole.strip() else _line(self.columns) + line).encode())
+
+    def _table(self, content: bytes) -> Table:
+        whole = content[: content.rfind(b"\n") + 1]
+        lines = list(self._lines(whole))
+        if lines and tuple(lines[0][1]) != self.columns:
             raise ParameterError(
                 f"{str(self.path)!r} has other columns than this study writes: it is of another "
                 "version. Delete it, or choose another folder."
             )
-        rows = (zip(self.columns, map(_value, line), strict=True) for line in lines[1:])
-        return Table(tuple(dict(row) for row in rows))
+        known = {} if self.form is None else {self.form.key(p): p for p in self.form.points}
+        rows: list[Row] = []
+        places: dict[tuple[Any, ...], int] = {}
+        for place, cells in lines[1:]:
+            try:
+                if len(cells) != len(self.columns):
+                    raise ValueError(f"it has {len(cells)} cells, not {len(self.columns)}")
+                row: Row = dict(zip(self.columns, map(_value, cells), strict=True))
+                if self.form is not None:
+                    row = self.form.checked(row, known)
+                    first = places.setdefault(self.form.key(row), place)
+                    if first != place:
+                        raise ValueError(f"it is the same point as line {first}")
+            except ValueError as problem:
+                raise self._refusal(place, str(problem)) from None
+            rows.append(row)
+        return Table(tuple(rows))
 
-    def append(self, row: Row) -> None:
-        """Write one more line, whole lines only."""
-        known = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        whole = known[: known.rfind("\n") + 1] or _line(self.columns)
-        if whole != known:
-            self.path.write_text(whole, encoding="utf-8")
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line([_cell(row[name]) for name in self.columns]))
+    def _lines(self, content: bytes) -> Iterator[tuple[int, list[str]]]:
+        """The number and the cells of each line that is not blank."""
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as problem:
+            place = content.count(b"\n", 0, problem.start) + 1
+            raise self._refusal(place, "it is not text (UTF-8)") from None
+        reader = csv.reader(io.StringIO(text, newline=""))
+        try:
+            for cells in reader:
+                if any(cell.strip() for cell in cells) or len(cells) > 1:
+                    yield reader.line_num, cells
+        except csv.Error as problem:
+            raise self._refusal(reader.line_num, str(problem)) from None
+
+    def _refusal(self, place: int, problem: str) -> ParameterError:
+        return ParameterError(
+            f"line {place} of {str(self.path)!r} is not as this study wrote it: {problem}. Delete "
+            "the line or the file; what is missing is computed again."
+        )
+
+
+@contextmanager
+def named(path: Path, done: str) -> Iterator[None]:
+    """Errors of the system in one sentence that says of which file."""
+    try:
+        yield
+    except OSError as problem:
+        raise ParameterError(
+            f"{str(path)!r} cannot be {done}: {problem.strerror or problem}. Mend that, or choose "
+            "another folder."
+        ) from None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[BinaryIO]:
+    """The file, made empty if there is none, for this process alone where there are locks.
+
+    Written in place: whoever reads meanwhile sees whole lines, or half of the last.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no such locks here: one process at a time
+        with path.open("a+b") as file:
+            file.seek(0)
+            yield file
+        return
+    while True:
+        with path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                if not (path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))):
+                    continue  # deleted or replaced while this process waited
+                file.seek(0)
+                yield file
+                file.flush()
+                return
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def read_table(path: Path) -> Table:

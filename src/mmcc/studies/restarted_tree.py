@@ -167,4 +167,5 @@ STUDY = Study(
         "Estimates are for fixed inputs, which are the worst ones; they come from seed 0."
     ),
     size=(6.8, 4.8),
+    empty=(),
 )

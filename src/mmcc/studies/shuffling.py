@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mmcc.accounting.parallel import Progress
 from mmcc.errors import PrecisionError
 from mmcc.studies.drawing import curve, epsilon_at, intervals, legend_below, plain_numbers
 from mmcc.studies.records import Row, Table
+from mmcc.studies.rounding import at_least, at_most
 from mmcc.studies.study import Report, Study
 
 DELTA = 1e-6
@@ -63,30 +65,46 @@ def _measured(point: Row) -> Row:
     }
 
 
-def growth(table: Table, sigma: float, column: str) -> tuple[int, int, float]:
-    """The middle and the largest n computed, and by which part a column grows between them."""
+@dataclass(frozen=True)
+class Growth:
+    """By which part epsilon grows between the middle and the largest n computed."""
+
+    first: int
+    last: int
+    shuffled: float
+    """At most: the upper bound at the end over the lower bound at the start."""
+    unamplified: float
+
+
+def growth(table: Table, sigma: float) -> Growth:
+    """Of the passes at one noise."""
     some = table.where(sigma=sigma).ordered("n")
     first, last = some.rows[(len(some) - 1) // 2], some.rows[-1]
-    return first["n"], last["n"], last[column] / first[column] - 1
+    return Growth(
+        first["n"],
+        last["n"],
+        last["upper"] / first["lower"] - 1,
+        last["unamplified"] / first["unamplified"] - 1,
+    )
 
 
 def _told(table: Table) -> str:
     words = []
     for sigma in sorted(table.values("sigma")):
-        first, last, shuffled = growth(table, sigma, "upper")
-        plain = growth(table, sigma, "unamplified")[2]
+        found = growth(table, sigma)
         row = table.where(sigma=sigma).ordered("n").rows[-1]
         words.append(
-            f"sigma {sigma:g}: from n = {first} to {last} epsilon grows by {100 * shuffled:.1f} % "
-            f"shuffled and {100 * plain:.1f} % unamplified, to {rounded_up(row['upper'])} and "
-            f"{rounded_up(row['unamplified'])}"
+            f"sigma {sigma:g}: from n = {found.first} to {found.last} epsilon grows by at most "
+            f"{at_most(100 * found.shuffled, 1)} % shuffled and by "
+            f"{at_least(100 * found.unamplified, 1)} % unamplified, to {rounded_up(row['upper'])} "
+            f"and {rounded_up(row['unamplified'])}"
         )
     widest = max(row["upper"] / row["lower"] for row in table.rows)
     return (
         "One shuffled pass over a binary tree with n leaves, at fixed noise.  Without "
-        "amplification epsilon grows with the column norm sqrt(log2 n + 1); shuffled it is "
-        f"certified to grow more slowly: {'; '.join(words)}.  Upper and lower bounds are within a "
-        f"factor {widest:.5f} of each other everywhere."
+        "amplification epsilon grows with the column norm sqrt(log2 n + 1).  Certified for "
+        f"shuffling: {'; '.join(words)}.  Upper and lower bounds are within a "
+        f"factor {at_most(widest, 5)} of each other everywhere."
     )
 
 
@@ -136,4 +154,5 @@ STUDY = Study(
         f"n = {ESTIMATED}; an empty one was refused, or not asked for."
     ),
     size=(10.0, 4.0),
+    empty=("estimate", "estimate_low", "estimate_high"),
 )

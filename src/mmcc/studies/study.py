@@ -7,16 +7,20 @@ paragraph show all that the CSV has.  The figure needs matplotlib; without it th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from mmcc.accounting.parallel import Progress
 from mmcc.errors import MmccError, ParameterError
-from mmcc.studies.records import Record, Row, Table
+from mmcc.studies.records import Form, Record, Row, Table, named
 
+KINDS = ("csv", "png", "md")
+"""Of the files that a study writes."""
 NO_FIGURE = "no figure was drawn: pip install 'mmcc[plot]' and run the study again."
 
 
@@ -58,6 +62,10 @@ class Study:
     """What holds for all certified numbers: adjacency, sampling, inputs."""
     size: tuple[float, float] = (6.4, 4.2)
     """Of the figure, in inches."""
+    words: tuple[str, ...] = ()
+    """Columns of words, beside the keys."""
+    empty: tuple[str, ...] | None = None
+    """Columns that may have no answer; None: all but the keys."""
 
     def run(
         self, folder: str | Path, quick: bool = False, progress: Progress | None = None
@@ -65,29 +73,39 @@ class Study:
         """Compute what is missing and write all files."""
         points = self.points(quick)
         home = _made(Path(folder))
-        record = Record(home / f"{self.name}.csv", tuple(self.columns))
-        known = {self._key(row) for row in record.read().rows}
+        for kind in KINDS:
+            _check_writable(home / f"{self.name}.{kind}")
+        record = self.record(home)
         for done, point in enumerate(points):
             if progress is not None:
                 progress(f"{self.name}: points of {len(points)}", done)
-            if self._key(point) not in known:
+            # Read anew each time: another process may have written meanwhile.
+            if self._key(point) not in map(self._key, record.read().rows):
                 record.append(self.measure(point))
         return self.report(home)
 
+    def record(self, home: Path) -> Record:
+        """The file of this study in a folder."""
+        every = (*self.points(False), *self.points(True))
+        form = Form(self.keys, every, self.words, self.empty)
+        return Record(home / f"{self.name}.csv", tuple(self.columns), form)
+
     def report(self, home: Path) -> Report:
         """Figure and paragraph of what the CSV has."""
-        record = Record(home / f"{self.name}.csv", tuple(self.columns))
+        record = self.record(home)
         table = record.read().ordered(*self.keys)
         words, picture = home / f"{self.name}.md", home / f"{self.name}.png"
         paragraph = self.tell(table)
-        words.write_text(self._page(paragraph), encoding="utf-8")
+        with named(words, "written"):
+            words.write_text(self._page(paragraph), encoding="utf-8")
         if find_spec("matplotlib") is None:
             return Report(self.name, table, paragraph, (record.path, words), NO_FIGURE)
-        self._picture(table, picture)
+        with named(picture, "written"):
+            self._picture(table, picture)
         return Report(self.name, table, paragraph, (record.path, picture, words))
 
-    def _key(self, row: Row) -> tuple[str, ...]:
-        return tuple(str(row[name]) for name in self.keys)
+    def _key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self.keys)
 
     def _page(self, paragraph: str) -> str:
         columns = "\n".join(f"| `{name}` | {what} |" for name, what in self.columns.items())
@@ -109,5 +127,25 @@ def _made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
+        if folder.is_symlink() and not folder.exists():
+            raise ParameterError(
+                f"{str(folder)!r} is a link to {os.readlink(folder)!r}, which is not there. Make "
+                "that folder, or choose another."
+            ) from None
         raise ParameterError(f"{str(folder)!r} is a file, not a folder to write to.") from None
+    except OSError as problem:
+        raise ParameterError(
+            f"there is no folder {str(folder)!r}, and it cannot be made: "
+            f"{problem.strerror or problem}."
+        ) from None
     return folder
+
+
+def _check_writable(file: Path) -> None:
+    """Before anything is computed: a file of this name can be written."""
+    with named(file, "written"):
+        if file.exists():
+            with file.open("r+b"):
+                return
+        with TemporaryFile(dir=file.parent):
+            pass
