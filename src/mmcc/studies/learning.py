@@ -286,6 +286,7 @@ STUDY = Study(
         "upper": "certified upper bound: Poisson, ours (method tight)",
         "lower": "certified lower bound under Poisson, whatever the method",
     },
+    empty=("learning_rate", "accuracy"),
     points=_points,
     measure=_measured,
     tell=_told,
