@@ -178,7 +178,7 @@ def test_an_edited_checkpoint_is_refused_in_one_sentence(tmp_path, entry, change
     torch.save(content, buffer)
     path.write_bytes(MAGIC + hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
     with pytest.raises(
-        MmccError, match="no report can be made|does not have the entries"
+        MmccError, match=r"no report can be made|does not have the entries"
     ) as caught:
         report.of_checkpoint(path, **FAST)
     assert "\n" not in str(caught.value)

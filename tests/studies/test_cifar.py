@@ -121,7 +121,7 @@ def test_it_trains_the_mechanism_that_it_accounts_for(images, tmp_path, monkeypa
     assert asked[0]["sampling"].probability == 0.5
     assert asked[0]["max_grad_norm"] == 1.0
     assert "decoder" not in asked[0]
-    assert decoder_name(asked[0]["strategy"]) == HONAKER
+    assert decoder_name(asked[0]["strategy"], None) == HONAKER
     quiet = learning._accuracy({**point, "sigma": 1e-3}, 0.5, "", None)
     assert quiet > 0.2
     size = sum(weights.numel() for weights in cifar_training.network().parameters())
