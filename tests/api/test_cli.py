@@ -491,7 +491,7 @@ def test_more_files(refused, tmp_path):
     path = tmp_path / "c.npy"
     np.save(path, np.eye(9))
     path.write_bytes(path.read_bytes()[:-5])
-    assert "not a valid .npy" in refused(words(strategy=str(path), steps=None))
+    assert "cut off or damaged" in refused(words(strategy=str(path), steps=None))
     np.savez(tmp_path / "two.npz", np.eye(2), np.eye(2))
     assert "2 arrays" in refused(words(strategy=str(tmp_path / "two.npz"), steps=None))
     np.save(path, np.ones(3))
