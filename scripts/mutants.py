@@ -124,7 +124,9 @@ class Changes:
         statement = body[place]
         if removable(statement, known):
             yield from self._swap(body, place, ast.Pass(), "removed statement")
-        if isinstance(statement, ast.Return) and statement.value is not None:
+        if isinstance(statement, ast.Return) and not isinstance(
+            statement.value, ast.Constant | None
+        ):
             changed = copy.copy(statement)
             value = statement.value
             if returns in ("float", "int", "FloatArray"):

@@ -35,7 +35,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -58,6 +58,8 @@ GRACE = 20.0
 """Seconds of processor time that any test may take, beyond three times what it usually takes."""
 COMPILING = 40.0
 """The same for a mutant whose kernels must be compiled."""
+CASES = 3
+"""How many cases of one test are run for the map."""
 MEMORY = 6 * 2**30
 REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"
 """Hypothesis is imported before pytest could look at it."""
@@ -67,7 +69,10 @@ PLAIN = ("-p", "no:cacheprovider", "-p", "no:dash", "--no-header", "--tb=line")
 
 
 class Lines:
-    """A pytest plugin that records for every test its processor time and the lines it runs."""
+    """A pytest plugin that records for every test its processor time and the lines it runs.
+
+    Of a test with many cases only CASES are run; the others are taken to be like them.
+    """
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -86,7 +91,21 @@ class Lines:
 
         return line
 
-    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> None:
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        cases: dict[str, list[Any]] = {}
+        for item in items:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        kept = set()
+        for alike in cases.values():
+            step = max(-(-len(alike) // CASES), 1)
+            for place, item in enumerate(alike):
+                if place % step == 0:
+                    kept.add(item)
+                else:
+                    self.write({"test": item.nodeid, "like": alike[place - place % step].nodeid})
+        items[:] = [item for item in items if item in kept]
+
+    def pytest_runtest_protocol(self, item: Any) -> None:
         self.seen.clear()
         self.start = time.process_time()
         sys.settrace(self.trace)
@@ -97,8 +116,11 @@ class Lines:
         lines: dict[str, list[int]] = {}
         for file, line in sorted(self.seen):
             lines.setdefault(file, []).append(line)
+        self.write({"test": nodeid, "seconds": seconds, "lines": lines})
+
+    def write(self, entry: dict[str, Any]) -> None:
         with self.out.open("a") as stream:
-            stream.write(json.dumps({"test": nodeid, "seconds": seconds, "lines": lines}) + "\n")
+            stream.write(json.dumps(entry) + "\n")
 
 
 def make_map(folder: Path, folders: Sequence[str]) -> None:
@@ -106,8 +128,7 @@ def make_map(folder: Path, folders: Sequence[str]) -> None:
     import pytest
 
     plugins = [Lines(folder / "map.jsonl")]
-    arguments = [f"tests/{name}" for name in folders]
-    pytest.main([*arguments, *PLAIN], plugins=plugins)
+    pytest.main([*(f"tests/{name}" for name in folders), *PLAIN], plugins=plugins)
 
 
 @dataclass(frozen=True)
@@ -125,11 +146,15 @@ class Test:
 
 def read_map(folder: Path) -> list[Test]:
     """Tests with what they run; of a test that was recorded twice, the later record."""
-    found = {}
-    for text in (folder / "map.jsonl").read_text().splitlines():
-        entry = json.loads(text)
-        lines = frozenset((file, line) for file, all in entry["lines"].items() for line in all)
-        found[entry["test"]] = Test(entry["test"], entry["seconds"], lines)
+    entries = [json.loads(text) for text in (folder / "map.jsonl").read_text().splitlines()]
+    found: dict[str, Test] = {}
+    for entry in entries:
+        if "lines" in entry:
+            lines = frozenset((file, line) for file, all in entry["lines"].items() for line in all)
+            found[entry["test"]] = Test(entry["test"], entry["seconds"], lines)
+    for entry in entries:
+        if entry.get("like") in found and entry["test"] not in found:
+            found[entry["test"]] = replace(found[entry["like"]], name=entry["test"])
     return list(found.values())
 
 
@@ -359,7 +384,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budgets", type=float, nargs="+", default=[12.0, 60.0])
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders of tests, for map")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders or files, for map")
     chosen = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(SOURCE))
