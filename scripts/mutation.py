@@ -6,10 +6,10 @@
 
 In: `src/mmcc/accounting`, the default tests.  Out: JSON lines in `--folder`, one for each mutant.
 
-A mutant (`mutants`) is never written to disk.  A parent imports numpy, scipy, numba and pytest but
-not mmcc and forks a child for each mutant, which imports the one changed module from memory.  So
-machine code on disk may be shared by all children, except that of kernels which the change can
-reach: they compile afresh, because numba's cache looks at the file alone.
+A mutant (`mutants`) is never written to disk.  One process imports and collects everything; for
+each mutant it forks a child, which puts the changed code into the live module (`live`) and runs
+tests at once.  Machine code on disk is shared by all children, except that of kernels which the
+change can reach: they compile afresh, because numba's cache looks at the file alone.
 
 A mutant meets the default tests that run its line (`mutants.seen_lines`), cheap ones first, one
 case of a test before the next of the same, up to a total cost; survivors meet the next budget.
@@ -25,14 +25,13 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import importlib.abc
-import importlib.util
 import json
 import os
 import random
 import resource
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -40,95 +39,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from mutants import (
-    CORE,
-    ROOT,
-    SOURCE,
-    Mutant,
-    changes_machine_code,
-    importers,
-    module_of,
-    mutants,
-    mutated,
-    seen_lines,
-)
+import pytest
+from _pytest.runner import runtestprotocol
+from live import apply
+from mutants import CORE, ROOT, SOURCE, Mutant, changes_machine_code, mutants, seen_lines
 
 TESTS = ("unit", "soundness", "tightness", "estimates", "properties", "api")
-GRACE = 20.0
+GRACE = 8.0
 """Seconds of processor time that any test may take, beyond three times what it usually takes."""
 COMPILING = 40.0
 """The same for a mutant whose kernels must be compiled."""
-CASES = 3
-"""How many cases of one test are run for the map."""
+SLOWEST = 20.0
+"""Tests that take longer are not used."""
 MEMORY = 6 * 2**30
-REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"
-"""Hypothesis is imported before pytest could look at it."""
-UNTRIED = 70
-"""Exit code of a child that never came to the tests."""
-PLAIN = ("-p", "no:cacheprovider", "-p", "no:dash", "--no-header", "--tb=line")
-
-
-class Lines:
-    """A pytest plugin that records for every test its processor time and the lines it runs.
-
-    Of a test with many cases only CASES are run; the others are taken to be like them.
-    """
-
-    def __init__(self, out: Path) -> None:
-        self.out = out
-        self.seen: set[tuple[str, int]] = set()
-        self.prefix = str(CORE)
-
-    def trace(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
-        file = frame.f_code.co_filename
-        if not file.startswith(self.prefix):
-            return None
-        seen, name = self.seen, file[len(str(SOURCE)) + 1 :]
-
-        def line(frame: FrameType, _event: str, _arg: object) -> Callable[..., Any]:
-            seen.add((name, frame.f_lineno))
-            return line
-
-        return line
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        cases: dict[str, list[Any]] = {}
-        for item in items:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-        kept = set()
-        for alike in cases.values():
-            step = max(-(-len(alike) // CASES), 1)
-            for place, item in enumerate(alike):
-                if place % step == 0:
-                    kept.add(item)
-                else:
-                    self.write({"test": item.nodeid, "like": alike[place - place % step].nodeid})
-        items[:] = [item for item in items if item in kept]
-
-    def pytest_runtest_protocol(self, item: Any) -> None:
-        self.seen.clear()
-        self.start = time.process_time()
-        sys.settrace(self.trace)
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        sys.settrace(None)
-        seconds = round(time.process_time() - self.start, 3)
-        lines: dict[str, list[int]] = {}
-        for file, line in sorted(self.seen):
-            lines.setdefault(file, []).append(line)
-        self.write({"test": nodeid, "seconds": seconds, "lines": lines})
-
-    def write(self, entry: dict[str, Any]) -> None:
-        with self.out.open("a") as stream:
-            stream.write(json.dumps(entry) + "\n")
-
-
-def make_map(folder: Path, folders: Sequence[str]) -> None:
-    """Run the default tests once, with lines recorded."""
-    import pytest
-
-    plugins = [Lines(folder / "map.jsonl")]
-    pytest.main([*(f"tests/{name}" for name in folders), *PLAIN], plugins=plugins)
+PLAIN = ("-p", "no:cacheprovider", "-p", "no:dash", "-p", "no:xdist", "--no-header", "--tb=no")
 
 
 @dataclass(frozen=True)
@@ -141,19 +65,129 @@ class Test:
 
     @property
     def function(self) -> str:
+        """The test without its case."""
         return self.name.partition("[")[0]
 
 
+def in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a forked process answers, and its processor time; or how it ended."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryFile("w+") as shared:
+        child = os.fork()
+        if child == 0:
+            try:
+                quiet = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(quiet, 1)
+                os.dup2(quiet, 2)
+                resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                answer = work()
+            except BaseException as error:
+                answer = {"untried": repr(error)}
+            json.dump(answer, shared)
+            shared.flush()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        shared.seek(0)
+        text = shared.read()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    return {**(json.loads(text) if text else {"signal": ended}), "seconds": round(seconds, 2)}
+
+
+def limit(seconds: float) -> None:
+    """End the process after so much more processor time, also inside a compiled loop."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+class Server:
+    """A pytest plugin that forks instead of running the tests it has collected."""
+
+    def __init__(self, work: Callable[[dict[str, Any]], None]) -> None:
+        self.work = work
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Hand over all tests by name."""
+        if session.testsfailed:
+            raise session.Interrupted("tests cannot be collected")
+        self.work({item.nodeid: item for item in session.items})
+        return True
+
+
+def serve(work: Callable[[dict[str, Any]], None], tests: Sequence[str]) -> None:
+    """Collect, then work."""
+    sys.dont_write_bytecode = True
+    pytest.main([*(f"tests/{name}" for name in tests), *PLAIN], plugins=[Server(work)])
+
+
+class Lines:
+    """Records the lines of the core that are run."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, set[int]] = {}
+
+    def trace(self, frame: FrameType, _event: str, _arg: object) -> Callable[..., Any] | None:
+        """For `sys.settrace`: frames of other files are not followed."""
+        file = frame.f_code.co_filename
+        if not file.startswith(str(CORE)):
+            return None
+        seen = self.seen.setdefault(file[len(str(SOURCE)) + 1 :], set())
+
+        def line(frame: FrameType, _event: str, _arg: object) -> Callable[..., Any]:
+            seen.add(frame.f_lineno)
+            return line
+
+        return line
+
+
+def traced(item: Any) -> dict[str, Any]:
+    """In a child: run one test and say what it ran."""
+    lines = Lines()
+    limit(SLOWEST)
+    start = time.process_time()
+    sys.settrace(lines.trace)
+    reports = runtestprotocol(item, nextitem=None, log=False)
+    sys.settrace(None)
+    used = time.process_time() - start
+    passed = not any(report.failed for report in reports)
+    found = {file: sorted(seen) for file, seen in lines.seen.items()}
+    return {"used": round(used, 3), "lines": found, "passed": passed}
+
+
+def make_map(folder: Path, items: dict[str, Any]) -> None:
+    """Run one case of every test that is not known yet; the others are taken to be like it."""
+    path = folder / "map.jsonl"
+    texts = path.read_text().splitlines() if path.exists() else []
+    known = {json.loads(text)["test"] for text in texts}
+    first: dict[str, str] = {}
+    for name in items:
+        function = name.partition("[")[0]
+        if name in known:
+            first.setdefault(function, name)
+            continue
+        if function in first:
+            entry: dict[str, Any] = {"test": name, "like": first[function]}
+        else:
+            first[function] = name
+            found = in_child(lambda name=name: traced(items[name]))  # type: ignore[misc]
+            entry = {"test": name, "seconds": found.get("used", 0.0)}
+            entry["lines"] = found["lines"] if found.get("passed") else {}
+        with path.open("a") as stream:
+            stream.write(json.dumps(entry) + "\n")
+
+
 def read_map(folder: Path) -> list[Test]:
-    """Tests with what they run; of a test that was recorded twice, the later record."""
+    """Tests with what they run."""
     entries = [json.loads(text) for text in (folder / "map.jsonl").read_text().splitlines()]
     found: dict[str, Test] = {}
     for entry in entries:
         if "lines" in entry:
             lines = frozenset((file, line) for file, all in entry["lines"].items() for line in all)
             found[entry["test"]] = Test(entry["test"], entry["seconds"], lines)
-    for entry in entries:
-        if entry.get("like") in found and entry["test"] not in found:
+        elif entry["like"] in found:
             found[entry["test"]] = replace(found[entry["like"]], name=entry["test"])
     return list(found.values())
 
@@ -176,130 +210,34 @@ def tests_for(mutant: Mutant, tests: Sequence[Test], budget: float) -> list[Test
     return chosen
 
 
-class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from memory."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self.mutant = mutant
-        self.module = module_of(mutant.file)
-        self.code = mutated(mutant)
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != self.module:
-            return None
-        file = str(SOURCE / self.mutant.file)
-        folders = [str(Path(file).parent)] if file.endswith("__init__.py") else None
-        return importlib.util.spec_from_file_location(
-            name, file, loader=self, submodule_search_locations=folders
-        )
-
-    def create_module(self, spec: Any) -> None:
-        return None
-
-    def exec_module(self, module: Any) -> None:
-        exec(self.code, module.__dict__)
+def attacked(mutant: Mutant, tests: Sequence[Test], items: dict[str, Any]) -> dict[str, Any]:
+    """In a child: become the mutant, and run tests until one fails."""
+    grace = GRACE + (COMPILING if changes_machine_code(mutant) else 0.0)
+    limit(grace)
+    try:
+        apply(mutant)
+    except LookupError:
+        raise
+    except Exception as error:
+        return {"killed": True, "by": f"import: {error!r}", "ran": 0}
+    for ran, (test, following) in enumerate(zip(tests, [*tests[1:], None], strict=True)):
+        limit(3 * test.seconds + grace)
+        after = items[following.name] if following else None
+        for report in runtestprotocol(items[test.name], nextitem=after, log=False):
+            if report.failed:
+                return {"killed": True, "by": report.nodeid, "ran": ran + 1}
+    return {"killed": False, "by": "", "ran": len(tests)}
 
 
-class Chosen:
-    """A pytest plugin: these tests in this order, each with a limit of processor time."""
-
-    def __init__(self, tests: Sequence[Test], grace: float) -> None:
-        self.place = {test.name: place for place, test in enumerate(tests)}
-        self.limit = {test.name: 3 * test.seconds + grace for test in tests}
-        self.failed = ""
-        self.ran = 0
-
-    def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.place]
-        items.sort(key=lambda item: self.place[item.nodeid])
-
-    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> None:
-        # The default action of SIGPROF ends the process, also inside a compiled loop.
-        signal.setitimer(signal.ITIMER_PROF, self.limit[item.nodeid])
-        self.ran += 1
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.failed:
-            self.failed = self.failed or report.nodeid
-
-    def pytest_collectreport(self, report: Any) -> None:
-        if report.failed:
-            self.failed = self.failed or f"import: {report.nodeid}"
-
-
-def fresh_kernels(modules: set[str]) -> None:
-    """Compile the kernels of these modules anew, and leave the cache on disk alone."""
-    import numba
-
-    original = numba.njit
-
-    def njit(*arguments: Any, **options: Any) -> Any:
-        def decorate(function: Any) -> Any:
-            mine = {**options, "cache": options.get("cache", False)}
-            if function.__module__ in modules:
-                mine["cache"] = False
-            return original(**mine)(function)
-
-        return decorate(arguments[0]) if arguments else decorate
-
-    numba.njit = njit
-
-
-def try_tests(mutant: Mutant | None, tests: Sequence[Test], answer: int) -> None:
-    """In a child: import the mutant, run the tests, write what happened, end the process."""
-    import pytest
-
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    grace = GRACE
-    if mutant is not None:
-        sys.meta_path.insert(0, Mutated(mutant))
-        if changes_machine_code(mutant):
-            fresh_kernels(importers(module_of(mutant.file)))
-            grace += COMPILING
-    sys.dont_write_bytecode = True
-    chosen = Chosen(tests, grace)
-    signal.setitimer(signal.ITIMER_PROF, grace + 20)
-    files = list(dict.fromkeys(test.name.partition("::")[0] for test in tests))
-    code = pytest.main([*files, *PLAIN, "-x", "-W", REWRITTEN], plugins=[chosen])
-    os.write(
-        answer, json.dumps({"code": int(code), "by": chosen.failed, "ran": chosen.ran}).encode()
-    )
-    os._exit(0)
-
-
-def verdict_of(mutant: Mutant | None, tests: Sequence[Test]) -> dict[str, Any]:
-    """Fork, wait, and say killed (and by what) or survived."""
-    read, write = os.pipe()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        try:
-            try_tests(mutant, tests, write)
-        except BaseException as error:
-            os.write(write, repr(error).encode())
-        finally:
-            os._exit(UNTRIED)
-    os.close(write)
-    _, status = os.waitpid(child, 0)
-    os.set_blocking(read, False)  # a worker that a test left behind may hold the other end
-    with os.fdopen(read) as stream:
-        text = stream.read()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == UNTRIED:
-        raise RuntimeError(f"{mutant} could not be tried: {text}")
-    if not text:
-        ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else -os.WEXITSTATUS(status)
-        by = "time" if ended == signal.SIGPROF else f"crash {ended}"
-        return {"killed": True, "by": by, "seconds": seconds}
-    answer = json.loads(text)
-    killed = answer["code"] not in (0, 5)
-    return {"killed": killed, "by": answer["by"], "ran": answer["ran"], "seconds": seconds}
+def verdict_of(mutant: Mutant, tests: Sequence[Test], items: dict[str, Any]) -> dict[str, Any]:
+    """Killed, and by what, or not."""
+    found = in_child(lambda: attacked(mutant, tests, items))
+    if "untried" in found:
+        raise RuntimeError(f"{mutant} could not be tried: {found['untried']}")
+    if "signal" in found:
+        by = "time" if found["signal"] == signal.SIGPROF else f"signal {found['signal']}"
+        return {"killed": True, "by": by, "seconds": found["seconds"]}
+    return found
 
 
 def sampled(sample: int, seed: int) -> list[Mutant]:
@@ -308,8 +246,8 @@ def sampled(sample: int, seed: int) -> list[Mutant]:
     return random.Random(seed).sample(everything, min(sample, len(everything)))
 
 
-def claim(folder: Path, name: str, budget: float) -> bool:
-    """Whether this process is the first to take a mutant, in this stage."""
+def claimed(folder: Path, name: str, budget: float) -> bool:
+    """Whether this process is the first to take a mutant, with this budget."""
     with (folder / "claims.txt").open("a+") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.seek(0)
@@ -330,78 +268,66 @@ def results(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def run(folder: Path, sample: int, seed: int, budgets: Sequence[float]) -> None:
-    """Every sampled mutant against ever costlier sets of tests until one kills it."""
-    preload()
-    tests = read_map(folder)
+def run(
+    folder: Path, wanted: Sequence[Mutant], budgets: Sequence[float], items: dict[str, Any]
+) -> None:
+    """Every mutant against ever costlier sets of tests until one kills it."""
+    tests = [test for test in read_map(folder) if test.name in items]
     for budget in budgets:
-        for mutant in sampled(sample, seed):
+        for mutant in wanted:
             if results(folder).get(mutant.name, {}).get("killed"):
                 continue
-            if not claim(folder, mutant.name, budget):
+            if not claimed(folder, mutant.name, budget):
                 continue
             chosen = tests_for(mutant, tests, budget)
-            verdict = verdict_of(mutant, chosen) if chosen else {"killed": False, "ran": 0}
+            verdict = verdict_of(mutant, chosen, items)
             entry = asdict(mutant) | verdict | {"tests": len(chosen), "budget": budget}
             with (folder / "results.jsonl").open("a") as stream:
                 stream.write(json.dumps(entry) + "\n")
-            print(f"{mutant.name}:{mutant.line} {verdict}", flush=True)
 
 
-def preload() -> None:
-    """Import what every test needs, but nothing of mmcc."""
-    import hypothesis
-    import mpmath  # type: ignore[import-untyped]
-    import numba
-    import pytest
-    import scipy.linalg
-    import scipy.optimize
-    import scipy.signal
-    import scipy.special
-    import scipy.stats
-
-    del hypothesis, mpmath, numba, pytest, scipy
-
-
-def report(folder: Path, sample: int, seed: int) -> None:
+def report(folder: Path, wanted: Sequence[Mutant]) -> None:
     """Print the score and the survivors."""
     known = results(folder)
-    listed = [known[m.name] for m in sampled(sample, seed) if m.name in known]
+    listed = [known[m.name] for m in wanted if m.name in known]
     killed = [entry for entry in listed if entry["killed"]]
     print(f"{len(killed)} of {len(listed)} killed: {len(killed) / max(len(listed), 1):.1%}")
-    print(f"{sum(entry.get('seconds', 0) for entry in listed):.0f} s of processor time")
     for entry in listed:
         if not entry["killed"]:
-            place = f"{entry['file'].removeprefix('mmcc/accounting/')}:{entry['line']}"
-            print(f"{place}  {entry['before']}  ->  {entry['after']}  [{entry['tests']} tests]")
+            place = f"{entry['file'].removeprefix('mmcc/accounting/')}#{entry['index']}"
+            change = f"{entry['before']}  ->  {entry['after']}"
+            print(f"{place}:{entry['line']}  {change}  [{entry['tests']} tests]")
 
 
 def main() -> None:
     """Parse, and do one thing."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["map", "list", "run", "report", "check"])
+    parser.add_argument("what", choices=["map", "list", "run", "report"])
     parser.add_argument("--folder", type=Path, default=ROOT / ".mutation")
     parser.add_argument("--sample", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--budgets", type=float, nargs="+", default=[12.0, 60.0])
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders or files, for map")
+    parser.add_argument("--only", nargs="+", help="names of mutants (file#index), not a sample")
+    parser.add_argument("--budgets", type=float, nargs="+", default=[3.0, 12.0, 60.0])
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders or files below tests/")
     chosen = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(SOURCE))
-    chosen.folder.mkdir(exist_ok=True)
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(chosen.folder.resolve() / "kernels"))
+    folder = chosen.folder.resolve()
+    folder.mkdir(exist_ok=True)
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(folder / "kernels"))
     if chosen.what == "map":
-        make_map(chosen.folder, chosen.tests)
-    elif chosen.what == "list":
-        for mutant in sampled(chosen.sample, chosen.seed):
+        serve(lambda items: make_map(folder, items), chosen.tests)
+        return
+    wanted = sampled(chosen.sample, chosen.seed)
+    if chosen.only:
+        wanted = [m for m in mutants() if m.name.removeprefix("mmcc/accounting/") in chosen.only]
+    if chosen.what == "list":
+        for mutant in wanted:
             print(f"{mutant.name}:{mutant.line} {mutant.kind}: {mutant.before} -> {mutant.after}")
     elif chosen.what == "run":
-        run(chosen.folder, chosen.sample, chosen.seed, chosen.budgets)
-    elif chosen.what == "check":
-        preload()
-        print(verdict_of(None, read_map(chosen.folder)))
+        serve(lambda items: run(folder, wanted, chosen.budgets, items), chosen.tests)
     else:
-        report(chosen.folder, chosen.sample, chosen.seed)
+        report(folder, wanted)
 
 
 if __name__ == "__main__":
