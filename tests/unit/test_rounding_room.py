@@ -13,6 +13,7 @@ from mmcc.accounting.cascade import Cascade, Law, _Builder
 from mmcc.accounting.chain.domination import Chain
 from mmcc.accounting.chain.factors import Tangent, add_factors, remove_factors
 from mmcc.accounting.chain.lattice import Lattice
+from mmcc.accounting.chain.operator import Factors, moments
 from mmcc.accounting.grid import GridLoss
 from mmcc.accounting.projection.upper_add import ProjectedAdd
 from mmcc.strategies.gram import DenseGram
@@ -114,6 +115,20 @@ def test_factors_of_independent_steps_lie_on_both_sides_of_the_ratio(p, diagonal
             ratio += mpmath.mpf(p) * mpmath.exp(mpmath.mpf(u) - mpmath.mpf(diagonal) / 2)
         assert low < mpmath.log(ratio) < high
         assert high - low < 1e-6 * (1 + abs(high))
+
+
+def test_moments_out_of_the_range_of_floats_certify_nothing():
+    chain = Chain(3, 1, 0.1, 1.0, 0.5, 0.5)
+    even = np.full((2, 2), 0.5)
+    still = Factors(np.zeros(2), np.zeros((2, 2)), np.zeros((2, 2)))
+
+    def found(second: float):
+        masses = np.array([[0.5, 0.5], [second, second]])
+        lattice = Lattice(np.zeros(2), even[0], even, np.array([-np.inf, 0.0]), masses, 0.0, 0.0)
+        return moments(lattice, still, chain, np.array([2.0 + 0j]))
+
+    assert found(0.5) is not None
+    assert found(1e-260) is None
 
 
 # The projection.
