@@ -49,7 +49,7 @@ GRACE = 8.0
 """Seconds of processor time that any test may take, beyond three times what it usually takes."""
 COMPILING = 40.0
 """The same for a mutant whose kernels must be compiled."""
-SLOWEST = 20.0
+SLOWEST = 8.0
 """Tests that take longer are not used."""
 MEMORY = 6 * 2**30
 PLAIN = ("-p", "no:cacheprovider", "-p", "no:dash", "-p", "no:xdist", "--no-header", "--tb=no")
