@@ -220,12 +220,12 @@ def attacked(mutant: Mutant, tests: Sequence[Test], items: dict[str, Any]) -> di
         raise
     except Exception as error:
         return {"killed": True, "by": f"import: {error!r}", "ran": 0}
-    for ran, (test, following) in enumerate(zip(tests, [*tests[1:], None], strict=True)):
+    for ran, test in enumerate(tests, 1):
         limit(3 * test.seconds + grace)
-        after = items[following.name] if following else None
-        for report in runtestprotocol(items[test.name], nextitem=after, log=False):
+        following = items[tests[ran].name] if ran < len(tests) else None
+        for report in runtestprotocol(items[test.name], nextitem=following, log=False):
             if report.failed:
-                return {"killed": True, "by": report.nodeid, "ran": ran + 1}
+                return {"killed": True, "by": report.nodeid, "ran": ran}
     return {"killed": False, "by": "", "ran": len(tests)}
 
 
