@@ -49,6 +49,8 @@ GRACE = 8.0
 """Seconds of processor time that any test may take, beyond three times what it usually takes."""
 COMPILING = 40.0
 """The same for a mutant whose kernels must be compiled."""
+DEAR = 0.3
+"""Of a test that takes longer than this one case is enough for the map."""
 SLOWEST = 8.0
 """Tests that take longer are not used."""
 MEMORY = 6 * 2**30
@@ -158,23 +160,28 @@ def traced(item: Any) -> dict[str, Any]:
 
 
 def make_map(folder: Path, items: dict[str, Any]) -> None:
-    """Run one case of every test that is not known yet; the others are taken to be like it."""
+    """Run every test that is not known yet, but of dear ones only the first case.
+
+    The other cases are taken to be like it.
+    """
     path = folder / "map.jsonl"
     texts = path.read_text().splitlines() if path.exists() else []
-    known = {json.loads(text)["test"] for text in texts}
-    first: dict[str, str] = {}
+    known = {entry["test"]: entry for entry in map(json.loads, texts)}
+    dear: dict[str, str] = {}
     for name in items:
         function = name.partition("[")[0]
         if name in known:
-            first.setdefault(function, name)
+            if known[name].get("seconds", 0.0) > DEAR:
+                dear.setdefault(function, name)
             continue
-        if function in first:
-            entry: dict[str, Any] = {"test": name, "like": first[function]}
+        if function in dear:
+            entry: dict[str, Any] = {"test": name, "like": dear[function]}
         else:
-            first[function] = name
             found = in_child(lambda name=name: traced(items[name]))  # type: ignore[misc]
             entry = {"test": name, "seconds": found.get("used", 0.0)}
             entry["lines"] = found["lines"] if found.get("passed") else {}
+            if entry["seconds"] > DEAR:
+                dear[function] = name
         with path.open("a") as stream:
             stream.write(json.dumps(entry) + "\n")
 
