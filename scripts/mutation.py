@@ -178,7 +178,7 @@ def make_map(folder: Path, items: dict[str, Any]) -> None:
             entry: dict[str, Any] = {"test": name, "like": dear[function]}
         else:
             found = in_child(lambda name=name: traced(items[name]))  # type: ignore[misc]
-            entry = {"test": name, "seconds": found.get("used", 0.0)}
+            entry = {"test": name, "seconds": found.get("used", SLOWEST)}
             entry["lines"] = found["lines"] if found.get("passed") else {}
             if entry["seconds"] > DEAR:
                 dear[function] = name
