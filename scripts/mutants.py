@@ -357,12 +357,17 @@ def seen_lines(mutant: Mutant) -> frozenset[tuple[str, int]]:
 
 
 def lines_naming(names: set[str]) -> frozenset[tuple[str, int]]:
-    """Lines that name one of these, or a kernel or constant that is made with one of them."""
+    """Lines that name one of these, or a kernel or constant that is made with one of them.
+
+    A kernel's own name counts as a file with a line 0, for tests that call it (`known_tests`).
+    """
     lines: set[tuple[str, int]] = set()
     done: set[str] = set()
     while names - done:
         name = min(names - done)
         done.add(name)
+        if name in kernels():
+            lines.add((name, 0))
         for file, line in occurrences(name):
             lines.add((file, line))
             function = enclosing(file, line)

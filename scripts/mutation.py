@@ -42,7 +42,16 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 from live import apply
-from mutants import CORE, ROOT, SOURCE, Mutant, changes_machine_code, mutants, seen_lines
+from mutants import (
+    CORE,
+    ROOT,
+    SOURCE,
+    Mutant,
+    changes_machine_code,
+    kernels,
+    mutants,
+    seen_lines,
+)
 
 TESTS = ("unit", "soundness", "tightness", "estimates", "properties", "api")
 GRACE = 8.0
@@ -199,6 +208,16 @@ def read_map(folder: Path) -> list[Test]:
     return list(found.values())
 
 
+def known_tests(folder: Path, items: dict[str, Any]) -> list[Test]:
+    """Mapped tests that were collected; those which call a kernel themselves have its name."""
+    found = []
+    for test in read_map(folder):
+        if test.name in items:
+            named = kernels() & set(items[test.name].function.__code__.co_names)
+            found.append(replace(test, lines=test.lines | {(name, 0) for name in named}))
+    return found
+
+
 def tests_for(mutant: Mutant, tests: Sequence[Test], budget: float) -> list[Test]:
     """Tests that run the mutant's lines, cheap and various first, up to a total cost."""
     wanted = seen_lines(mutant)
@@ -279,7 +298,7 @@ def run(
     folder: Path, wanted: Sequence[Mutant], budgets: Sequence[float], items: dict[str, Any]
 ) -> None:
     """Every mutant against ever costlier sets of tests until one kills it."""
-    tests = [test for test in read_map(folder) if test.name in items]
+    tests = known_tests(folder, items)
     for budget in budgets:
         for mutant in wanted:
             if results(folder).get(mutant.name, {}).get("killed"):
