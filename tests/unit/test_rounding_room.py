@@ -8,12 +8,14 @@ import math
 import mpmath
 import numpy as np
 import pytest
+import truth
 
 from mmcc.accounting.cascade import Cascade, Law, _Builder
 from mmcc.accounting.chain.domination import Chain
 from mmcc.accounting.chain.factors import Tangent, add_factors, remove_factors
+from mmcc.accounting.chain.inversion import Inversion, Line
 from mmcc.accounting.chain.lattice import Lattice
-from mmcc.accounting.chain.operator import Factors, moments
+from mmcc.accounting.chain.operator import Factors, Moments, moments
 from mmcc.accounting.grid import GridLoss
 from mmcc.accounting.projection.upper_add import ProjectedAdd
 from mmcc.strategies.gram import DenseGram
@@ -129,6 +131,16 @@ def test_moments_out_of_the_range_of_floats_certify_nothing():
 
     assert found(0.5) is not None
     assert found(1e-260) is None
+
+
+@pytest.mark.parametrize("count", [3, 5, 8, 12])
+@pytest.mark.parametrize("order", [1.5, 2.0, 4.0])
+def test_what_lies_beyond_the_last_node_is_paid_for(order, count):
+    """X = 1 has moments that never fall: smoothed, it is the Gaussian mechanism of ratio tau."""
+    line = Line(order, 0.4, count, smoothing=0.5)
+    found = Inversion(line, Moments(np.ones(count, complex), 0.0, 1e-14))
+    for epsilon in np.linspace(0, 5, 51).tolist():
+        assert found.excess(epsilon) >= truth.gaussian_delta(math.sqrt(0.5), 1.0, epsilon)
 
 
 # The projection.

@@ -144,6 +144,20 @@ def test_what_lies_beyond_the_ends_has_at_most_the_mass_of_the_tail(route):
         assert mpmath.fsum(q * mpmath.ncdf(x - expansion.top + 4) for x, q in law) > TAIL
 
 
+@pytest.mark.parametrize("p", [0.01, 0.3])
+@pytest.mark.parametrize("value", [0.2, 0.6, 2.5])
+def test_chernoff_bounds_leave_at_most_the_tail(value, p):
+    """From the whole law, and from its mean and largest value alone, which is no smaller."""
+    trials = 30
+    whole = laws.exact_chernoff_top(np.full(trials, value), np.full(trials, p), TAIL)
+    rough = laws.chernoff_top(trials * p * value, value, TAIL)
+    with mpmath.workdps(40):
+        law = binomial_law(value, p, trials, trials + 1)
+        assert mpmath.fsum(q * mpmath.ncdf(x - whole) for x, q in law) <= TAIL
+        assert mpmath.fsum(q * mpmath.ncdf(x - whole + 2 + value) for x, q in law) > TAIL
+    assert whole <= rough
+
+
 @pytest.mark.parametrize("route", [route for route in ROUTES if route != "coarse"])
 def test_the_likelihood_ratio_has_the_stated_error(route):
     """Counts that are left out get infinite loss, and are as rare as stated."""
