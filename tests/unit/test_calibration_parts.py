@@ -1,0 +1,65 @@
+"""Claim: the search for sigma steps where it should, and printed numbers round to the safe side."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import truth
+
+from mmcc.accounting.calibrate import _gaussian_sigma, next_sigma
+from mmcc.accounting.guarantee import Details, rounded_down, rounded_up
+
+
+@pytest.mark.parametrize("slope", [-0.4, -1.0, -2.5])
+@pytest.mark.parametrize("goal", [0.0, -5e-5])
+def test_a_power_law_is_met_in_one_step(slope, goal):
+    points = [(x, slope * (x - 0.7)) for x in (0.5, 0.1, 2.0)]
+    assert math.log(next_sigma(points, goal)) == pytest.approx(0.7 + goal / slope, abs=1e-12)
+    assert next_sigma(points[::-1], goal) == pytest.approx(next_sigma(points, goal), rel=1e-12)
+
+
+def test_steps_from_strange_points_stay_short_and_have_the_right_sign():
+    flat = next_sigma([(0.0, 1.0), (0.1, 1.0)], 0.0)  # epsilon falls with sigma, however slowly
+    steep = next_sigma([(0.0, 1.0), (1e-9, 0.5)], 0.0)
+    rising = next_sigma([(0.0, 1.0), (0.1, 1.1)], 0.0)
+    alone = next_sigma([(0.3, 0.6)], 0.0)
+    assert 1.0 < steep < math.exp(0.1)
+    assert 1.0 < alone / math.exp(0.3) < math.exp(1.0)
+    assert 1.0 < flat <= math.exp(3.4)
+    assert 1.0 < rising <= math.exp(3.4)
+    assert next_sigma([(0.0, 50.0)], 0.0) == pytest.approx(math.exp(3.0))
+    assert next_sigma([(0.0, -50.0)], 0.0) == pytest.approx(math.exp(-3.0))
+
+
+@pytest.mark.parametrize("sensitivity", [1.0, 7.3])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-8), (1.0, 1e-5), (8.0, 1e-2)])
+def test_noise_without_amplification_is_enough_and_no_more(sensitivity, epsilon, delta):
+    sigma = _gaussian_sigma(sensitivity, epsilon, delta)
+    assert truth.gaussian_delta(sensitivity, sigma, epsilon) <= delta
+    assert truth.gaussian_delta(sensitivity, sigma * (1 - 1e-8), epsilon) > delta
+
+
+def test_printed_numbers_are_on_the_safe_side_by_at_most_one_digit():
+    rng = np.random.default_rng(3)
+    numbers = [*(10 ** rng.uniform(-9, 9, 300)), 1.0, 0.1, 999999.5, 1e-300, 123456.0]
+    for value in map(float, numbers):
+        up, down = float(rounded_up(value)), float(rounded_down(value))
+        assert value <= up <= value * (1 + 1.1e-5)
+        assert value * (1 - 1.1e-5) <= down <= value
+    assert rounded_up(math.inf) == "inf"
+    assert rounded_up(0.0) == "0"
+
+
+def test_details_are_a_mapping_whose_late_entries_are_made_once():
+    made = []
+    details = Details({"a": 1}, {"b": lambda: made.append(1) or 2})
+    assert len(details) == 2
+    assert list(details) == ["a", "b"]
+    assert not made
+    assert [details["b"], details["b"]] == [2, 2]
+    assert made == [1]
+    assert dict(details.extended({"a": 5, "c": 3})) == {"a": 5, "b": 2, "c": 3}
+    assert pickle.loads(pickle.dumps(Details({"a": 1}, {"b": lambda: 2}))) == {"a": 1, "b": 2}
