@@ -198,7 +198,7 @@ def _call(text: str, known: tuple[str, ...]) -> tuple[str, list[Any], dict[str, 
             raise ValueError
         positional = [_argument(node) for node in tree.args]
         named = {str(word.arg): _argument(word.value) for word in tree.keywords}
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise ParameterError(f"{text!r} is no call of {', '.join(known)}.") from None
     return tree.func.id, positional, named
 
