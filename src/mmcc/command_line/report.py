@@ -42,7 +42,9 @@ def write_report(options: Options) -> None:
     """Know that the page can be written, make the report, write it."""
     from mmcc.report.pages import check_packages, page_format
 
-    out = options.out or FILE.get(options.format or "html", FILE["html"])
+    out = options.out
+    if out is None:
+        out = FILE.get(options.format or "html", FILE["html"])
     if out == STDOUT:
         kind = options.format or "html"
         page_format(FILE["html"], kind)
