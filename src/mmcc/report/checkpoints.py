@@ -12,6 +12,7 @@ again where it says all; the digest decides whether that is the strategy.
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,9 @@ def of_checkpoint(
         "method": training_method(run.sampling, method),
         "progress": progress,
     }
+    began = time.monotonic()
     whole = bracket(run.strategy, run.sampling, **asked)
+    took = time.monotonic() - began
     claims: list[Claim] = []
     notes = [_progress_words(position, run.steps)]
     if 0 < position < run.steps:
@@ -117,6 +120,7 @@ def of_checkpoint(
         clip_norm=run.max_grad_norm,
         file=file,
         seconds=seconds,
+        took=took,
         progress=progress,
         facts=_run_facts(run, position),
         claims=claims,
