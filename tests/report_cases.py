@@ -17,7 +17,7 @@ HOSTILE = (
     "[click](javascript:alert(1)) ![x](http://example.org/x.png)",
     "`` `code` ``` | a | b | # *bold* _it_ <b>",
     "line\nbreak\r\n# heading\n\n---\n<div>",
-    "\u202egnp.exe \u2066 \x00\x07 \u200b \u2028 {{ 7 * 7 }} {% raw %}",
+    "\u202egnp.exe \u2066 \x00\x07 \u200b \u2028 \u034f\u3164\u2800 \u0301 {{ 7 * 7 }} {% raw %}",
     "https://example.org www.example.org me@example.org &lt;i&gt; $x$ \\",
 )
 

@@ -6,13 +6,14 @@ What is required, and what is optional but installed, must work; what is not ins
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
@@ -49,9 +50,20 @@ BAND = 1e-4
 """Relative difference that other versions of numpy and scipy may make."""
 
 KERNELS = ("mmcc.accounting.kernels", "mmcc.strategies.kernels", "mmcc.strategies.banded_kernels")
-TRAINING = "from mmcc.training import make_private"
+IMPORTS = {
+    "plot": "import matplotlib.figure, matplotlib.ticker",
+    "report": "import jinja2, matplotlib.figure",
+    "explore": "import dash",
+    "bridge": "import dp_accounting",
+    "cluster": "import distributed",
+    "secure": "import cryptography.hazmat.primitives.ciphers",
+    "train": "from mmcc.training import make_private",
+}
+"""What an extra is for can be done if this can; torch, the slowest, comes last."""
+ANSWER = "mmcc doctor: "
+"""Begins the lines of the importing process that are answers: packages may print others."""
 PATIENCE = 120.0
-"""Seconds for torch to be imported on a machine that has much else to do."""
+"""Seconds for all of it on a machine that has much else to do."""
 COPIES = 4
 """Matrices of the size of a dense strategy that may be held at once."""
 
@@ -71,13 +83,13 @@ class Check:
 
 
 def examine() -> list[Check]:
-    """Every check; torch is imported in another process while the others run."""
-    with _importing_training() as training:
+    """Every check; optional packages are imported in another process while the others run."""
+    with _importing() as process:
         try:
             found = [_python(), *_packages(), *_answers(), *_numbers()]
-            return [*found, _training(training), *_extras(), _memory()]
+            return [*found, *_extras(_imported(process)), _memory()]
         finally:
-            training.kill()  # it has ended, unless Ctrl-C came first
+            process.kill()  # it has ended, unless Ctrl-C came first
 
 
 def works(checks: Iterable[Check]) -> bool:
@@ -109,14 +121,28 @@ def _packages() -> Iterator[Check]:
             yield Check(name, OK, f"{version}; needs {wanted}")
 
 
-def _extras() -> Iterator[Check]:
-    """Optional packages by the name of the extra; `train` is looked at by itself."""
+def _extras(imported: Mapping[str, str | None]) -> Iterator[Check]:
+    """Optional packages by the name of the extra: installed, and what came of their import."""
     for extra, requirements in EXTRAS.items():
-        if extra != "train":
-            yield _extra(extra, requirements)
+        found = _installed(extra, requirements)
+        if found.state == ABSENT:
+            yield found
+            continue
+        again = f"pip install --force-reinstall 'mmcc[{extra}]'."
+        what = "make_private " if extra == "train" else ""
+        said = imported.get(extra)
+        if said is None:
+            seen = f"{found.seen}; {what}was not imported"
+            yield Check(found.name, NOTE, seen, found.remedy or again)
+        elif said:
+            seen = f"{found.seen}; {what}cannot be imported: {said}"
+            yield Check(found.name, BROKEN, seen, again)
+        else:
+            seen = f"{found.seen}; {what}can be imported"
+            yield Check(found.name, found.state, seen, found.remedy)
 
 
-def _extra(extra: str, requirements: Iterable[str]) -> Check:
+def _installed(extra: str, requirements: Iterable[str]) -> Check:
     remedy = f"pip install 'mmcc[{extra}]'."
     versions = {}
     for requirement in requirements:
@@ -244,39 +270,56 @@ def _numbers() -> Iterator[Check]:
         yield Check("threads", OK, f"{seen or 'none'}; processors {processors}")
 
 
-# ---------------------------------------------------------------------- training and memory
+# --------------------------------------------------------------------- imports and memory
 
 
-def _importing_training() -> subprocess.Popen[str]:
-    """Another process that imports what trains: torch takes seconds, and may crash."""
+def _importing() -> subprocess.Popen[str]:
+    """Another process that imports what is installed: torch takes seconds, and may crash."""
     path = os.pathsep.join(folder for folder in sys.path if folder)
+    wanted = [extra for extra in IMPORTS if _installed(extra, EXTRAS[extra]).state != ABSENT]
     return subprocess.Popen(
-        [sys.executable, "-c", TRAINING if _train_installed() else "pass"],
+        [sys.executable, "-c", "\n".join(["import json", *map(_attempt, wanted)])],
         env=os.environ | {"PYTHONPATH": path},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     )
 
 
-def _train_installed() -> bool:
-    return all(_version(_parsed(each)[0]) is not None for each in EXTRAS["train"])
+def _attempt(extra: str) -> str:
+    """Lines of Python that import an extra, and print its name, first alone and then with why not.
+
+    The second line is missing if the process does not survive it.
+    """
+    answer = f"print({ANSWER!r} + json.dumps([{extra!r}, said]), flush=True)"
+    return f"""said = None
+{answer}
+try:
+    {IMPORTS[extra]}
+    said = ""
+except BaseException as problem:
+    said = type(problem).__name__ + ": " + " ".join(str(problem).split())
+{answer}"""
 
 
-def _training(process: subprocess.Popen[str]) -> Check:
-    found = _extra("train", EXTRAS["train"])
-    if found.state == ABSENT:
-        return found
-    again = "pip install --force-reinstall 'mmcc[train]'."
+def _imported(process: subprocess.Popen[str]) -> dict[str, str | None]:
+    """Why an extra cannot be imported, empty if it can, None if that did not come out."""
     try:
-        _, said = process.communicate(timeout=PATIENCE)
+        printed, _ = process.communicate(timeout=PATIENCE)
+        ended = f"the process ended with {process.returncode}"
     except subprocess.TimeoutExpired:
         process.kill()
-        return Check(found.name, NOTE, f"{found.seen}; not imported in {PATIENCE:.0f} s", again)
-    if process.returncode != 0:
-        reason = (said.strip() or f"ended with {process.returncode}").splitlines()[-1]
-        return Check(found.name, BROKEN, f"make_private cannot be imported: {reason}", again)
-    return Check(found.name, found.state, f"{found.seen}; make_private can be imported")
+        printed, _ = process.communicate()
+        ended = None
+    lines = (line for line in printed.splitlines() if line.startswith(ANSWER))
+    found: dict[str, str | None] = {}
+    last = ""
+    for line in lines:
+        last, said = json.loads(line.removeprefix(ANSWER))
+        found[last] = said
+    if last and found[last] is None:
+        found[last] = ended
+    return found
 
 
 def _memory() -> Check:

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
-    """Torch is not imported for every test: the example of the help does so once."""
-    monkeypatch.setattr(doctor, "TRAINING", "pass")
+    """Nothing large is imported for every test: the example of the help does so once."""
+    monkeypatch.setattr(doctor, "IMPORTS", dict.fromkeys(doctor.IMPORTS, "pass"))
 
 
 @pytest.fixture
@@ -134,11 +134,70 @@ def test_no_extra_at_all_is_no_fault(checked, monkeypatch):
 @pytest.mark.usefixtures("rightly")
 def test_training_that_cannot_be_imported_is_broken(checked, monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: {"opacus": "1.6.0"}.get(name, "9999"))
-    monkeypatch.setattr(doctor, "TRAINING", "raise ImportError('libtorch.so: no such file')")
+    monkeypatch.setitem(doctor.IMPORTS, "train", "raise ImportError('libtorch.so: no such file')")
     code, checks = checked()
     assert code == 1
     assert "libtorch.so: no such file" in checks["extra train"]["seen"]
     assert "Traceback" not in checks["extra train"]["seen"]
+
+
+@pytest.fixture
+def everything(monkeypatch):
+    """As if all extras were installed, in versions that fit."""
+    monkeypatch.setattr(doctor, "_version", lambda name: {"opacus": "1.6.0"}.get(name, "9999"))
+
+
+@pytest.mark.usefixtures("rightly", "everything")
+@pytest.mark.parametrize("extra", sorted(doctor.EXTRAS))
+def test_an_extra_that_cannot_be_imported_is_broken(checked, monkeypatch, extra):
+    failure = "print('noise'); raise OSError('libpng.so:\\n no such file')"
+    monkeypatch.setitem(doctor.IMPORTS, extra, failure)
+    code, checks = checked()
+    assert code == 1
+    found = checks.pop(f"extra {extra}")
+    assert found["state"] == "broken"
+    assert found["seen"].endswith("cannot be imported: OSError: libpng.so: no such file")
+    assert found["remedy"] == f"pip install --force-reinstall 'mmcc[{extra}]'."
+    assert {check["state"] for check in checks.values()} <= {"ok", "note"}
+
+
+@pytest.mark.usefixtures("rightly", "everything")
+def test_an_import_that_ends_the_process_is_broken_and_hides_no_verdict_before_it(
+    checked, monkeypatch
+):
+    monkeypatch.setitem(doctor.IMPORTS, "explore", "import os; os._exit(7)")
+    code, checks = checked()
+    assert code == 1
+    assert checks["extra plot"]["state"] == "ok"
+    assert "the process ended with 7" in checks["extra explore"]["seen"]
+    assert checks["extra train"]["state"] == "note"
+    assert "was not imported" in checks["extra train"]["seen"]
+
+
+@pytest.mark.usefixtures("rightly", "everything")
+def test_an_import_that_takes_too_long_is_noted(checked, monkeypatch):
+    monkeypatch.setitem(doctor.IMPORTS, "train", "import time; time.sleep(1000)")
+    monkeypatch.setattr(doctor, "PATIENCE", 3.0)
+    code, checks = checked()
+    assert code == 0
+    assert checks["extra train"]["state"] == "note"
+
+
+@pytest.mark.usefixtures("rightly")
+def test_a_package_that_is_installed_and_damaged_is_broken(checked, monkeypatch, tmp_path):
+    """Its metadata is in order; what is found first is not a package."""
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    (tmp_path / "jinja2.py").write_text("import a_module_that_is_not_there")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(doctor.IMPORTS, "report", "import jinja2")
+    code, checks = checked()
+    assert code == 1
+    assert "No module named 'a_module_that_is_not_there'" in checks["extra report"]["seen"]
+
+
+def test_every_extra_is_imported():
+    assert set(doctor.IMPORTS) == set(doctor.EXTRAS)
 
 
 @pytest.mark.usefixtures("rightly")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ from report_cases import Page, small
 
 from mmcc import MmccError
 from mmcc.cli import main
+from mmcc.command_line import report as command
 from mmcc.report import pages
 
 TREE = ["--strategy", "binary-tree", "--steps", "8", "--sampling", "poisson", "--prob", "1/8"]
@@ -74,6 +76,45 @@ def test_a_dash_is_stdout(capsys):
 )
 def test_bad_input_is_one_line(words, said, capsys):
     assert said in refused(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("", "no file name"),
+        ("folder.html", "is a folder"),
+        ("sealed.html", "cannot be written to 'sealed.html': Permission denied"),
+        ("sealed/r.html", "cannot be written to 'sealed/r.html': Permission denied"),
+        (f"{'x' * 300}.html", "File name too long"),
+        ("a\0b.html", "cannot be written"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    out, said, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.html").mkdir()
+    really = Path.open
+
+    def opened(path, *words):
+        if "sealed" in str(path):  # permissions are no obstacle to whoever runs the tests as root
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return really(path, *words)
+
+    monkeypatch.setattr(Path, "open", opened)
+    monkeypatch.setattr(command, "_report", lambda *_: pytest.fail("the work began"))
+    (tmp_path / "sealed").mkdir()
+    for more in ([], ["--format", "html"]):
+        assert said in refused(capsys, *TREE, "--out", out, *more)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["folder.html", "sealed"]
+
+
+def test_a_report_that_fails_leaves_an_older_one_alone(tmp_path, capsys):
+    (tmp_path / "r.html").write_text("older")
+    refused(capsys, *TREE, "--clip-norm", "-1", "--out", str(tmp_path / "r.html"))
+    assert (tmp_path / "r.html").read_text() == "older"
+    refused(capsys, *TREE, "--clip-norm", "-1", "--out", str(tmp_path / "s.html"))
+    assert not (tmp_path / "s.html").exists()
 
 
 @pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])

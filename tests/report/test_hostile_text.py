@@ -60,6 +60,28 @@ def test_nothing_invisible_is_left(report):
         assert all(c.isprintable() or c == "\n" for c in text)
 
 
+# Nothing is drawn for these, though str.isprintable() holds for all of them: joiners, fillers of
+# Hangul and Khmer, variation selectors, the empty Braille cell, the null notehead.
+EMPTY = (
+    *("\u034f", "\u115f", "\u1160", "\u17b4", "\u17b5", "\u180b", "\u180d", "\u180f", "\u2800"),
+    *("\u3164", "\ufe00", "\ufe0f", "\uffa0", "\U00016fe4", "\U0001d159", "\U000e0100"),
+    *("\U000e01ef", "\u200b", "\u2060", "\ufeff", "\u00ad", "\u202e", "\u00a0", "\u3000"),
+)
+
+
+@pytest.mark.parametrize("empty", EMPTY, ids=lambda character: f"{ord(character):04X}")
+def test_what_shows_nothing_is_named_by_its_number(empty):
+    name = f"[U+{ord(empty):04X}]"
+    assert visible(f"a{empty}b{empty}") == f"a{name}b{name}"
+    assert empty not in small(title=f"a{empty}b").markdown()
+
+
+def test_marks_are_left_where_they_have_something_to_stand_on():
+    for text in ("e\u0301", "e\u0301\u0323", "\u0915\u093f", "x\u20dd", "é ü 日本 \U0001f600"):
+        assert visible(text) == text
+    assert visible("\u0301a \u0338b\n\u20dd") == "[U+0301]a [U+0338]b[U+000A][U+20DD]"
+
+
 def test_the_policy_forbids_everything_but_the_page_itself(page):
     policies = [
         attributes["content"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+import time
 from fractions import Fraction
 
 import mpmath
@@ -47,9 +49,17 @@ def test_printed_numbers_are_never_smaller_than_what_they_bound(epsilon, delta):
         assert float(claim.shown_lower) <= claim.lower
         assert Fraction(claim.ratio) * Fraction(claim.lower) >= Fraction(epsilon)
     dot = Dot(delta, epsilon * 0.97, epsilon)
-    assert float(dot.shown[0]) >= delta
+    assert float(dot.shown[0]) == delta  # a lower end holds at this delta, not at a larger one
     assert float(dot.shown[1]) >= epsilon
     assert not dot.lower or float(dot.shown[2]) <= dot.lower
+
+
+def test_a_lower_end_stands_at_the_delta_it_was_certified_for():
+    delta = 1e-5 / 3
+    found = small(delta=delta, seconds=0.0)
+    for text in (Page(found.html()).text, found.markdown()):
+        said = re.search(rf"true ε of the mechanism at δ = {NUMBER}", text)[1]
+        assert float(said) == delta
 
 
 def test_an_epsilon_too_large_for_a_factor_has_none():
@@ -113,6 +123,21 @@ def test_equal_epsilons_and_a_single_dot_make_no_line_that_promises_too_much():
 
 def test_no_time_leaves_the_dot_that_was_asked_for():
     assert [dot.delta for dot in small(seconds=0.0).dots] == [1e-6]
+
+
+def test_no_question_is_begun_that_would_take_longer_than_is_left():
+    """The first of them by the time of the headline."""
+    strategy, scheme = strategies.binary_tree(8), Poisson(1 / 8)
+    asked = mmcc.bracket(strategy, scheme, sigma=10.0, delta=1e-6)
+    assert len(dots_around(asked, strategy, scheme, seconds=1e3, took=1e4)) == 1
+    assert len(dots_around(asked, strategy, scheme, seconds=1e4, took=1e3)) > 1
+
+
+def test_the_time_of_the_headline_is_what_it_took(monkeypatch):
+    """By a clock that runs on by an hour at each look: no dot fits into two."""
+    hours = itertools.count(step=3600.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(hours))
+    assert len(small(seconds=5000.0).dots) == 1
 
 
 def test_dots_hold_under_what_the_guarantee_assumes():

@@ -65,6 +65,18 @@ def test_a_strategy_from_a_file_is_named_by_it(name, tmp_path, monkeypatch, caps
     assert "SHA-256" in page.text
 
 
+def test_a_folder_with_the_name_of_a_strategy_is_not_its_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "identity").mkdir()
+    words = ["--strategy", "identity", "--steps", "6", "--sampling", "poisson", "--prob", "1/6"]
+    words += ["--sigma", "3", "--delta", "1e-5"]
+    assert main(["report", *words, "--seconds", "0", "--out", "r.html"]) == 0
+    page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
+    first = again(f"mmcc epsilon {shlex.join(words)}", capsys)
+    assert again(page.by_id["command"], capsys) == first
+    assert "SHA-256" not in page.text
+
+
 def test_a_name_that_cannot_be_shown_is_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("a\u202eb\n.npy", LOWER)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmcc.command_line import output
 from mmcc.command_line.options import MECHANISM
-from mmcc.command_line.words import Options, UsageError, names_a_file, number
+from mmcc.command_line.words import STRATEGIES, Options, UsageError, names_a_file, number
 
 if TYPE_CHECKING:
     from mmcc.accounting.parallel import Progress
@@ -42,7 +42,9 @@ def write_report(options: Options) -> None:
     """Know that the page can be written, make the report, write it."""
     from mmcc.report.pages import check_packages, page_format
 
-    out = options.out or FILE.get(options.format or "html", FILE["html"])
+    out = options.out
+    if out is None:
+        out = FILE.get(options.format or "html", FILE["html"])
     if out == STDOUT:
         kind = options.format or "html"
         page_format(FILE["html"], kind)
@@ -73,7 +75,8 @@ def _report(options: Options, progress: Progress | None) -> Report:
     given: dict[str, Any] = {"title": options.title, "data": options.data, "progress": progress}
     given |= {} if options.unit is None else {"unit": options.unit}
     given |= {} if options.seconds is None else {"seconds": number("seconds", options.seconds)}
-    given["file"] = options.strategy if names_a_file(options.strategy) else None
+    known = options.strategy in STRATEGIES  # as for the mechanism: a name goes before a file
+    given["file"] = options.strategy if not known and names_a_file(options.strategy) else None
     if options.checkpoint is not None:
         return _of_checkpoint(options, given)
     from mmcc.report import of_mechanism

@@ -12,6 +12,7 @@ again where it says all; the digest decides whether that is the strategy.
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,9 @@ def of_checkpoint(
         "method": training_method(run.sampling, method),
         "progress": progress,
     }
+    began = time.monotonic()
     whole = bracket(run.strategy, run.sampling, **asked)
+    took = time.monotonic() - began
     claims: list[Claim] = []
     notes = [_progress_words(position, run.steps)]
     if 0 < position < run.steps:
@@ -117,6 +120,7 @@ def of_checkpoint(
         clip_norm=run.max_grad_norm,
         file=file,
         seconds=seconds,
+        took=took,
         progress=progress,
         facts=_run_facts(run, position),
         claims=claims,
@@ -198,7 +202,7 @@ def _call(text: str, known: tuple[str, ...]) -> tuple[str, list[Any], dict[str, 
             raise ValueError
         positional = [_argument(node) for node in tree.args]
         named = {str(word.arg): _argument(word.value) for word in tree.keywords}
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise ParameterError(f"{text!r} is no call of {', '.join(known)}.") from None
     return tree.func.id, positional, named
 

@@ -43,16 +43,18 @@ def dots_around(
     *,
     order: Order | None = None,
     seconds: float = SECONDS,
+    took: float = 0.0,
     progress: Progress | None = None,
 ) -> tuple[Dot, ...]:
     """The dot that was asked for, and as many around it as the time allows.
 
-    A question is not begun if one like the last would end too late.
+    `took` are the seconds of the dot that was asked for.  A question is not begun if one like the
+    last would end too late.
     """
     found = [_dot(asked)]
     guarantee = asked.guarantee
     given: dict[str, Any] = {"sigma": guarantee.sigma, "progress": progress}
-    start, last = time.monotonic(), 0.0
+    start, last = time.monotonic(), took
     for decades in DECADES:
         delta = float(f"{guarantee.delta * 10.0**decades:.9g}")
         began = time.monotonic()
@@ -68,8 +70,9 @@ def dots_around(
                 other = bracket(strategy, scheme, delta=delta, method="unamplified", **given)
         except MmccError:  # the answer stands; this dot cannot be certified
             continue
+        finally:
+            last = time.monotonic() - began
         found.append(_dot(other))
-        last = time.monotonic() - began
         if progress is not None:
             progress("dots of the curve", len(found))
     return tuple(sorted(found, key=lambda dot: dot.delta))

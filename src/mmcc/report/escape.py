@@ -8,16 +8,35 @@ that turn the direction of writing or have no width.
 from __future__ import annotations
 
 import re
+import unicodedata
 
 ACTIVE = re.compile(r"([\\`*_{}\[\]<>#|~&!@$]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 """What begins something within a line of Markdown, bare addresses included."""
 
+BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
+)
+"""Letters, marks and symbols that show nothing: printable for Python, which looks at classes.
+
+They are the default-ignorable characters of Unicode, and a few that are drawn empty."""
+
 
 def visible(text: str) -> str:
-    """Text on one line; what cannot be seen is named by its number."""
-    return "".join(
-        character if character.isprintable() else f"[U+{ord(character):04X}]" for character in text
-    )
+    """Text on one line; what cannot be seen is named by its number.
+
+    So are marks that have no character to stand on: they would change what is written before.
+    """
+    shown: list[str] = []
+    stands = False
+    for character in text:
+        seen = character.isprintable() and not BLANK.match(character)
+        if unicodedata.category(character) in ("Mn", "Me"):
+            seen = seen and stands
+        else:
+            stands = seen and character != " "
+        shown.append(character if seen else f"[U+{ord(character):04X}]")
+    return "".join(shown)
 
 
 def markdown_text(text: object) -> str:

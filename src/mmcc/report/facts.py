@@ -74,6 +74,11 @@ class Claim:
         return rounded_up(self.epsilon), rounded_up(self.delta)
 
     @property
+    def exact_delta(self) -> str:
+        """Delta to the last digit: a lower end at one that is rounded up would be no lower end."""
+        return repr(self.delta)
+
+    @property
     def shown_lower(self) -> str:
         """The lower end for print, rounded down; empty where nothing is known."""
         return rounded_down(self.lower) if self.lower else ""
@@ -117,9 +122,9 @@ class Dot:
 
     @property
     def shown(self) -> tuple[str, str, str]:
-        """Delta, the upper and the lower end for print, each on its safe side."""
+        """Delta to the last digit; the upper and the lower end, each rounded to its safe side."""
         return (
-            rounded_up(self.delta),
+            repr(self.delta),
             rounded_up(self.upper),
             rounded_down(self.lower) if self.lower else "",
         )

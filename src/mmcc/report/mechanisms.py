@@ -6,6 +6,7 @@ In: the objects that `mmcc.epsilon` takes.  Out: a `Report`, or the error that `
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -52,6 +53,7 @@ def of_mechanism(
     from mmcc.accounting.solve import bracket  # numba takes a second
 
     clip = None if clip_norm is None else real("clip_norm", clip_norm, 0, 1e30)
+    began = time.monotonic()
     found = bracket(
         strategy,
         sampling,
@@ -73,6 +75,7 @@ def of_mechanism(
         file=file,
         subject="a mechanism: all of its steps",
         seconds=seconds,
+        took=time.monotonic() - began,
         progress=progress,
     )
 
@@ -90,13 +93,14 @@ def described(
     file: str | None,
     order: Order | None = None,
     seconds: float | None = None,
+    took: float = 0.0,
     progress: Progress | None = None,
     facts: Sequence[Fact] = (),
     claims: Sequence[Claim] = (),
     assumptions: Sequence[Assumption] = (),
     notes: Sequence[str] = (),
 ) -> Report:
-    """The report around a bracket; `facts`, `claims`, `assumptions` and `notes` are added."""
+    """The report around a bracket that took so long; `facts` and what follows them are added."""
     from mmcc.report.curves import SECONDS, dots_around
 
     guarantee = found.guarantee
@@ -108,6 +112,7 @@ def described(
         scheme,
         order=order,
         seconds=SECONDS if seconds is None else real("seconds", seconds, 0, 1e9, closed="l"),
+        took=took,
         progress=progress,
     )
     return Report(
