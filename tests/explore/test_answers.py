@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -50,6 +51,12 @@ def at_once(asked, *, curve=False):
             return {question: answers.answer(question) for question in wanted}
 
     return views.privacy_view(asked, Now())
+
+
+def test_delta_is_never_shown_smaller_than_it_is():
+    note = at_once(values(delta="1.234567499e-6"))["epsilon-note"]
+    shown = Decimal(note.removeprefix("at δ = ").partition(",")[0])
+    assert Decimal("1.234567499e-6") <= shown < Decimal("1.23458e-6")
 
 
 @pytest.fixture(params=MECHANISMS, ids=" ".join, scope="module")

@@ -126,7 +126,7 @@ def _bracket(found: Bracket) -> View:
     return {
         "wrong": "",
         "epsilon": rounded_up(found.upper),
-        "epsilon-note": f"at δ = {guarantee.delta:g}, by {found.method}",
+        "epsilon-note": f"at δ = {rounded_up(guarantee.delta)}, by {found.method}",
         "bracket": f"[{rounded_down(found.lower)}, {rounded_up(found.upper)}]",
         "bracket-note": ratio if found.lower > 0 else "no lower bound is known here",
         "remark": f"Adjacency {guarantee.adjacency}; {inputs}{setting}.",
