@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HOST = "127.0.0.1"
+HTTP_PORT = 80
+"""Browsers leave it out of the names of hosts and origins."""
 CONTROLS = ("strategy", "scheme", *FIELDS)
 FIGURES = ("epsilon-plot", "error-plot", "strategy-plot")
 PRIVACY = (
@@ -123,7 +125,10 @@ def make_listening(port: int) -> tuple[BaseWSGIServer, views.Answers]:
 
 def _guard(server: flask.Flask, port: int) -> None:
     """Refuse other hosts and other origins; allow no other source."""
-    hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
+    names = (HOST, "localhost")
+    hosts = {f"{name}:{port}" for name in names}
+    if port == HTTP_PORT:
+        hosts |= {*names}
     origins = {f"http://{host}" for host in hosts}
 
     def refuse_strangers() -> flask.Response | None:
