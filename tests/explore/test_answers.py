@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -50,6 +51,12 @@ def at_once(asked, *, curve=False):
             return {question: answers.answer(question) for question in wanted}
 
     return views.privacy_view(asked, Now())
+
+
+def test_delta_is_never_shown_smaller_than_it_is():
+    note = at_once(values(delta="1.234562e-6"))["epsilon-note"]
+    shown = Decimal(note.removeprefix("at δ = ").partition(",")[0])
+    assert Decimal("1.234562e-6") <= shown < Decimal("1.23458e-6")
 
 
 @pytest.fixture(params=MECHANISMS, ids=" ".join, scope="module")
@@ -98,7 +105,7 @@ def test_the_copied_command_and_snippet_give_what_is_shown(case, capsys):
 
 
 def test_one_shuffled_pass_says_what_it_assumes():
-    assert "0-1 setting" in at_once(values("binary-tree", "shuffle"))["remark"]
+    assert "0-1 setting" in at_once(values("binary-tree", "shuffle"))["epsilon-flag"]
 
 
 def test_every_point_of_the_curve_is_certified_at_its_own_noise():
@@ -210,9 +217,9 @@ def test_what_the_library_refuses_is_said_in_its_words(changed, said):
 
 
 def test_a_command_is_given_where_the_page_does_not_answer():
-    others = views.other_view(values(steps="100000"))
-    assert "--steps 100000" in others["command"]
-    assert "identity(100000" in others["snippet"]
+    shown = at_once(values(steps="100000"))
+    assert "--steps 100000" in shown["command"]
+    assert "identity(100000" in shown["snippet"]
 
 
 def test_fields_that_do_not_apply_are_not_read():

@@ -5,10 +5,13 @@ Needs playwright and Chromium; skipped, with the reason, where one is missing.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
 import threading
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from fractions import Fraction
 
 import pytest
 
@@ -38,6 +41,35 @@ FLAGS = (
 )
 WAIT = 120_000
 """Milliseconds: the page is quick, the machine may be busy."""
+SHOWN = ("epsilon", "bracket", "rmse", "largest", "command", "snippet")
+SILENCE = "No answer from the server; is `mmcc explore` still running?"
+WATCH = """() => {
+    window.seen = new Set();
+    const text = id => {
+        const at = document.getElementById(id);
+        return getComputedStyle(at).visibility === "visible" ? at.textContent : "";
+    };
+    const look = () => {
+        const [epsilon, command, snippet] = ["epsilon", "command", "snippet"].map(text);
+        const [sigma, prob] = ["sigma", "prob"].map(id => document.getElementById(id).value);
+        window.seen.add(JSON.stringify({epsilon, command, snippet, sigma, prob}));
+    };
+    const frame = () => { look(); requestAnimationFrame(frame); };
+    new MutationObserver(look).observe(document.querySelector(".page"), {
+        attributes: true, characterData: true, childList: true, subtree: true,
+    });
+    document.addEventListener("input", look);
+    frame();
+}"""
+"""Note what can be read together, after every change of the page and before every frame."""
+LATE = """() => {
+    const [plain, delays] = [window.fetch, [300, 0, 100]];
+    let asked = 0;
+    window.fetch = (...question) => new Promise(
+        go => setTimeout(go, delays[asked++ % delays.length])
+    ).then(() => plain(...question));
+}"""
+"""Answers come late, some later than others."""
 LOUD = """node => {
     const parse = text => text.match(/[\\d.]+/g).map(Number);
     const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
@@ -157,6 +189,8 @@ def settled(page, strategy, scheme, sigma: float, delta: float = 1e-6) -> None:
     expect(page.locator("#bracket")).to_have_text(f"[{lower}, {upper}]")
     rmse = f"{utility.rmse(strategy, sigma):.5g}"
     expect(page.locator("#rmse")).to_have_text(rmse, timeout=WAIT)
+    for name in SHOWN:
+        expect(page.locator(f"#{name}")).to_be_visible(timeout=WAIT)
 
 
 def six_digits(value: float, rounding: str) -> str:
@@ -200,9 +234,84 @@ def test_every_control_moves_the_numbers_to_certified_ones(page):
     choose["binary-tree"]()
     page.locator("input[value=shuffle]").check()
     settled(page, strategies.binary_tree(8), sampling.Shuffle(), 4.0, 1e-5)
-    expect(page.locator("#remark")).to_contain_text("0-1 setting")
+    flag = page.locator("#epsilon-flag")
+    expect(flag).to_contain_text("Only in the 0-1 setting")
+    expect(flag).to_be_visible()
     page.locator("input[value=min-separation]").check()
+    expect(flag).to_be_empty(timeout=WAIT)
     expect(page.get_by_role("alert")).to_contain_text("No amplification is proven", timeout=WAIT)
+
+
+def test_nothing_is_ever_shown_for_other_values_than_the_fields_hold(open_page, heard):
+    """Watched all the time, with answers that come late: not only when the page has settled."""
+    page = begin(open_page())
+    page.evaluate(WATCH)
+    page.evaluate(LATE)
+    for sigma in ("4", "41", "4", "0.9"):
+        fill(page, sigma=sigma)
+        page.wait_for_timeout(150)
+    fill(page, sigma="5", prob="0.25")
+    settled(page, strategies.identity(8), sampling.Poisson(0.25), 5.0)
+    page.locator("#sigma-slider").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#sigma")).not_to_have_value("5", timeout=WAIT)
+    moved = page.locator("#sigma").input_value()
+    settled(page, strategies.identity(8), sampling.Poisson(0.25), float(moved))
+    seen = [json.loads(entry) for entry in page.evaluate("() => [...window.seen]")]
+    assert {entry["sigma"] for entry in seen} >= {"3", "4", "41", "0.9", "5", moved}
+    assert any(not entry["epsilon"] for entry in seen)
+    for entry in seen:
+        sigma, prob = entry["sigma"], float(Fraction(entry["prob"]))
+        if entry["command"]:
+            words = shlex.split(entry["command"].replace("\\\n", " "))
+            asked = dict(zip(words[2::2], words[3::2], strict=True))
+            assert asked["--sigma"] == sigma, entry
+            assert float(Fraction(asked["--prob"])) == prob, entry
+        if entry["snippet"]:
+            assert f"sigma, delta = {sigma}, 1e-06" in entry["snippet"], entry
+            assert f"Poisson({entry['prob']})" in entry["snippet"], entry
+        if re.search(r"\d", entry["epsilon"]):
+            certified = mmcc.bracket(
+                strategies.identity(8), sampling.Poisson(prob), sigma=float(sigma), delta=1e-6
+            )
+            exact = six_digits(certified.upper, ROUND_CEILING)
+            looser = entry["epsilon"].removeprefix("≤ ")
+            assert entry["epsilon"] == exact or float(looser) > certified.upper, entry
+            assert entry["epsilon"] == exact or entry["epsilon"].startswith("≤ "), entry
+
+
+@pytest.mark.parametrize("failure", ["gone", "fault"])
+def test_without_an_answer_no_old_number_is_shown(open_page, heard, failure):
+    page = begin(open_page())
+
+    def fail(route):
+        if failure == "gone":
+            route.abort("connectionrefused")
+        else:
+            route.fulfill(status=500, body="a fault")
+
+    page.route("**/_dash-update-component*", fail)
+    fill(page, sigma="2")
+    for name in SHOWN:  # at once, before dash has heard of it
+        assert not page.locator(f"#{name}").is_visible()
+    expect(page.get_by_role("alert")).to_have_text(SILENCE, timeout=WAIT)
+    for name in SHOWN:
+        expect(page.locator(f"#{name}")).to_be_hidden()
+    for name in ("command", "snippet"):
+        expect(page.locator(f"#{name}-copy")).to_be_disabled()
+    page.unroute_all(behavior="ignoreErrors")
+    fill(page, sigma="2.5")
+    settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 2.5)
+    expect(page.get_by_role("alert")).to_be_empty()
+    assert heard  # the browser itself complains of failed requests
+    heard.clear()
+
+
+def test_an_old_number_comes_back_with_its_values(page):
+    fill(page, sigma="31")
+    assert not page.locator("#epsilon").is_visible()
+    fill(page, sigma="3")
+    settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
 
 
 def test_wrong_values_are_said_and_the_page_goes_on(page):

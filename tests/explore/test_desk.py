@@ -115,3 +115,32 @@ def test_errors_are_answers_and_the_next_question_is_served(make_desk, fault):
     assert said == "a sentence." or "ZeroDivisionError" in said
     assert "secret" not in said
     assert desk.ask(["good"], 30) == {"good": "good"}
+
+
+def test_a_passing_fault_is_told_and_then_tried_again(make_desk, monkeypatch):
+    monkeypatch.setattr(desks, "RETRIED", 0.2)
+    faults = [MemoryError()]
+
+    def answer(question, progress):
+        if faults:
+            raise faults.pop()
+        return "answered"
+
+    desk = make_desk(answer)
+    assert "MemoryError" in str(desk.ask(["once short of memory"], 30)["once short of memory"])
+    time.sleep(0.3)
+    assert desk.ask(["once short of memory"], 30) == {"once short of memory": "answered"}
+
+
+def test_a_refusal_is_kept(make_desk, monkeypatch):
+    monkeypatch.setattr(desks, "RETRIED", 0.0)
+    seen = []
+
+    def answer(question, progress):
+        seen.append(question)
+        raise ParameterError("a sentence.")
+
+    desk = make_desk(answer)
+    for _ in range(2):
+        assert str(desk.ask(["bad"], 30)["bad"]) == "a sentence."
+    assert seen == ["bad"]

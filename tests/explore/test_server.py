@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import signal
@@ -53,6 +52,20 @@ def test_other_hosts_and_origins_are_refused(client, headers, path):
     answer = client.get(path, headers=headers)
     assert answer.status_code == 403
     assert "mmcc explore" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.1:80"])
+def test_the_port_that_browsers_leave_out(host):
+    desk = server.make_desk()
+    at_80 = server.make_app(80, desk).server.test_client()
+    try:
+        assert at_80.get("/", headers={"Host": host}).status_code == 200
+        own = {"Host": host, "Origin": f"http://{host}"}
+        assert at_80.get("/_dash-layout", headers=own).status_code == 200
+        for other in ({"Host": "evil.example"}, {"Host": host, "Origin": "http://evil.example"}):
+            assert at_80.get("/", headers=other).status_code == 403
+    finally:
+        desk.close()
 
 
 def test_nothing_comes_from_elsewhere(client):
@@ -146,12 +159,18 @@ def test_a_wrong_port_is_one_sentence(capsys, port):
     assert "port" in refused(capsys, "--port", port)
 
 
-def test_without_dash_the_remedy_is_said(capsys, monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "mmcc.command_line.explore.find_spec", lambda name: None if name == "dash" else find(name)
+@pytest.mark.parametrize("missing", ["dash", "flask", "plotly", "werkzeug"])
+def test_without_a_package_the_remedy_is_said(missing):
+    """In a process of its own, where nothing is imported yet."""
+    hidden = (
+        "import sys; sys.modules[sys.argv[1]] = None; from mmcc.cli import main;"
+        "sys.exit(main(['explore', '--no-browser', '--port', '0']))"
     )
-    assert "pip install 'mmcc[explore]'" in refused(capsys)
+    run = subprocess.run(
+        [sys.executable, "-c", hidden, missing], capture_output=True, text=True, timeout=120
+    )
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1), run.stderr
+    assert "pip install 'mmcc[explore]'" in run.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals to a process are for POSIX")

@@ -5,7 +5,6 @@ In: a port.  Out: the address on stdout, and the page behind it.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -23,11 +22,13 @@ NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address
 def show_explorer(port: str, no_browser: bool) -> None:
     """Serve the page until the user stops it."""
     chosen = whole("port", whole_number("port", port), 0, MAX_PORT)
-    if find_spec("dash") is None:
-        raise UsageError("the explorer needs dash: pip install 'mmcc[explore]'.")
     import webbrowser
 
-    from mmcc.explore.server import make_listening
+    try:
+        from mmcc.explore.server import make_listening
+    except ImportError as missing:
+        needed = (missing.name or "dash").partition(".")[0]
+        raise UsageError(f"the explorer needs {needed}: pip install 'mmcc[explore]'.") from None
 
     server, desk = make_listening(chosen)
     address = f"http://{server.host}:{server.port}/"

@@ -26,6 +26,8 @@ LEASE = 10.0
 """Seconds after which it is dropped."""
 KEPT = 2048
 """Answers that are remembered."""
+RETRIED = 3.0
+"""Seconds after which a fault is forgotten: all who wait hear of it, who asks later tries again."""
 
 
 class AbandonedError(Exception):
@@ -44,6 +46,8 @@ class Desk(Generic[Question, Answer]):
         self._wanted: dict[Question, tuple[int, float]] = {}
         """Open questions: minus the place in what was asked, and when it was last asked for."""
         self._known: OrderedDict[Question, Answer | MmccError] = OrderedDict()
+        self._faults: dict[Question, float] = {}
+        """Those of them that are faults, such as a passing lack of memory, and since when."""
         self._news = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="mmcc explore", daemon=True)
@@ -55,6 +59,7 @@ class Desk(Generic[Question, Answer]):
         """What is known of these after at most so many seconds; errors are answers as well."""
         end = time.monotonic() + seconds
         with self._news:
+            self._forget_faults()
             while True:
                 now = time.monotonic()
                 for place, question in enumerate(questions):
@@ -92,9 +97,17 @@ class Desk(Generic[Question, Answer]):
             with self._news:
                 self._wanted.pop(question, None)
                 self._known[question] = answer
+                if isinstance(answer, UnexpectedError):
+                    self._faults[question] = time.monotonic()
                 while len(self._known) > KEPT:
                     self._known.popitem(last=False)
                 self._news.notify_all()
+
+    def _forget_faults(self) -> None:
+        limit = time.monotonic() - RETRIED
+        for question in [q for q, when in self._faults.items() if when < limit]:
+            del self._faults[question]
+            self._known.pop(question, None)
 
     def _next(self) -> Question | None:
         """Wait for a question: what a page asks first, of those what was asked for last."""

@@ -27,6 +27,8 @@ HINTS = {
     "separation": "steps from one turn of an example's group to the next",
     "bins": "steps of an epoch; must divide n",
 }
+UNASKED = {"data-stamp": ""}
+"""A text with a stamp is shown while the stamp, the values it is for, is what the controls hold."""
 INDEX = """<!DOCTYPE html>
 <html lang="en">
     <head>
@@ -125,15 +127,25 @@ def _results() -> html.Main:
             html.Div(id="problem", role="alert", className="problem"),
             html.Div(
                 [
-                    _number("epsilon", "ε, certified"),
+                    _number(
+                        "epsilon",
+                        "ε, certified",
+                        html.Div(id="epsilon-flag", className="flag", **UNASKED),
+                    ),
                     _number("bracket", "the true ε lies in"),
                     _number("rmse", "RMSE of prefix sums"),
                     _number("largest", "largest error"),
                 ],
                 className="numbers",
             ),
-            html.P(id="remark", className="remark"),
-            html.P(id="status", className="status", role="status", **{"aria-live": "polite"}),
+            html.P(id="remark", className="remark", **UNASKED),
+            html.P(
+                id="status",
+                className="status",
+                role="status",
+                **{"aria-live": "polite"},
+                **UNASKED,
+            ),
             html.Div(
                 [
                     _plot("epsilon-plot", "Privacy against noise", wide=True),
@@ -150,12 +162,13 @@ def _results() -> html.Main:
     )
 
 
-def _number(name: str, title: str) -> html.Div:
+def _number(name: str, title: str, *flags: html.Div) -> html.Div:
     return html.Div(
         [
             html.Div(title, className="title"),
-            html.Div("…", id=name, className="value"),
-            html.Div(id=f"{name}-note", className="note"),
+            html.Div("…", id=name, className="value", **UNASKED),
+            *flags,
+            html.Div(id=f"{name}-note", className="note", **UNASKED),
         ],
         className=f"number {name}",
     )
@@ -184,7 +197,7 @@ def _text(name: str, title: str) -> html.Section:
                 ],
                 className="over",
             ),
-            html.Pre(html.Code(id=name), tabIndex=0),
+            html.Pre(html.Code(id=name, **UNASKED), tabIndex=0),
         ],
         className="text",
     )

@@ -7,6 +7,7 @@ Nothing is loaded from elsewhere, and the browser is told to refuse it.
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from pathlib import Path
@@ -23,21 +24,29 @@ from mmcc.explore.desk import Desk
 from mmcc.explore.settings import FIELDS, applicable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 HOST = "127.0.0.1"
+HTTP_PORT = 80
+"""Browsers leave it out of the names of hosts and origins."""
 CONTROLS = ("strategy", "scheme", *FIELDS)
 FIGURES = ("epsilon-plot", "error-plot", "strategy-plot")
+UNSTAMPED = (*FIGURES, "problem")
+"""Plots fade with the number they belong to; a problem stays until there is an answer."""
 PRIVACY = (
     "problem",
     "epsilon",
     "epsilon-note",
+    "epsilon-flag",
     "bracket",
     "bracket-note",
     "remark",
     "status",
     "epsilon-plot",
+    "command",
+    "snippet",
 )
+"""What belongs together comes in one answer: a command is for the epsilon that is shown."""
 OTHERS = (
     "rmse",
     "rmse-note",
@@ -45,8 +54,6 @@ OTHERS = (
     "largest-note",
     "error-plot",
     "strategy-plot",
-    "command",
-    "snippet",
 )
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
@@ -123,7 +130,10 @@ def make_listening(port: int) -> tuple[BaseWSGIServer, views.Answers]:
 
 def _guard(server: flask.Flask, port: int) -> None:
     """Refuse other hosts and other origins; allow no other source."""
-    hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
+    names = (HOST, "localhost")
+    hosts = {f"{name}:{port}" for name in names}
+    if port == HTTP_PORT:
+        hosts |= {*names}
     origins = {f"http://{host}" for host in hosts}
 
     def refuse_strangers() -> flask.Response | None:
@@ -152,20 +162,26 @@ def _connect(app: Dash, desk: views.Answers) -> None:
         # Another value each time: that it is unfinished still is news.
         unfinished = view["unfinished"] and time.monotonic()
         fields = _classes(values, view.pop("wrong"))
-        return view | {"fields": fields, "unfinished": unfinished}
+        stamps = _stamps(values, PRIVACY)
+        return view | {"fields": fields, "unfinished": unfinished, "stamps": stamps}
+
+    def show_others(values: Mapping[str, object]) -> dict[str, Any]:
+        return views.other_view(values) | {"stamps": _stamps(values, OTHERS)}
 
     app.callback(
         output={
             **{name: _place(name) for name in PRIVACY},
+            "stamps": _stamp_places(PRIVACY),
             "unfinished": Output("unfinished", "data"),
             "fields": {name: Output(f"{name}-field", "className") for name in FIELDS},
         },
         inputs={"values": controls, "again": Input("again", "data")},
     )(show_privacy)
     app.callback(
-        output={name: _place(name) for name in OTHERS},
+        output={**{name: _place(name) for name in OTHERS}, "stamps": _stamp_places(OTHERS)},
         inputs={"values": controls},
-    )(views.other_view)
+    )(show_others)
+    app.clientside_callback(ClientsideFunction("explore", "judge"), [*controls.values()])
     for name in page.MOVED:
         low, high = page.ENDS[name]
         app.clientside_callback(
@@ -195,6 +211,17 @@ def _connect(app: Dash, desk: views.Answers) -> None:
 
 def _place(name: str) -> Output:
     return Output(name, "figure" if name in FIGURES else "children")
+
+
+def _stamp_places(names: Sequence[str]) -> dict[str, Output]:
+    """A text and its stamp are props of one component, which the browser changes together."""
+    return {name: Output(name, "data-stamp") for name in names if name not in UNSTAMPED}
+
+
+def _stamps(values: Mapping[str, object], names: Sequence[str]) -> dict[str, str]:
+    """The values of all controls for which the texts hold."""
+    stamp = json.dumps({name: values.get(name) for name in CONTROLS})
+    return {name: stamp for name in names if name not in UNSTAMPED}
 
 
 def _classes(values: Mapping[str, object], wrong: str) -> dict[str, str]:

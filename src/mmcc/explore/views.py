@@ -1,4 +1,4 @@
-"""From settings to what stands on the page: one view of the privacy, one of everything else.
+"""From settings to what stands on the page: one view of the privacy, one of the errors.
 
 In: the values of the controls.  Out: texts and figures by their place.  Epsilons are rounded up,
 lower ends down; a number that is only a first, looser proof says so.
@@ -28,18 +28,20 @@ View = dict[str, Any]
 
 
 def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = PATIENCE) -> View:
-    """Epsilon, the bracket and their plot, as far as they are known."""
+    """Epsilon, the bracket and their plot, as far as they are known, and how to ask for them."""
+    asks = {"command": "", "snippet": ""}
     try:
         shown = read(values)
+        asks = {"command": texts.command(shown), "snippet": texts.snippet(shown)}
         answers.check_size(shown)
         plain = answers.unamplified_epsilon(shown)
     except MmccError as wrong:
-        return _refused(wrong)
+        return _refused(wrong) | asks
     asked = answers.questions(shown)
     known = desk.ask(asked, patience)
     chosen = known.get(Question(shown))
     if isinstance(chosen, MmccError):
-        return _refused(chosen)
+        return _refused(chosen) | asks
     view = (
         _bracket(chosen)
         if isinstance(chosen, Bracket)
@@ -47,6 +49,7 @@ def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = 
     )
     return {
         **view,
+        **asks,
         "problem": "",
         "epsilon-plot": _curves(shown, known),
         "status": _progress(shown, known, asked),
@@ -55,7 +58,7 @@ def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = 
 
 
 def other_view(values: Mapping[str, object]) -> View:
-    """Errors, the picture of the strategy, the command and the snippet."""
+    """Errors and the picture of the strategy."""
     view: View = {
         "rmse": NONE,
         "rmse-note": "",
@@ -63,12 +66,9 @@ def other_view(values: Mapping[str, object]) -> View:
         "largest-note": "",
         "error-plot": figures.empty_figure(),
         "strategy-plot": figures.empty_figure(),
-        "command": "",
-        "snippet": "",
     }
     try:
         shown = read(values)
-        view |= {"command": texts.command(shown), "snippet": texts.snippet(shown)}
         view["strategy-plot"] = figures.strategy_figure(answers.picture(shown))
         errors = answers.prefix_errors(shown)
     except MmccError:  # the other view says what is wrong
@@ -91,6 +91,7 @@ def _refused(wrong: MmccError) -> View:
         "wrong": field,
         "epsilon": NONE,
         "epsilon-note": "",
+        "epsilon-flag": "",
         "bracket": NONE,
         "bracket-note": "",
         "remark": "",
@@ -103,7 +104,7 @@ def _refused(wrong: MmccError) -> View:
 def _first_proof(plain: float | None, lower: float | None) -> View:
     """Before the tight bound is there: what holds without any use of sampling."""
     view = {"wrong": "", "epsilon": NONE, "bracket": "…", "remark": ""}
-    view |= {"epsilon-note": "being computed", "bracket-note": ""}
+    view |= {"epsilon-note": "being computed", "epsilon-flag": "", "bracket-note": ""}
     if plain is None:
         return view
     view |= {
@@ -122,14 +123,14 @@ def _bracket(found: Bracket) -> View:
     guarantee = found.guarantee
     ratio = f"upper / lower {rounded_up(found.ratio)}" if math.isfinite(found.ratio) else ""
     inputs = "adaptive inputs" if guarantee.adaptive else "inputs fixed in advance only"
-    setting = f"; in {guarantee.setting}" if guarantee.setting else ""
     return {
         "wrong": "",
         "epsilon": rounded_up(found.upper),
-        "epsilon-note": f"at δ = {guarantee.delta:g}, by {found.method}",
+        "epsilon-note": f"at δ = {rounded_up(guarantee.delta)}, by {found.method}",
+        "epsilon-flag": f"Only in {guarantee.setting}" if guarantee.setting else "",
         "bracket": f"[{rounded_down(found.lower)}, {rounded_up(found.upper)}]",
         "bracket-note": ratio if found.lower > 0 else "no lower bound is known here",
-        "remark": f"Adjacency {guarantee.adjacency}; {inputs}{setting}.",
+        "remark": f"Adjacency {guarantee.adjacency}; {inputs}.",
     }
 
 

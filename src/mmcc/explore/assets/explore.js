@@ -1,5 +1,5 @@
-// What happens in the page alone: sliders and fields move each other, texts are copied, and a page
-// that waits for an answer asks again.
+// What happens in the page alone: sliders and fields move each other, texts are copied, a page that
+// waits for an answer asks again, and what is not for the values of the controls is not shown.
 (function () {
     "use strict";
 
@@ -13,6 +13,96 @@
         return parts.length === 2 ? Number(parts[0]) / Number(parts[1]) : Number(text);
     }
 
+    const SILENCE = "No answer from the server; is `mmcc explore` still running?";
+    const PATIENCE = 15000; // milliseconds without an answer to what the controls hold
+    const awaited = {}; // what a slider has set, until its field shows it
+    let asked = ""; // what the controls held when last looked at ...
+    let since = 0; // ... and since when
+    let overdue = false;
+
+    function held(name) {
+        const field = document.getElementById(name);
+        if (field.classList.contains("choices")) {
+            return (field.querySelector("input:checked") || {}).value;
+        }
+        if (awaited[name] === field.value) {
+            delete awaited[name];
+        }
+        return name in awaited ? awaited[name] : field.value;
+    }
+
+    function isCurrent(stamp) {
+        if (!stamp) {
+            return false;
+        }
+        return Object.entries(JSON.parse(stamp)).every(function (entry) {
+            return String(entry[1] === null ? "" : entry[1]) === held(entry[0]);
+        });
+    }
+
+    function say(problem) {
+        window.dash_clientside.set_props("problem", { children: problem });
+    }
+
+    // Hide every text that is for other values than the controls hold now.
+    function judge() {
+        const texts = document.querySelectorAll("[data-stamp]");
+        if (!texts.length) {
+            return;
+        }
+        let waiting = false;
+        texts.forEach(function (text) {
+            const stale = !isCurrent(text.dataset.stamp);
+            const button = document.getElementById(text.id + "-copy");
+            waiting = waiting || stale;
+            text.classList.toggle("stale", stale);
+            if (button) {
+                button.disabled = stale;
+            }
+        });
+        const now = JSON.stringify(Array.from(document.querySelectorAll("aside input"), function (input) {
+            return input.type === "radio" ? input.checked : input.value;
+        }));
+        if (waiting && now === asked) {
+            if (!overdue && Date.now() - since > PATIENCE) {
+                overdue = true;
+                say(SILENCE);
+            }
+            return;
+        }
+        if (overdue && !waiting) {
+            say("");
+        }
+        overdue = false;
+        asked = now;
+        since = Date.now();
+    }
+
+    // Dash tells of a value when typing has paused; a keystroke is enough here.
+    ["input", "change"].forEach(function (kind) {
+        document.addEventListener(kind, function (event) {
+            delete awaited[event.target.id];
+            judge();
+        }, true);
+    });
+    new MutationObserver(judge).observe(document, {
+        attributes: true, attributeFilter: ["data-stamp"], childList: true, subtree: true,
+    });
+    window.setInterval(judge, 500);
+
+    // Dash keeps to itself that a question failed.
+    const plainFetch = window.fetch;
+    window.fetch = function (target) {
+        const answer = plainFetch.apply(this, arguments);
+        if (String(target.url || target).includes("_dash-update-component")) {
+            answer.then(
+                function (response) { return response.ok || say(SILENCE); },
+                function () { say(SILENCE); }
+            );
+        }
+        return answer;
+    };
+
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         explore: {
             // The one that was moved sets the other.
@@ -21,7 +111,10 @@
                 const moved = window.dash_clientside.callback_context.triggered_id;
                 const span = Math.log(high / low);
                 if (moved === name + "-slider") {
-                    return [written(name, low * Math.exp(span * Number(notch) / notches)), keep];
+                    const set = written(name, low * Math.exp(span * Number(notch) / notches));
+                    awaited[name] = set;
+                    judge();
+                    return [set, keep];
                 }
                 const value = parsed(text);
                 if (!(value > 0)) {
@@ -30,6 +123,7 @@
                 const place = Math.round(notches * Math.log(value / low) / span);
                 return [keep, Math.min(Math.max(place, 0), notches)];
             },
+            judge: function () { judge(); },
             // Dash calls its radio buttons a list box without a name; say what they are.
             name_choices: function () {
                 document.querySelectorAll(".choices").forEach(function (group) {
