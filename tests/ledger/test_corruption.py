@@ -139,6 +139,14 @@ def test_nan_and_infinity_are_no_numbers(file):
         file.write_text(good)
 
 
+def test_an_integer_that_no_float_equals_is_refused(file):
+    """Read as a float, 2^53 + 1 is 2^53, and the total would be of less than what was written."""
+    changed(file, 6, lambda body: body["guarantee"].update(epsilon=2**53))
+    assert Ledger(file).total("d").epsilon >= 2**53 + 1.5
+    changed(file, 6, lambda body: body["guarantee"].update(epsilon=2**53 + 1))
+    assert refused_at(file) == 6
+
+
 def test_what_is_nested_too_deep_is_corrupt_at_every_depth(content):
     """The depth at which Python gives up differs between reading, writing and printing."""
     for depth in (*range(20, 1100, 3), 3000, 10**4, 10**5):

@@ -24,6 +24,8 @@ VERSION = 1
 FIRST = ""
 """What stands for the `check` before the first line."""
 MOST_STEPS = 10**12
+MOST_EXACT = 2**53
+"""Up to here every whole number is a float."""
 MOST_EPSILON = 1e100
 MOST_SIGMA = 1e300
 NAMES = ("method", "bound", "strategy", "sampling", "adjacency", "setting")
@@ -212,7 +214,9 @@ def from_line(line: bytes, previous: str) -> tuple[Entry, str]:
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line.decode("ascii"), parse_float=_finite, parse_constant=_finite)
+        found = json.loads(
+            line.decode("ascii"), parse_float=_finite, parse_int=_exact, parse_constant=_finite
+        )
     except (ValueError, RecursionError) as problem:
         raise LedgerError(f"it cannot be read: {problem}") from None
     if not isinstance(found, dict):
@@ -225,6 +229,14 @@ def _finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
         raise ValueError(f"{digits} is no finite number")
+    return value
+
+
+def _exact(digits: str) -> int:
+    """A whole number that is a float too, so that no sum is of less than what was written."""
+    value = int(digits)
+    if abs(value) > MOST_EXACT:
+        raise ValueError(f"{shown(value)} has too many digits")
     return value
 
 
