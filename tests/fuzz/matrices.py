@@ -296,14 +296,16 @@ def _second_reading(path: Path) -> np.ndarray[Any, Any] | None:
     if path.suffix == ".npy":
         return np.load(path, allow_pickle=False).astype(np.float64)
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            if "mmcc" in archive.files:
+        with zipfile.ZipFile(path) as archive:  # numpy wants it to begin with the first byte
+            names = archive.namelist()
+            if {"mmcc", "mmcc.npy"} & {*names}:
                 return None
-            return archive[archive.files[0]].astype(np.float64)
+            member = io.BytesIO(archive.read(names[0]))
+            return np.load(member, allow_pickle=False).astype(np.float64)
     text = path.read_bytes().decode("utf-8-sig").replace(";", ",").replace("\r", "\n")
     lines = [line for line in text.split("\n") if line.strip()]
     rows = csv.reader(lines, quoting=csv.QUOTE_NONE)
-    return np.array([[float(cell) for cell in row] for row in rows])
+    return np.array([[float(cell.strip()) for cell in row] for row in rows])
 
 
 @contextmanager

@@ -23,6 +23,8 @@ from mmcc.strategies.toeplitz import MAX_COEFFICIENTS, SMALLEST, Toeplitz
 MAX_BUFFERS = 1000
 MAX_OPTIMISED = 12
 """Buffers beyond these no longer reduce the error of prefix sums, even for 10^7 steps."""
+HUGE = 1e300
+"""More than any sum that is allowed, and no sum of such overflows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,7 +151,8 @@ def check_buffers(decay: FloatArray, scale: FloatArray) -> None:
             f"scale must lie in (0, decay], got {float(value)!r}: a negative one may make entries "
             "of C negative, a larger one makes the noise of later steps grow."
         )
-    total = math.fsum(scale / decay)
+    with np.errstate(over="ignore"):
+        total = math.fsum(np.minimum(scale / decay, HUGE))
     if not total <= 1:
         raise StrategyError(
             f"scale over decay, summed over the buffers, must be at most 1, got {total:g}: a "

@@ -143,12 +143,13 @@ def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
     """
     with _quiet():
         version = np.lib.format.read_magic(file)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read_header is None:  # 3.0 is for names of fields, and numbers have none
+        if version not in HEADERS:
             raise ValueError(f"version {version}")
+        length, read_header = HEADERS[version]
+        start = file.tell()
+        if int.from_bytes(file.read(length), "little") > size:
+            raise ValueError("the header is longer than the file")
+        file.seek(start)
         shape, fortran, kind = read_header(file)
     if kind.hasobject:
         raise StrategyError(f"{name!r} holds pickled objects, not real numbers.")
@@ -163,6 +164,13 @@ def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
         raise _too_large(name)
     found = np.frombuffer(file.read(count * kind.itemsize), kind, count)
     return found.reshape(shape, order="F" if fortran else "C")
+
+
+HEADERS = {
+    (1, 0): (2, np.lib.format.read_array_header_1_0),
+    (2, 0): (4, np.lib.format.read_array_header_2_0),
+}
+"""Bytes of a header's length, and its reader; 3.0 is for names of fields, and numbers have none."""
 
 
 def _left(file: BinaryIO) -> int:
@@ -204,5 +212,6 @@ def _read_csv(file: BinaryIO, name: str) -> FloatArray:
 def _numbers(array: NDArray[Any], name: str) -> FloatArray:
     if array.dtype.kind not in "fiu":
         raise StrategyError(f"{name!r} holds {array.dtype} values, not real numbers.")
-    with np.errstate(over="ignore"):  # infinities of wider types are refused as such
+    # Infinities and invalid numbers of wider types are refused as such.
+    with np.errstate(over="ignore", invalid="ignore"):
         return read_only(array.astype(np.float64))
