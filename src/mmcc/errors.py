@@ -73,9 +73,9 @@ def whole(name: str, value: object, low: int, high: int) -> int:
 
 
 def shown(value: object) -> str:
-    """A value as Python writes it, cut off where nobody would read on."""
+    """A value as Python writes it, on one line, cut off where nobody would read on."""
     try:
-        text = repr(value)
+        text = harmless(" ".join(line.strip() for line in repr(value).splitlines()))
     except (ValueError, RecursionError):  # thousands of digits, or of brackets
         return f"a {type(value).__name__} that is too long to print"
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."

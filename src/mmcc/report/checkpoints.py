@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmcc import sampling, strategies
-from mmcc.errors import MmccError, ParameterError
+from mmcc.errors import MmccError, ParameterError, shown
 from mmcc.report.facts import UNIT, Claim, Fact, Report, counted
 from mmcc.report.mechanisms import claim, described
 from mmcc.report.wording import of_loops
@@ -215,7 +215,7 @@ def _argument(node: ast.expr) -> Any:
 def _position(content: Mapping[str, Any], steps: int, name: str) -> int:
     position = content["noise"].get("position")
     if type(position) is not int or not 0 <= position <= steps:
-        raise _unknown(name, f"it has made {position!r} of {steps} steps")
+        raise _unknown(name, f"it has made {shown(position)} of {steps} steps")
     return position
 
 

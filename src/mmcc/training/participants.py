@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mmcc.arrays import IntArray, read_only
-from mmcc.errors import ParameterError, SamplingError, whole
+from mmcc.errors import ParameterError, SamplingError, shown, whole
 from mmcc.sampling import (
     MAX_STEPS,
     SCHEMES,
@@ -89,7 +89,7 @@ class Participants:
         for name, ours in self._description().items():
             if state.get(name) != ours:
                 raise SamplingError(
-                    f"the saved sampler has {name} {state.get(name)!r} and this one {ours!r}: "
+                    f"the saved sampler has {name} {shown(state.get(name))} and this one {ours!r}: "
                     "the batches would not be those of the accounted run. Use the saved setting."
                 )
         key = _key_from(state.get("key"))
