@@ -1,21 +1,26 @@
 """How fast the explorer is: the tables of docs/explore.md.
 
     python benchmarks/explore.py brackets     # processor seconds of a bracket at 1000 steps
-    python benchmarks/explore.py redraw       # clock: first redraw, and complete, as a page asks
+    python benchmarks/explore.py redraw       # clock: from a move of a slider to the drawn plot
 
-`redraw` asks as a page does, again and again until everything is known, and moves sigma by 5 % at
-the end: most of the curve is then known.  Neither has a limit; the machine may be busy.
+`redraw` moves sliders in Chromium and looks at the page before every frame.  Neither has a limit;
+the machine may be busy.
 """
 
 from __future__ import annotations
 
+import math
+import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
+from playwright.sync_api import Page, sync_playwright
+
 from mmcc.errors import MmccError
-from mmcc.explore import answers, views
-from mmcc.explore.desk import Desk
+from mmcc.explore import answers, server
+from mmcc.explore.page import ENDS, NOTCHES
 from mmcc.explore.settings import DEFAULTS, read
 
 STEPS = "1000"
@@ -77,33 +82,74 @@ def bracket_lines() -> Iterator[str]:
         yield f"| {name(strategy)} | {' | '.join(cells)} |"
 
 
-def redraw(values: dict[str, str], desk: views.Answers) -> tuple[float, float, float]:
-    """Seconds until the first redraw, until the tight number, until everything."""
-    start = time.perf_counter()
-    first = tight = 0.0
-    while True:
-        view = views.privacy_view(values, desk)
-        views.other_view(values)
-        now = time.perf_counter() - start
-        first = first or now
-        if not tight and not view["epsilon"].startswith("≤"):
-            tight = now
-        if not view["unfinished"]:
-            return first, tight, now
+MOVE = """([name, notch]) => new Promise(done => {
+    const [slider, plot, epsilon, status] = [
+        name + "-slider", "epsilon-plot", "epsilon", "status",
+    ].map(id => document.getElementById(id));
+    const drawn = plot.querySelector(".js-plotly-plot");
+    const [found, before, since] = [{}, epsilon.dataset.stamp, performance.now()];
+    const note = place => { found[place] = found[place] || (performance.now() - since) / 1000; };
+    let redrawn = false;
+    drawn.on("plotly_afterplot", () => { redrawn = true; });
+    const frame = () => {
+        const current = epsilon.dataset.stamp !== before && !epsilon.classList.contains("stale");
+        if (redrawn && current) {
+            note("plot");
+            if (!/[≤…—]/.test(epsilon.textContent)) note("tight");
+            if (status.textContent.startsWith("All")) { note("all"); done(found); return; }
+        }
+        requestAnimationFrame(frame);
+    };
+    Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(slider, notch);
+    slider.dispatchEvent(new Event("input", {bubbles: true}));
+    requestAnimationFrame(frame);
+})"""
+"""Seconds from the move of a slider to the first plot, the tight number and the whole curve."""
 
 
 def redraw_lines() -> Iterator[str]:
-    yield "| | first redraw | tight number | complete | after a move of 5 % |"
+    """Each mechanism: its first numbers, then a small move of sigma."""
+    yield "| | first plot | tight number | whole curve | same, sigma moved by 5 % |"
     yield "|---|---|---|---|---|"
-    desk: views.Answers = Desk(answers.answer)
-    for strategy in STRATEGIES:
-        for scheme in SCHEMES:
-            values = controls(strategy, scheme, 8)
-            moved = values | {"sigma": f"{1.05 * float(values['sigma']):.4g}"}
-            cells = [*redraw(values, desk), redraw(moved, desk)[2]]
-            shown = " | ".join(f"{cell:.2f}" for cell in cells)
-            yield f"| {name(strategy)}, {name(scheme)} | {shown} |"
-    desk.close()
+    listening, desk = server.make_listening(0)
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    try:
+        with sync_playwright() as playwright:
+            chromium = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
+            )
+            page = chromium.new_page()
+            page.set_default_timeout(0)
+            page.goto(f"http://127.0.0.1:{listening.port}/")
+            for strategy in STRATEGIES:
+                for scheme in SCHEMES:
+                    cells = [*moved(page, strategy, scheme)]
+                    yield f"| {name(strategy)}, {name(scheme)} | {' | '.join(cells)} |"
+            chromium.close()
+    finally:
+        listening.shutdown()
+        thread.join()
+        desk.close()
+        listening.server_close()
+
+
+def moved(page: Page, strategy: dict[str, str], scheme: dict[str, str]) -> Iterator[str]:
+    """Move sigma to eight column norms, then a notch further; the kept answers are others'."""
+    values = controls(strategy, scheme, 8)
+    for group in ("strategy", "scheme"):
+        page.locator(f"#{group} input[value={values[group]}]").check()
+    for field in (*strategy, *scheme, "steps"):
+        if field not in ("strategy", "scheme"):
+            page.locator(f"#{field}").fill(values[field])
+    low, high = ENDS["sigma"]
+    notch = round(NOTCHES * math.log(float(values["sigma"]) / low) / math.log(high / low))
+    page.locator("#sigma").fill("900")
+    page.locator("#status", has_text="All").wait_for()
+    for cell in page.evaluate(MOVE, ["sigma", str(notch)]).values():
+        yield f"{cell:.2f}"
+    after = page.evaluate(MOVE, ["sigma", str(notch + 1)])
+    yield " / ".join(f"{cell:.2f}" for cell in after.values())
 
 
 TABLES = {"brackets": bracket_lines, "redraw": redraw_lines}

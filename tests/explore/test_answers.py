@@ -15,7 +15,15 @@ from mmcc import sampling, strategies, utility
 from mmcc.cli import main
 from mmcc.explore import answers, texts, views
 from mmcc.explore.desk import Desk
-from mmcc.explore.settings import DEFAULTS, FIELDS, FieldError, Settings, applicable, read
+from mmcc.explore.settings import (
+    DEFAULTS,
+    FIELDS,
+    SIGMA,
+    FieldError,
+    Settings,
+    applicable,
+    read,
+)
 
 SMALL = {**DEFAULTS, "steps": "8", "prob": "1/8", "bins": "4", "height": "2", "bands": "3"}
 SMALL |= {"separation": "3", "sigma": "3"}
@@ -142,6 +150,31 @@ def test_a_first_proof_is_marked_as_one():
     assert float(shown["epsilon"][2:]) >= plain.epsilon
     assert "without amplification" in shown["epsilon-note"]
     assert shown["epsilon-plot"]["data"][1]["y"] == []
+
+
+@pytest.mark.parametrize("mechanism", [("identity", "poisson"), ("binary-tree", "shuffle")])
+def test_a_bound_for_less_noise_is_shown_until_there_is_a_better_one(mechanism):
+    """Its own assumptions go with it; a bound for more noise is no bound."""
+    asked = read(values(*mechanism, sigma="3.1"))
+    levels = answers.noise_levels(asked)
+    below = max(sigma for sigma in levels if sigma < 3.1)
+
+    class Slow(Desk):
+        def __init__(self):
+            pass
+
+        def ask(self, questions, seconds):
+            others = [asked.at(sigma) for sigma in levels if sigma != 3.1]
+            return {q: answers.answer(q) for q in map(answers.Question, others)}
+
+    shown = views.privacy_view(values(*mechanism, sigma="3.1"), Slow())
+    strategy, scheme = MECHANISMS[mechanism]
+    least, known = (
+        mmcc.bracket(strategy, scheme, sigma=sigma, delta=1e-6).upper for sigma in (3.1, below)
+    )
+    assert least < known <= float(shown["epsilon"].removeprefix("≤ ")) < 1.0001 * known
+    assert shown["epsilon-note"].startswith(f"already with {SIGMA} = {below:.4g}; ")
+    assert ("0-1 setting" in shown["epsilon-flag"]) == (mechanism[1] == "shuffle")
 
 
 def test_the_lower_end_comes_first_and_is_the_bracket_s():

@@ -10,12 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmcc.accounting.guarantee import Bracket, rounded_down, rounded_up
+from mmcc.accounting.guarantee import Bracket, Guarantee, rounded_down, rounded_up
 from mmcc.errors import MmccError
 from mmcc.explore import answers, figures, texts
 from mmcc.explore.answers import Question
 from mmcc.explore.desk import Desk
-from mmcc.explore.settings import FieldError, Settings, read
+from mmcc.explore.settings import SIGMA, FieldError, Settings, read
 
 NONE = "\N{EM DASH}"
 PATIENCE = 0.4
@@ -45,7 +45,7 @@ def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = 
     view = (
         _bracket(chosen)
         if isinstance(chosen, Bracket)
-        else _first_proof(plain, _lower(known, shown))
+        else _first_proof(plain, _with_less_noise(known, shown), _lower(known, shown))
     )
     return {
         **view,
@@ -101,22 +101,37 @@ def _refused(wrong: MmccError) -> View:
     }
 
 
-def _first_proof(plain: float | None, lower: float | None) -> View:
-    """Before the tight bound is there: what holds without any use of sampling."""
+def _first_proof(plain: float | None, less: Guarantee | None, lower: float | None) -> View:
+    """Before the tight bound is there: what holds without sampling, or already with less noise."""
     view = {"wrong": "", "epsilon": NONE, "bracket": "…", "remark": ""}
     view |= {"epsilon-note": "being computed", "epsilon-flag": "", "bracket-note": ""}
-    if plain is None:
+    proofs = [(plain, "without amplification", "")] if plain is not None else []
+    if less is not None:
+        proofs.append((less.epsilon, f"already with {SIGMA} = {less.sigma:.4g}", _flag(less)))
+    if not proofs:
         return view
+    upper, why, flag = min(proofs)
     view |= {
-        "epsilon": f"≤ {rounded_up(plain)}",
-        "epsilon-note": "without amplification; the tight bound is being computed",
+        "epsilon": f"≤ {rounded_up(upper)}",
+        "epsilon-note": f"{why}; the tight bound is being computed",
+        "epsilon-flag": flag,
     }
     if lower is None:
         return view
     return view | {
-        "bracket": f"[{rounded_down(lower)}, {rounded_up(plain)}]",
+        "bracket": f"[{rounded_down(lower)}, {rounded_up(upper)}]",
         "bracket-note": "certified, and soon narrower",
     }
+
+
+def _with_less_noise(known: Known, asked: Settings) -> Guarantee | None:
+    """What is known for the most noise below the chosen one: it stays true when noise is added."""
+    found = [answer.guarantee for answer in known.values() if isinstance(answer, Bracket)]
+    return max((g for g in found if g.sigma < asked.sigma), key=lambda g: g.sigma, default=None)
+
+
+def _flag(guarantee: Guarantee) -> str:
+    return f"Only in {guarantee.setting}" if guarantee.setting else ""
 
 
 def _bracket(found: Bracket) -> View:
@@ -127,7 +142,7 @@ def _bracket(found: Bracket) -> View:
         "wrong": "",
         "epsilon": rounded_up(found.upper),
         "epsilon-note": f"at δ = {rounded_up(guarantee.delta)}, by {found.method}",
-        "epsilon-flag": f"Only in {guarantee.setting}" if guarantee.setting else "",
+        "epsilon-flag": _flag(guarantee),
         "bracket": f"[{rounded_down(found.lower)}, {rounded_up(found.upper)}]",
         "bracket-note": ratio if found.lower > 0 else "no lower bound is known here",
         "remark": f"Adjacency {guarantee.adjacency}; {inputs}.",
