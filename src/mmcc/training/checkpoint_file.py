@@ -137,6 +137,8 @@ def _check_tensors(content: Mapping[str, Any]) -> None:
             plain = tensor.layout == torch.strided and not tensor.is_quantized
             if not plain or tensor.is_complex() or tensor.device.type != "cpu":
                 raise ParameterError(f"a tensor of its {name} is no array of real numbers.")
+            if tensor._backward_hooks != {}:  # whatever a file may put there
+                raise ParameterError(f"a tensor of its {name} has more than numbers.")
             if name == "optimizer" and tensor.nbytes > tensor.untyped_storage().nbytes():
                 raise ParameterError(f"a tensor of its {name} is larger than what was saved.")
 
