@@ -1,0 +1,405 @@
+"""Claim: parts of the core do alone what is said of them, against many digits or all cases."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from statistics import NormalDist
+
+import mpmath
+import numpy as np
+import pytest
+
+from mmcc import strategies
+from mmcc.accounting import kernels, laws, pld
+from mmcc.accounting.algorithm import Outcome, analyse
+from mmcc.accounting.calibrate import gaussian_problem
+from mmcc.accounting.laws import Expansion, MixtureLaw, ProductLaw
+from mmcc.accounting.methods import Answer, Plan, Problem
+from mmcc.accounting.participation import bound_probabilities
+from mmcc.accounting.pld import Effort, Target
+from mmcc.accounting.rows import cell_errors
+from mmcc.accounting.sides import Sides
+from mmcc.accounting.solve import _guarantee
+from mmcc.accounting.tight import Best, _vertex, best_share
+from mmcc.errors import PrecisionError
+from mmcc.sampling import Poisson
+from mmcc.strategies.geometry import Block
+
+ULP = 2.0**-53
+
+
+@pytest.fixture(autouse=True)
+def _many_digits():
+    with mpmath.workdps(40):
+        yield
+
+
+# Cells of a row.
+
+
+def density(y, centres, coefficients):
+    """Of P at y: every class's Hermite series times the normal density around its centre."""
+    total = mpmath.mpf(0)
+    for x, series in zip(centres, coefficients, strict=True):
+        t = y - mpmath.mpf(x)
+        before, now, part = mpmath.mpf(0), mpmath.mpf(1), mpmath.mpf(0)
+        for m, c in enumerate(series):
+            part += mpmath.mpf(c) * now
+            before, now = now, t * now - m * before
+        total += part * mpmath.npdf(t)
+    return total
+
+
+RESIDUALS = np.array([0.4, -0.25])
+CENTRES = np.array([0.0, 0.9])
+COEFFICIENTS = np.array([[0.7], [0.3]]) * [
+    [r**m / math.factorial(m) for m in range(12)] for r in RESIDUALS
+]
+
+
+@pytest.mark.parametrize("width", [0.003, 0.05, 0.9, 3.0])
+def test_masses_of_cells_are_integrals(width):
+    for left in (-2.3, -0.4, 0.35, 2.9):
+        right = left + width
+        p, q, _ = kernels.cell_mass(left, right, CENTRES, COEFFICIENTS)
+        ends = [mpmath.mpf(left), mpmath.mpf(right)]
+        mixture = mpmath.quad(lambda y: density(y, CENTRES, COEFFICIENTS), ends)
+        assert p == pytest.approx(float(mixture), rel=2e-13)
+        assert q == pytest.approx(float(mpmath.quad(mpmath.npdf, ends)), rel=2e-13)
+
+
+def test_the_log_ratio_is_that_of_the_densities():
+    for y in (-5.0, -0.4, 0.0, 1.7, 6.0):
+        found, slope = kernels.log_ratio(y, CENTRES, COEFFICIENTS)
+
+        def exact(y):
+            return mpmath.log(density(y, CENTRES, COEFFICIENTS) / mpmath.npdf(y))
+
+        assert found == pytest.approx(float(exact(mpmath.mpf(y))), abs=1e-13)
+        assert slope == pytest.approx(float(mpmath.diff(exact, mpmath.mpf(y))), abs=1e-12)
+    assert math.isnan(kernels.log_ratio(1.0, np.zeros(1), np.array([[1.0, -2.0]]))[0])
+
+
+def plain(centres, probs, reach, top):
+    return Expansion(np.array(centres), np.array(probs)[:, None], reach, top, 0.0)
+
+
+BARS = {
+    "narrow, far from the centre": (plain([20.0], [1.0], 10.0, 20.0), -10.0, 10.0, 6e-4),
+    "wide, far from the centre": (plain([20.0], [1.0], 10.0, 20.0), -10.0, 10.0, 1e-2),
+    "wide, around zero": (plain([0.0], [1.0], 30.0, 30.0), 0.0, 30.0, 1e-2),
+    "wide, two classes, one around zero": (plain([0.0, 6.0], [1e-12, 1.0], 0.0, 6.0), 0, 0.2, 7e-3),
+}
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_error_bars_cover_the_masses_of_cells(name):
+    """One error scales both masses, by at most the second bar; the first holds for what is left."""
+    expansion, low, high, width = BARS[name]
+    classes = list(zip(expansion.centres, expansion.coefficients[:, 0], strict=True))
+    split, shared = cell_errors(expansion, math.inf if name.startswith("narrow") else width / 2)
+    for left in np.random.default_rng(5).uniform(low, high - width, 80).tolist():
+        right = left + width
+        p, q, wide = kernels.cell_mass(left, right, expansion.centres, expansion.coefficients)
+        assert wide != name.startswith("narrow")
+        errors = []
+        for mass, law in ((p, classes), (q, [(0.0, 1.0)])):
+            exact = mpmath.fsum(c * normal_mass(left, right, x) for x, c in law)
+            errors.append(mass / exact - 1)
+        assert max(map(abs, errors)) <= split + shared
+        assert abs(errors[0] - errors[1]) <= 2 * split
+
+
+def normal_mass(left, right, centre):
+    a, b = mpmath.mpf(left) - centre, mpmath.mpf(right) - centre
+    return mpmath.ncdf(-a) - mpmath.ncdf(-b) if a > 0 else mpmath.ncdf(b) - mpmath.ncdf(a)
+
+
+@pytest.mark.parametrize("width", [0.01, 0.3, 2.0, 12.0])
+def test_shared_errors_grow_with_the_tails_that_are_subtracted(width):
+    """Beside a cell lies a tail whose rounding error is one of the cell's mass."""
+    expansion = plain([0.0], [1.0], 36.0, 36.0)
+    room = cell_errors(expansion, math.inf)[0]
+    shared = cell_errors(expansion, width)[1]
+    for t in np.linspace(0, 24, 49).tolist():
+        tail = mpmath.ncdf(-t)
+        assert shared >= 0.99 * room * tail / (tail - mpmath.ncdf(-mpmath.mpf(t + width)))
+
+
+@pytest.mark.parametrize("orders", [9, 41, 81, 161])
+def test_error_bars_cover_the_worst_rounding_of_every_operation(orders):
+    """A series whose last order outweighs all others, every operation off by half an ulp."""
+    span = 0.02
+    first, last = np.eye(orders)[[0, -1]]
+    series = first + 1e3 / laws.absolute_series(last, span) * last
+    condition = laws.absolute_series(series, span)
+    expansion = Expansion(np.zeros(1), series[None], span, span, 0.0, condition=condition)
+    for t in np.linspace(-span, span, 9).tolist():
+        # Error of He_m in units of ULP: of t He_m, of m He_(m-1), and of their difference.
+        before, now, off_before, off = 0.0, 1.0, 0.0, 0.0
+        for m in range(orders - 1):
+            after = t * now - m * before
+            worse = abs(t) * (off + abs(now)) + m * (off_before + abs(before)) + abs(after)
+            before, now, off_before, off = now, after, off, worse
+        assert cell_errors(expansion, math.inf)[0] >= series[-1] * off * ULP
+
+
+# Laws.
+
+
+def test_powers_of_series_are_repeated_products():
+    series = [Fraction(1), *(Fraction(k * k + 1, 7 * k**3) for k in range(1, 10))]
+    power = [Fraction(1), *([Fraction(0)] * 9)]
+    for _ in range(13):
+        power = [sum(series[k] * power[m - k] for k in range(m + 1)) for m in range(10)]
+    found = laws.series_power(np.array([float(c) for c in series]), 13)
+    np.testing.assert_allclose(found, [float(c) for c in power], rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_classes_are_kept_that_support_each_other(seed):
+    """The union of all sets of classes in which some member supports each: all sets are tried."""
+    rng = np.random.default_rng([seed, 3])
+    size, span, limit = 7, 4.0, 1e-3
+    centres = np.sort(rng.uniform(0, 2, size))
+    log_floor, numerator = rng.uniform(-8, 0, size), 10 ** rng.uniform(-7, -1.5, size)
+    lent = np.exp(log_floor - span * np.abs(centres[:, None] - centres))
+    expected = np.zeros(size, bool)
+    for chosen in itertools.product((False, True), repeat=size):
+        kept = np.array(chosen)
+        if kept.any() and np.all(numerator[kept] <= limit * lent[np.ix_(kept, kept)].max(axis=1)):
+            expected |= kept
+    found = laws.supported(numerator, log_floor, centres, span, limit)
+    assert found.tolist() == expected.tolist()
+
+
+def enough_orders(mean, largest, span, error, tail):
+    """The bounds at the head of the module and of the function, all u and r tried."""
+    u = np.geomspace(1e-2, 3e3, 2000)
+    rise = mean / largest * np.expm1(np.minimum(largest * u, 300.0))
+    for orders in laws.SERIES_ORDERS:
+        moment = np.min(rise - orders * np.log(u)) + math.lgamma(orders + 1)
+        r = np.geomspace(1e-2, 30, 2000)
+        outside = moment - orders * np.log(r)
+        beyond = outside + r * span + r**2 / 2
+        best = np.argmin(beyond)
+        if beyond[best] <= math.log(error) and outside[best] <= math.log(tail):
+            return orders
+    return None
+
+
+@pytest.mark.parametrize("largest", [0.003, 0.05, 0.3])
+@pytest.mark.parametrize("mean", [1e-4, 0.02, 0.3])
+def test_as_many_orders_are_guessed_as_the_bounds_need(mean, largest):
+    for error, tail in itertools.product((1e-8, 1e-10, 1e-12), (1e-6, 1e-12, 1e-20)):
+        found = laws.series_orders(mean, largest, 9.0, error, tail)
+        needed = enough_orders(mean, largest, 9.0, error, tail)
+        with_room = enough_orders(mean, largest, 9.0, error / 2, tail / 2)
+        assert (needed or 99) <= (found or 99) <= (with_room or 99)
+
+
+# Composed laws.
+
+
+def test_different_laws_are_counted_apart():
+    values, probs = np.array([1.0, 2.0]), np.array([0.5, 0.5])
+    different = [
+        MixtureLaw(values, probs),
+        ProductLaw(values, probs),
+        ProductLaw(values, probs, 2),
+        ProductLaw(probs, values),
+        ProductLaw(values, probs / 2),
+        ProductLaw(values[:1], probs[:1]),
+    ]
+    twice = [(law, count) for count in (1, 10) for law in different]
+    merged = pld.merged(twice)
+    assert [law for law, _ in merged] == different
+    assert [count for _, count in merged] == [11] * len(different)
+
+
+@pytest.mark.parametrize("p", [1e-20, 1e-9, 0.3, 1 - 1e-12])
+def test_no_loss_under_add_is_above_the_largest(p):
+    many = [(ProductLaw(np.array([1.0, 0.0, 2.0]), np.array([p, 0.9, p / 2]), 3), 7)]
+    exact = -21 * (mpmath.log(1 - mpmath.mpf(p)) + mpmath.log(1 - mpmath.mpf(p / 2)))
+    assert exact <= pld.largest_add_loss(many, 1e3) <= exact * (1 + 2e-9) + 2e-15
+    assert pld.largest_add_loss(many, float(exact) / 2) == math.inf
+
+
+def test_no_loss_under_add_is_above_the_largest_where_the_sum_of_probabilities_rounds():
+    probs = np.array([0.5, 0.5 - 2.0**-54, 2.0**-56])
+    mixture = MixtureLaw(np.array([0.0, 0.0, 3.0]), probs)
+    exact = -mpmath.log(mpmath.mpf(0.5) + mpmath.mpf(probs[1]))
+    assert 0 < exact <= pld.largest_add_loss([(mixture, 1)], 1.0) <= 2e-15
+
+
+@pytest.mark.parametrize("count", [1, 30])
+@pytest.mark.parametrize("tolerance", [5e-5, 1e-3])
+@pytest.mark.parametrize("target", [Target(delta=1e-6), Target(epsilon=2.0)])
+def test_the_grid_costs_what_it_may_and_no_less(target, tolerance, count):
+    """Of epsilon: (1 + tilt)/2 times the variance that spreading the losses adds."""
+    y = np.linspace(-6, 6, 41)
+    losses, masses = 0.3 * y + 0.045, np.exp(-0.5 * (y - 0.3) ** 2)
+    masses /= masses.sum()
+    counts = np.array([float(count)])
+    spacing, tilt, epsilon = pld._choose_grid([(losses, masses)], counts, target, tolerance)
+    size = float(np.abs(losses) @ masses)
+
+    def cost(h):
+        return count * min(h**2 / 6, h * size) * (1 + tilt) / 2
+
+    assert cost(spacing) <= tolerance * epsilon * (1 + 1e-12) < cost(1.06 * spacing)
+
+
+@pytest.mark.parametrize(("rows", "coarser"), [(1, 1.0), (384, 1.5)])
+def test_only_many_different_rows_have_a_coarser_grid(rows, coarser, monkeypatch):
+    def choose(_samples, _counts, _target, tolerance):
+        raise LookupError(tolerance)
+
+    monkeypatch.setattr(pld, "_choose_grid", choose)
+    some = [(ProductLaw(np.array([1 + k / rows]), np.array([0.1])), 1) for k in range(rows)]
+    with pytest.raises(LookupError) as asked:
+        pld._answer(lambda: some, "remove", Target(delta=1e-5), Effort(tolerance=1e-3), 1e-15)
+    assert asked.value.args[0] == pytest.approx(coarser * 1e-3)
+
+
+# Conditional composition.
+
+
+def test_a_row_is_bounded_with_half_the_budget_for_each_part():
+    """Participation alone is rarer than half the budget, so it adds nothing."""
+    p, budget, c, sigma = 0.045, 0.1, 0.8, 1.3
+    length, one = np.array([c * c]), np.ones(1)
+    block = Block(1, one, length, length, length, overlaps=length[None])
+    found = float(bound_probabilities(block, p, sigma, budget, 0.0, "remove")[0])
+    odds = math.log(p / (1 - p)) - (c / sigma) ** 2 / 2
+    odds -= NormalDist().inv_cdf(budget / 2) * c / sigma
+    assert found == pytest.approx(1 / (1 + math.exp(-odds)), rel=1e-9)
+
+
+def test_an_outcome_promises_the_larger_side_and_shows_the_largest_probability():
+    strategy = strategies.dense([[1.0, 0.0, 0.0], [0.6, 1.0, 0.0], [0.2, 0.7, 1.0]])
+    p, sigma, delta_1 = 0.2, 4.0, 1e-4
+    outcome = analyse(
+        strategy,
+        Poisson(p),
+        sigma,
+        Target(delta=1e-4),
+        order="release",
+        delta_1=delta_1,
+        effort=Effort(tolerance=1e-2),
+    )
+    assert outcome.add != outcome.remove
+    assert outcome.value == max(outcome.remove, outcome.add)
+    geometry = strategy.geometry("release", 1, 0)
+    budget = delta_1 / geometry.events
+    bounds = [
+        float(bound)
+        for block in geometry.blocks()
+        for side in ("remove", "add")
+        for bound in bound_probabilities(block, p, sigma, budget, geometry.error, side)
+    ]
+    assert outcome.blow_up == max(bounds) / p
+    assert outcome.events == geometry.events
+
+
+class Formula(Problem):
+    """A problem whose numbers are given by formulas."""
+
+    def __init__(self, delta_2=None, epsilon=None) -> None:
+        super().__init__(strategies.identity(3), Poisson(0.5), 50.0)
+        self.delta_2, self.at_delta = delta_2, epsilon
+
+    def scouting(self):
+        return self
+
+    def has_events(self, _plan):
+        return True
+
+    def epsilon(self, plan, delta):
+        return self.at_delta(plan, delta)
+
+    def _analyse(self, _plan, delta_1, _target):
+        value = self.delta_2(delta_1)
+        return Outcome(value, value, 0.0, 0, 1, 1.0)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.02])
+@pytest.mark.parametrize("fall", [0.05, 0.6])
+@pytest.mark.parametrize("place", [-3.5, -6.5, -40.0, -200.0])
+def test_bad_events_have_their_share_of_delta(place, fall, share):
+    def delta_2(delta_1):
+        return 10 ** (place - fall * (math.log10(delta_1) - place))
+
+    delta_1 = Formula(delta_2)._split(Plan("mmcc", share=share), 1.0)
+    found = delta_1 / (delta_1 + delta_2(delta_1))
+    assert math.log10(found / (1 - found) * (1 - share) / share) == pytest.approx(0.0, abs=0.02)
+
+
+@pytest.mark.parametrize("best", [0.3, 0.06, 3e-4])
+def test_the_best_order_and_share_are_found(best):
+    """Epsilon is a parabola in log share, lower in one order than in the others."""
+
+    def epsilon(plan, _delta):
+        order = {"release": 0.3, "reversed": 0.0, "heavy": 0.1}[plan.order]
+        return Answer(Sides(1 + order + 0.01 * math.log(plan.share / best) ** 2, 9.0), plan)
+
+    plans = [Plan("mmcc", order) for order in ("release", "reversed", "heavy")]
+    found = best_share(Formula(epsilon=epsilon), plans, 1e-5)
+    assert found.order == "reversed"
+    assert found.share == pytest.approx(best, rel=1e-6)
+
+
+def test_the_lowest_point_of_a_parabola_is_kept_between_the_points():
+    def through(lowest, *places):
+        return _vertex(*((x, (x - lowest) ** 2) for x in places))
+
+    assert through(0.3, -1.0, 0.5, 2.0) == pytest.approx(0.3)
+    assert through(-4.0, -1.0, 0.5, 2.0) == -1.0
+    assert through(7.0, -1.0, 0.5, 2.0) == 2.0
+    assert _vertex((0.0, 0.0), (1.0, 2.0), (2.0, 4.0)) == 1.0  # a line has none
+    assert _vertex((0.0, 0.0), (1.0, 1.0), (2.0, 0.0)) == 1.0
+
+
+# Answers.
+
+
+def test_nothing_is_known_from_below_where_the_upper_bound_fails():
+    def refuses(_plan, _delta):
+        raise PrecisionError("too far.")
+
+    problem = Formula(epsilon=refuses)
+    assert problem.independent_steps()
+    assert problem._lower_composed(1e-5) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("short", [0.0, 1e-11, 1e-7, 1e-3])
+def test_noise_that_is_a_little_short_is_raised_until_it_is_enough(short):
+    strategy, plan = strategies.identity(4), Plan("unamplified")
+
+    def make(sigma):
+        return Problem(strategy, Poisson(0.5), sigma * (1 - short))
+
+    enough = gaussian_problem(make, 2.0, 1.0, 1e-5)
+    assert enough.epsilon(plan, 1e-5).value <= 1.0
+    assert enough.at(enough.sigma * (1 - 1e-9 - 12 * short)).epsilon(plan, 1e-5).value > 1.0
+
+
+def test_a_guarantee_says_which_bound_gave_what():
+    one = Answer(Sides(1.0, 0.8), Plan("projection"))
+    other = Answer(Sides(1.2, 0.7), Plan("mmcc", "reversed"))
+    problem = Problem(strategies.identity(2), Poisson(0.5), 2.0)
+    best = Best(one, other, 0.9)
+    found = _guarantee(problem, "tight", best, best.value, 1e-5, "sigma", 1.6)
+    assert found.epsilon == 1.0
+    assert found.details["remove"] == 1.0
+    assert found.details["add"] == 0.7
+    assert found.details["remove_by"] == "projection"
+    assert found.details["add_by"] == "mmcc, rows in reversed order"
+    assert found.details["epsilon_lower"] == 0.9
+    assert found.details["sigma_lower"] == 1.6
+    assert found.details["slack"] == pytest.approx(0.25)
+    delta = _guarantee(problem, "tight", Best(one, one, 0.9), 1.0, 1.0, "delta")
+    assert delta.details["delta_lower"] == 0.9
+    assert "remove_by" not in delta.details
