@@ -7,9 +7,11 @@ import math
 import mpmath
 import numpy as np
 import pytest
+import truth
 
-from mmcc.accounting.compose import compose, fast_length
+from mmcc.accounting.compose import FFT_CONSTANT, compose, fast_length
 from mmcc.accounting.grid import GridLoss
+from mmcc.accounting.lower_composition import lower_epsilon
 
 SPACING = 0.11
 
@@ -99,3 +101,56 @@ def test_lengths_are_even_smooth_and_at_most_a_fifth_too_long(size):
         while length % prime == 0:
             length //= prime
     assert length == 1
+
+
+@pytest.mark.parametrize("delta", [0.3, 1e-2, 1e-5])
+@pytest.mark.parametrize("name", ["powers", "many different"])
+def test_the_search_for_epsilon_starts_next_to_it(name, delta):
+    composed = compose(CASES[name], 3.0, 0.0)
+    held = [composed.delta(epsilon) <= delta for epsilon in composed.losses.tolist()]
+    assert abs(composed._guess(delta) - held.index(True)) <= 1
+
+
+@pytest.mark.parametrize(("count", "place"), [(3, 1), (50, 12), (200, 40), (400, 90)])
+def test_the_rounding_of_many_large_cumulants_is_paid_for(count, place):
+    """Every part has one loss, so the sum has one: delta is 1 - e^(epsilon - sum)."""
+    loss = count * place * 0.5
+    parts = [(GridLoss(0.5, place, np.ones(1), 0.0), 1) for _ in range(count)]
+    composed = compose(parts, 1.0, loss - 10.0)
+    with mpmath.workdps(40):
+        for epsilon in np.linspace(loss - 8.0, loss, 33).tolist():
+            exact = -mpmath.expm1(mpmath.mpf(epsilon) - mpmath.mpf(loss))
+            assert composed.lower_delta(epsilon) <= exact <= composed.delta(epsilon)
+
+
+@pytest.mark.parametrize("lowest", [0.0, -50.0, -2000.0])
+def test_both_transforms_are_charged_what_one_of_them_may_err(lowest):
+    """One mass of 1 has norms of 1, and so have its transform's values."""
+    composed = compose([(GridLoss(SPACING, 3, np.ones(1), 0.0), 1)], 2.0, lowest)
+    assert composed.error >= 2 * FFT_CONSTANT * math.log2(composed.losses.size) * 2.0**-53
+    assert composed.error <= 1e-13
+
+
+# Cells of outputs, for lower bounds.
+
+
+@pytest.mark.parametrize(
+    ("sigma", "about", "adjacency"),
+    [(2.0, 0.25, "remove"), (0.8, 2.0, "remove"), (2.0, 0.18, "add")],
+)
+def test_a_lower_epsilon_is_below_the_true_one_and_near_it(sigma, about, adjacency):
+    delta, p, count = 1e-5, 0.01, 100
+    found = lower_epsilon([(1 / sigma, count)], p, delta, adjacency, about)
+
+    def true(epsilon):
+        return truth.composed_subsampled_gaussian_delta(count, 1.0, p, sigma, epsilon, adjacency)
+
+    assert true(found)[1] >= delta
+    assert true(found * 1.02)[0] <= delta
+
+
+@pytest.mark.parametrize("adjacency", truth.ADJACENCIES)
+def test_no_lower_epsilon_without_a_guess_or_without_amplification(adjacency):
+    assert lower_epsilon([(0.5, 10)], 0.1, 1e-5, adjacency, math.inf) == 0.0
+    assert lower_epsilon([(0.5, 10)], 0.1, 1e-5, adjacency, 0.0) == 0.0
+    assert lower_epsilon([(0.5, 10)], 1.0, 1e-5, adjacency, 5.0) == 0.0
