@@ -58,7 +58,7 @@ GRACE = 8.0
 """Seconds of processor time that any test may take, beyond three times what it usually takes."""
 COMPILING = 40.0
 """The same for a mutant whose kernels must be compiled."""
-DEAR = 0.3
+DEAR = 1.0
 """Of a test that takes longer than this one case is enough for the map."""
 SLOWEST = 8.0
 """Tests that take longer are not used."""
