@@ -335,10 +335,12 @@ def test_prices_use_the_best_kind_for_every_node(seed):
     brute = random_brute(seed, rows=2, most=5)
     epsilon = min(0.3, -0.5 * brute.A.shape[1] * math.log1p(-brute.p))
     deficit = Deficit(NodesAround(gram_of(brute.A), brute.p, brute.w, -2.0, 1e-6), epsilon)
-    chosen, fourier = deficit.bound_prices(epsilon), deficit.fourier.copy()
+    prices, limits = deficit.bound_prices(epsilon), deficit.fourier[0]
+    nodes = np.arange(len(prices))
+    scale = np.exp(epsilon + deficit.projected.rest.weights.log_scale)
     for kind in range(KINDS):
-        deficit.fourier = np.array([fourier[0], np.full(len(chosen), kind)])
-        assert np.all(deficit.bound_prices(epsilon) >= chosen * (1 - 1e-12))
+        found = deficit._by_fourier(limits, np.full(nodes.size, kind), deficit._gaps(epsilon))
+        assert np.all(prices <= scale * (found + deficit._costs[limits, nodes]) * (1 + 1e-9))
 
 
 def test_orders_that_hardly_matter_cost_no_more_than_some_of_their_deviations():
@@ -420,8 +422,14 @@ def test_a_mass_below_its_error_is_not_taken_for_a_gap(epsilon):
     around = NodesAround(column(a), p, np.ones(1), 10.0, 1e-6)
     weights = around.rest.weights
     assert np.any(weights.mass < weights.error)
-    found = Deficit(around, epsilon).bound_prices(epsilon)
-    assert np.all(found >= price(a, p, epsilon, weights.t) * (1 - 1e-9))
+    deficit = Deficit(around, epsilon)
+    with mpmath.workdps(40):
+        for i, t in enumerate(weights.t.tolist()):
+            mass = 1 - mpmath.mpf(p) + p * mpmath.exp(t * a - a**2 / 2)
+            gap = (mass - mpmath.exp(-epsilon)) / mpmath.exp(weights.log_scale[i])
+            assert deficit._gaps(epsilon)[i] <= gap
+    exact = price(a, p, epsilon, weights.t)
+    assert np.all(deficit.bound_prices(epsilon) >= exact * (1 - 1e-9))
 
 
 @pytest.mark.parametrize(("a", "p", "centre"), [(1.0, 0.5, 0.0), (2.0, 0.1, -1.0)])
