@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from mmcc.arrays import IntArray
-from mmcc.errors import SamplingError, real, whole
+from mmcc.errors import ParameterError, SamplingError, real, whole
 
 MAX_STEPS = 10**12
+LEAST = 1e-300
+"""Of probabilities above 0."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -157,7 +159,13 @@ ZERO_ONE = "the 0-1 setting of the paper: the other examples contribute nothing,
 
 
 def _probability(value: Any) -> float:
-    return real("probability", value, 0, 1, closed="h")
+    number = real("probability", value, 0, 1, closed="h")
+    if number < LEAST:
+        raise ParameterError(
+            f"probability {number!r} is too small for floating point; use {LEAST:g}, with which "
+            "nobody takes part either."
+        )
+    return number
 
 
 def _epochs(steps: int, length: int, name: str) -> int:

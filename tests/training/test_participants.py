@@ -353,7 +353,7 @@ def test_rare_coins_are_where_they_should_be():
     assert stats.kstest(np.concatenate(batches) / 1e9, "uniform").pvalue > CHANCE
 
 
-@pytest.mark.parametrize("p", [1e-9, 1e-300, 5e-324])
+@pytest.mark.parametrize("p", [1e-9, 1e-300])
 @pytest.mark.parametrize("examples", [1, 1000])
 def test_nobody_takes_part_where_the_chance_is_tiny(p, examples):
     for scheme in (Poisson(p), CyclicPoisson(p, 3), MinSeparation(p, 3)):

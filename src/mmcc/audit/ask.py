@@ -232,7 +232,7 @@ def _population(scheme: Scheme, steps: int, canaries: int) -> int:
     if isinstance(scheme, BallsInBins | Shuffle):
         wanted = BATCH * (steps // scheme.epochs(steps))
     else:
-        wanted = math.ceil(BATCH / scheme.probability)
+        wanted = math.ceil(min(BATCH / scheme.probability, MAX_POPULATION))
     wanted = max(canaries, min(wanted, MAX_POPULATION))
     if isinstance(scheme, CyclicPoisson):
         if wanted * scheme.separation > MAX_EXAMPLES:

@@ -146,9 +146,11 @@ class Toeplitz(Strategy):
         tiles = self._tiles(separation)
         width = len(tiles)
         blocks = -(-self.length // separation)
-        repeated = max(blocks - 6 * width, 0)
-        kept = blocks - repeated
         last = self.length - (blocks - 1) * separation
+        # Independent noise: blocks share nothing, and only the last may be another one.
+        first, different = (3 * width, 6 * width) if width > 1 else (0, 1 + (last < separation))
+        repeated = max(blocks - different, 0)
+        kept = blocks - repeated
         exact = kept <= EXACT_COLUMNS
         sums = np.cumsum(tiles, axis=0)
         places = list(range(kept))
@@ -170,7 +172,7 @@ class Toeplitz(Strategy):
                     squares=np.einsum("dt,dt->d", near, near),
                     sums=near @ sums[reach - 1, :rows],
                     factor=near.T if exact else None,
-                    count=1 + (repeated if i == 3 * width else 0),
+                    count=1 + (repeated if i == first else 0),
                 )
 
         # A block at distance d from the diagonal occurs blocks - d times; the last one may be cut.
