@@ -18,6 +18,7 @@ from mmcc.accounting.parallel import Progress, spread
 from mmcc.comparison import Comparison
 from mmcc.comparison.table import UNAMPLIFIED
 from mmcc.errors import MmccError, ParameterError
+from mmcc.outputs import check_place
 from mmcc.sampling import BallsInBins, Scheme, Shuffle
 from mmcc.strategies.base import Strategy
 
@@ -48,8 +49,7 @@ def check_file(file: str | Path) -> None:
     path = Path(file)
     if path.suffix.lower() not in FORMATS:
         raise ParameterError(f"a plot needs a {', '.join(FORMATS)} file, got {path.name!r}.")
-    if not path.absolute().parent.is_dir():
-        raise ParameterError(f"there is no folder {str(path.parent)!r} to write the plot to.")
+    check_place(path, "plot")
     if find_spec("matplotlib") is None:
         raise ParameterError("plots need matplotlib: pip install 'mmcc[plot]'.")
 

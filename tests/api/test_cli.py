@@ -130,9 +130,16 @@ def test_bracket_plot(ask, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "reason"), [("b.txt", "needs a .png"), ("none/b.png", "there is no folder")]
+    ("file", "reason"),
+    [
+        ("b.txt", "needs a .png"),
+        ("none/b.png", "there is no folder"),
+        ("folder.png", "is a folder"),
+        ("x" * 300 + ".png", "cannot be written"),
+    ],
 )
 def test_plots_that_cannot_be_drawn_are_refused_first(refused, tmp_path, file, reason):
+    (tmp_path / "folder.png").mkdir()
     assert reason in refused(words("bracket", plot=str(tmp_path / file)))
 
 

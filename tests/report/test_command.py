@@ -49,6 +49,28 @@ def test_one_file_in_the_format_of_its_ending(words, name, start, tmp_path, monk
     assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
 
 
+@pytest.mark.parametrize("name", ["ledger", "checkpoint", "strategy"])
+def test_what_the_report_is_about_is_never_replaced(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("input.csv").write_bytes(b"1")
+    Path("link.md").symlink_to("input.csv")
+    for out in ("input.csv", "./input.csv", "link.md"):
+        words = [f"--{name}", "input.csv", "--out", out, "--format", "markdown"]
+        assert f"is the file given with --{name}" in refused(capsys, *words)
+    assert Path("input.csv").read_bytes() == b"1"
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_stays_a_link(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("link.md").symlink_to("page.md")
+    assert "--sampling is needed" in refused(capsys, *TREE[:4], "--out", "link.md")
+    assert Path("link.md").is_symlink()
+    assert not Path("page.md").exists()
+    assert main(["report", *TREE, "--out", "link.md"]) == 0
+    assert Path("link.md").is_symlink()
+    assert Path("page.md").read_text().startswith("# Privacy report")
+
+
 def test_a_dash_is_stdout(capsys):
     assert main(["report", *TREE, "--out", "-", "--format", "markdown", "--title", "T *1*"]) == 0
     assert capsys.readouterr().out.startswith("# T \\*1\\*\n")

@@ -50,6 +50,7 @@ def write_report(options: Options) -> None:
         page_format(FILE["html"], kind)
         check_packages(kind)
     else:
+        _keep_inputs(options, Path(out))
         kind = page_format(out, options.format)
     with output.progress_bar() as progress:
         report = _report(options, progress)
@@ -59,6 +60,21 @@ def write_report(options: Options) -> None:
         return
     Path(out).write_text(text, encoding="utf-8")
     print(f"{out}: {'; '.join(_said(claim) for claim in report.claims if not claim.remark)}")
+
+
+def _keep_inputs(options: Options, out: Path) -> None:
+    """Refuse to write the report over what it is about."""
+    for name in ("ledger", "checkpoint", "strategy"):
+        given = getattr(options, name)
+        try:
+            same = given is not None and out.samefile(given)
+        except (OSError, ValueError):  # one of them is no file
+            continue
+        if same:
+            raise UsageError(
+                f"--out {str(out)!r} is the file given with --{name}, which the report would "
+                "replace; name another file."
+            )
 
 
 def _said(claim: Claim) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmcc.errors import MmccError, ParameterError, suggestion
+from mmcc.outputs import check_place
 from mmcc.report.escape import markdown_block, markdown_code, markdown_text, visible
 from mmcc.report.facts import Report
 
@@ -38,28 +39,9 @@ def page_format(path: str | Path, format: str | None = None) -> str:
             f"a report is a {', '.join(ENDINGS)} file, got {Path(path).name!r}; name it so, or say "
             "the format."
         )
-    _check_place(Path(path))
+    check_place(path, "report")
     check_packages(found)
     return found
-
-
-def _check_place(path: Path) -> None:
-    """Refuse a file that cannot be written; one that is there stays as it is."""
-    try:
-        if not path.absolute().parent.is_dir():
-            raise ParameterError(f"there is no folder {str(path.parent)!r} for the report.")
-        if path.is_dir():
-            raise ParameterError(f"{str(path)!r} is a folder; name a file for the report.")
-        before = path.exists()
-        if path.is_file() or not before:  # to open anything else might wait or have effects
-            path.open("ab").close()
-        if not before:
-            path.unlink()
-    except (OSError, ValueError) as problem:  # ValueError: no file has a name like that
-        if isinstance(problem, ParameterError):
-            raise
-        why = getattr(problem, "strerror", None) or problem
-        raise ParameterError(f"the report cannot be written to {str(path)!r}: {why}.") from None
 
 
 def check_packages(format: str) -> None:
