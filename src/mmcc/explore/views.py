@@ -34,6 +34,7 @@ def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = 
         shown = read(values)
         asks = {"command": texts.command(shown), "snippet": texts.snippet(shown)}
         answers.check_size(shown)
+        answers.check_scheme(shown)
         plain = answers.unamplified_epsilon(shown)
     except MmccError as wrong:
         return _refused(wrong) | asks
