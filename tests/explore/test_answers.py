@@ -112,6 +112,21 @@ def test_the_copied_command_and_snippet_give_what_is_shown(case, capsys):
     assert largest == pytest.approx(float(others["largest"]), rel=1e-4)
 
 
+def test_without_amplification_the_copied_texts_give_the_plain_bound(capsys):
+    """The command line's own words lead to an answer, by the command and in Python."""
+    strategy, scheme = strategies.binary_tree(8), sampling.MinSeparation(1 / 8, 3)
+    plain = mmcc.epsilon(strategy, scheme, sigma=3.0, delta=1e-6, method="unamplified")
+    view = at_once(values("binary-tree", "min-separation"))
+    assert "Use --method unamplified" in view["problem"]
+    assert "mmcc estimate" in view["problem"]
+    words = shlex.split(view["command"].replace("\\\n", " "))
+    assert main([*words[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["upper"] == plain.epsilon
+    names: dict[str, object] = {}
+    exec(view["snippet"], names)
+    assert names["found"].upper == plain.epsilon
+
+
 def test_one_shuffled_pass_says_what_it_assumes():
     assert "0-1 setting" in at_once(values("binary-tree", "shuffle"))["epsilon-flag"]
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 import mmcc
 from mmcc import utility
 from mmcc.accounting.guarantee import Bracket
-from mmcc.accounting.methods import Problem, amplified, unproven
+from mmcc.accounting.methods import Problem, unproven
 from mmcc.accounting.parallel import Progress
 from mmcc.arrays import FloatArray
 from mmcc.errors import MmccError
@@ -66,11 +66,10 @@ def check_size(asked: Settings) -> None:
 def check_scheme(asked: Settings) -> None:
     """Refuse a scheme that does not fit the steps or has no amplified certificate: no long wait."""
     scheme = asked.build_scheme()
-    sampled = amplified(scheme, asked.steps)
-    if sampled is None:
+    if isinstance(scheme, BallsInBins):
+        scheme.epochs(asked.steps)
+    if not asked.proven:
         raise unproven(scheme)
-    if isinstance(sampled, BallsInBins):
-        sampled.epochs(asked.steps)
 
 
 def answer(question: Question, progress: Progress | None = None) -> Bracket | float:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmcc.accounting.guarantee import Bracket, Guarantee, rounded_down, rounded_up
+from mmcc.command_line.mistakes import in_options
 from mmcc.errors import MmccError
 from mmcc.explore import answers, figures, texts
 from mmcc.explore.answers import Question
@@ -86,7 +87,7 @@ def other_view(values: Mapping[str, object]) -> View:
 
 def _refused(wrong: MmccError) -> View:
     field = wrong.field if isinstance(wrong, FieldError) else ""
-    message = str(wrong)
+    message = in_options(str(wrong))  # as the command below is to be read
     return {
         "problem": message[:1].upper() + message[1:],
         "wrong": field,
