@@ -67,6 +67,20 @@ def test_delta_is_never_shown_smaller_than_it_is():
     assert Decimal("1.234562e-6") <= shown < Decimal("1.23458e-6")
 
 
+@pytest.mark.parametrize(
+    ("changed", "ends", "said"),
+    [
+        # An example takes part at all with a chance of at most 1e-3: less than delta.
+        ({"prob": "1e-4", "steps": "10", "delta": "0.01"}, "[0, 0]", "exact"),
+        ({}, "[0.", "upper / lower 1."),
+    ],
+)
+def test_what_is_said_of_a_bracket_fits_its_ends(changed, ends, said):
+    shown = at_once(values(**changed))
+    assert shown["bracket"].startswith(ends)
+    assert shown["bracket-note"].startswith(said)
+
+
 @pytest.fixture(params=MECHANISMS, ids=" ".join, scope="module")
 def case(request):
     strategy, scheme = MECHANISMS[request.param]

@@ -138,7 +138,6 @@ def _flag(guarantee: Guarantee) -> str:
 
 def _bracket(found: Bracket) -> View:
     guarantee = found.guarantee
-    ratio = f"upper / lower {rounded_up(found.ratio)}" if math.isfinite(found.ratio) else ""
     inputs = "adaptive inputs" if guarantee.adaptive else "inputs fixed in advance only"
     return {
         "wrong": "",
@@ -146,9 +145,17 @@ def _bracket(found: Bracket) -> View:
         "epsilon-note": f"at δ = {rounded_up(guarantee.delta)}, by {found.method}",
         "epsilon-flag": _flag(guarantee),
         "bracket": f"[{rounded_down(found.lower)}, {rounded_up(found.upper)}]",
-        "bracket-note": ratio if found.lower > 0 else "no lower bound is known here",
+        "bracket-note": _tightness(found),
         "remark": f"Adjacency {guarantee.adjacency}; {inputs}.",
     }
+
+
+def _tightness(found: Bracket) -> str:
+    if found.upper == 0:
+        return "exact"
+    if found.lower == 0:
+        return "no lower bound is known here"
+    return f"upper / lower {rounded_up(found.ratio)}" if math.isfinite(found.ratio) else ""
 
 
 def _lower(known: Known, asked: Settings) -> float | None:
