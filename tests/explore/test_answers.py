@@ -67,6 +67,20 @@ def test_delta_is_never_shown_smaller_than_it_is():
     assert Decimal("1.234562e-6") <= shown < Decimal("1.23458e-6")
 
 
+@pytest.mark.parametrize(
+    ("changed", "ends", "said"),
+    [
+        # An example takes part at all with a chance of at most 1e-3: less than delta.
+        ({"prob": "1e-4", "steps": "10", "delta": "0.01"}, "[0, 0]", "exact"),
+        ({}, "[0.", "upper / lower 1."),
+    ],
+)
+def test_what_is_said_of_a_bracket_fits_its_ends(changed, ends, said):
+    shown = at_once(values(**changed))
+    assert shown["bracket"].startswith(ends)
+    assert shown["bracket-note"].startswith(said)
+
+
 @pytest.fixture(params=MECHANISMS, ids=" ".join, scope="module")
 def case(request):
     strategy, scheme = MECHANISMS[request.param]
@@ -110,6 +124,21 @@ def test_the_copied_command_and_snippet_give_what_is_shown(case, capsys):
     others = views.other_view(asked)
     assert rmse == pytest.approx(float(others["rmse"]), rel=1e-4)
     assert largest == pytest.approx(float(others["largest"]), rel=1e-4)
+
+
+def test_without_amplification_the_copied_texts_give_the_plain_bound(capsys):
+    """The command line's own words lead to an answer, by the command and in Python."""
+    strategy, scheme = strategies.binary_tree(8), sampling.MinSeparation(1 / 8, 3)
+    plain = mmcc.epsilon(strategy, scheme, sigma=3.0, delta=1e-6, method="unamplified")
+    view = at_once(values("binary-tree", "min-separation"))
+    assert "Use --method unamplified" in view["problem"]
+    assert "mmcc estimate" in view["problem"]
+    words = shlex.split(view["command"].replace("\\\n", " "))
+    assert main([*words[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["upper"] == plain.epsilon
+    names: dict[str, object] = {}
+    exec(view["snippet"], names)
+    assert names["found"].upper == plain.epsilon
 
 
 def test_one_shuffled_pass_says_what_it_assumes():
@@ -241,10 +270,10 @@ def test_wrong_values_are_one_sentence_at_their_field(field, text, said):
         ({"strategy": "banded-toeplitz", "bands": "9"}, "bands"),
     ],
 )
-def test_what_the_library_refuses_is_said_in_its_words(changed, said):
-    desk = Desk(answers.answer)
-    shown = views.privacy_view(values() | changed, desk, patience=60.0)
-    desk.close()
+def test_what_the_library_refuses_is_said_in_its_words_and_at_once(changed, said):
+    desk = Desk(lambda *_: pytest.fail("nothing is computed here"))
+    desk.close()  # as if busy with an old question: no answer comes
+    shown = views.privacy_view(values() | changed, desk, patience=0.0)
     assert said in shown["problem"][:1].lower() + shown["problem"][1:]
     assert not shown["unfinished"]
 

@@ -196,7 +196,7 @@ def settled(page, strategy, scheme, sigma: float, delta: float = 1e-6) -> None:
 def six_digits(value: float, rounding: str) -> str:
     """Rounded the safe way, by decimal arithmetic."""
     exact = Decimal(value)
-    return f"{float(exact.quantize(Decimal(10) ** (exact.adjusted() - 5), rounding)):.6g}"
+    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 5), rounding)):.6g}"
 
 
 def test_every_control_moves_the_numbers_to_certified_ones(page):
@@ -336,6 +336,19 @@ def test_wrong_values_are_said_and_the_page_goes_on(page):
         expect(alert).to_be_empty(timeout=WAIT)
     assert page.locator("img").count() == 0
     settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
+
+
+def test_a_plot_over_a_hundred_decades_has_few_ticks(page):
+    """Hundreds of labels froze the tab; where there is room the ticks are 1, 2 and 5."""
+    ticks = page.locator("#epsilon-plot .ytick")
+    expect(ticks.nth(1)).to_be_attached(timeout=WAIT)
+    assert {text.strip("0.")[0] for text in ticks.all_text_contents()} <= {"1", "2", "5"}
+    page.locator("input[value=binary-tree]").check()
+    fill(page, sigma="2e-50")
+    settled(page, strategies.binary_tree(8), sampling.Poisson(1 / 8), 2e-50)
+    expect(page.locator("#status")).to_contain_text("All", timeout=WAIT)
+    expect(ticks.filter(has_text="e+")).not_to_have_count(0)
+    assert ticks.count() <= 20
 
 
 def test_two_tabs_do_not_disturb_each_other(page, open_page):

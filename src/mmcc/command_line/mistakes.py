@@ -17,7 +17,7 @@ LONGEST = 1000
 def one_line(problem: Exception) -> str | None:
     """What to tell the user; None where a traceback is the better answer."""
     if isinstance(problem, MmccError):
-        text = _in_options(str(problem))
+        text = in_options(str(problem))
     elif isinstance(problem, MemoryError):
         text = "not enough memory for this mechanism; use fewer steps or a structured strategy."
     elif isinstance(problem, OSError):
@@ -36,7 +36,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
 
-def _in_options(text: str) -> str:
+def in_options(text: str) -> str:
     """The library speaks of arguments, which are options here."""
     text = re.sub(r"\b(method|order)='(\w+)'", r"--\1 \2", text)
     return text.replace("adaptive=False", "--non-adaptive").replace(

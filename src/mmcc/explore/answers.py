@@ -13,12 +13,12 @@ from functools import lru_cache
 import mmcc
 from mmcc import utility
 from mmcc.accounting.guarantee import Bracket
-from mmcc.accounting.methods import Problem
+from mmcc.accounting.methods import Problem, unproven
 from mmcc.accounting.parallel import Progress
 from mmcc.arrays import FloatArray
 from mmcc.errors import MmccError
 from mmcc.explore.settings import FieldError, Settings
-from mmcc.sampling import CyclicPoisson, Scheme
+from mmcc.sampling import BallsInBins, CyclicPoisson, Scheme
 
 PROMPT = 1000
 """Up to so many steps plots redraw at once."""
@@ -63,6 +63,15 @@ def check_size(asked: Settings) -> None:
         )
 
 
+def check_scheme(asked: Settings) -> None:
+    """Refuse a scheme that does not fit the steps or has no amplified certificate: no long wait."""
+    scheme = asked.build_scheme()
+    if isinstance(scheme, BallsInBins):
+        scheme.epochs(asked.steps)
+    if not asked.proven:
+        raise unproven(scheme)
+
+
 def answer(question: Question, progress: Progress | None = None) -> Bracket | float:
     """Both ends, or a lower bound on the true epsilon."""
     if question.lower_only:
@@ -103,9 +112,10 @@ def one_pass_epsilon(asked: Settings) -> float | None:
 
 def _without_amplification(asked: Settings, scheme: Scheme) -> float | None:
     check_size(asked)
+    strategy = asked.build_strategy()
     try:
         found = mmcc.epsilon(
-            asked.build_strategy(),
+            strategy,
             scheme,
             sigma=asked.sigma,
             delta=asked.delta,

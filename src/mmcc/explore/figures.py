@@ -26,6 +26,8 @@ MOST_POINTS = 400
 """Points of a line: more are not seen."""
 TALLEST = 60.0
 """Comparisons more than this many times the certified epsilon are left out."""
+WIDE = 1e4
+"""Over more than this factor no ticks are set within decades: plotly would write each of them."""
 
 Curve = Sequence[tuple[float, float]]
 """Sigma and epsilon, in the order of sigma."""
@@ -84,6 +86,9 @@ def epsilon_figure(
     }
     layout = _layout(f"noise {SIGMA}", "ε", log=True)
     layout["xaxis"]["dtick"] = "D1"
+    heights = [value for trace in traces for value in trace["y"]]
+    if heights and max(heights) > WIDE * min(heights):
+        del layout["yaxis"]["dtick"]
     return {"data": [_lines(t) for t in traces], "layout": {**layout, "shapes": [mark]}}
 
 

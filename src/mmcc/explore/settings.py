@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from mmcc import sampling, strategies
+from mmcc.accounting.methods import amplified
 from mmcc.accounting.solve import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.command_line.words import number, whole_number
 from mmcc.errors import MmccError, ParameterError, real, suggestion, whole
@@ -108,6 +109,11 @@ class Settings:
     def round_name(self) -> str | None:
         """What the round of the scheme is called."""
         return next((name for name in SCHEMES[self.scheme][1] if name in ROUNDS), None)
+
+    @property
+    def proven(self) -> bool:
+        """Whether there is an amplified certificate for the scheme."""
+        return amplified(self.build_scheme(), self.steps) is not None
 
     def at(self, sigma: float) -> Settings:
         """The same mechanism with another noise level."""

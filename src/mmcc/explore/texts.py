@@ -1,5 +1,7 @@
 """What is shown, to take away: a command and a Python snippet with the same answer.
 
+Where the page has none, for no amplification is proven, they ask for the bound without any.
+
 In: settings.  Out: text made of known names and of numbers only, so that it is safe to paste.
 """
 
@@ -27,6 +29,8 @@ def command(shown: Settings) -> str:
     if shown.round is not None:
         words[1] += f" --{shown.round_name} {shown.round}"
     words.append(f"--sigma {_short(shown.sigma)} --delta {_short(shown.delta)}")
+    if not shown.proven:
+        words[2] += " --method unamplified"
     return " \\\n    ".join(["mmcc bracket", *words])
 
 
@@ -36,6 +40,7 @@ def snippet(shown: Settings) -> str:
     sizes = str(shown.steps) if shown.size is None else f"{shown.steps}, {shown.size}"
     rounds = ", ".join(str(part) for part in (shown.prob, shown.round) if part is not None)
     sigma, delta = _short(shown.sigma), _short(shown.delta)
+    method = "" if shown.proven else ', method="unamplified"'
     return "\n".join(
         (
             "import mmcc",
@@ -44,7 +49,7 @@ def snippet(shown: Settings) -> str:
             f"strategy = strategies.{name}({sizes})",
             f"scheme = sampling.{SCHEME_NAMES[shown.scheme]}({rounds})",
             f"sigma, delta = {sigma}, {delta}",
-            "found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=delta)",
+            f"found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=delta{method})",
             "print(found.lower, found.upper)",
             "print(utility.rmse(strategy, sigma), utility.max_error(strategy, sigma))",
         )

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmcc.accounting.guarantee import Bracket, Guarantee, rounded_down, rounded_up
+from mmcc.command_line.mistakes import in_options
 from mmcc.errors import MmccError
 from mmcc.explore import answers, figures, texts
 from mmcc.explore.answers import Question
@@ -34,6 +35,7 @@ def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = 
         shown = read(values)
         asks = {"command": texts.command(shown), "snippet": texts.snippet(shown)}
         answers.check_size(shown)
+        answers.check_scheme(shown)
         plain = answers.unamplified_epsilon(shown)
     except MmccError as wrong:
         return _refused(wrong) | asks
@@ -85,7 +87,7 @@ def other_view(values: Mapping[str, object]) -> View:
 
 def _refused(wrong: MmccError) -> View:
     field = wrong.field if isinstance(wrong, FieldError) else ""
-    message = str(wrong)
+    message = in_options(str(wrong))  # as the command below is to be read
     return {
         "problem": message[:1].upper() + message[1:],
         "wrong": field,
@@ -136,7 +138,6 @@ def _flag(guarantee: Guarantee) -> str:
 
 def _bracket(found: Bracket) -> View:
     guarantee = found.guarantee
-    ratio = f"upper / lower {rounded_up(found.ratio)}" if math.isfinite(found.ratio) else ""
     inputs = "adaptive inputs" if guarantee.adaptive else "inputs fixed in advance only"
     return {
         "wrong": "",
@@ -144,9 +145,17 @@ def _bracket(found: Bracket) -> View:
         "epsilon-note": f"at δ = {rounded_up(guarantee.delta)}, by {found.method}",
         "epsilon-flag": _flag(guarantee),
         "bracket": f"[{rounded_down(found.lower)}, {rounded_up(found.upper)}]",
-        "bracket-note": ratio if found.lower > 0 else "no lower bound is known here",
+        "bracket-note": _tightness(found),
         "remark": f"Adjacency {guarantee.adjacency}; {inputs}.",
     }
+
+
+def _tightness(found: Bracket) -> str:
+    if found.upper == 0:
+        return "exact"
+    if found.lower == 0:
+        return "no lower bound is known here"
+    return f"upper / lower {rounded_up(found.ratio)}" if math.isfinite(found.ratio) else ""
 
 
 def _lower(known: Known, asked: Settings) -> float | None:
