@@ -120,6 +120,17 @@ def test_a_wrong_value_is_answered_and_not_a_fault(client):
     assert response["unfinished"]["data"] is False
 
 
+@pytest.mark.parametrize(
+    "body", ["", "{", "{}", "[]", "null", '{"output": []}', '{"output": "x.children"}']
+)
+def test_what_the_page_never_asks_is_refused_quietly(client, body, caplog):
+    answer = client.post(
+        "/_dash-update-component", data=body, content_type="application/json", headers=HERE
+    )
+    assert answer.status_code == 400
+    assert caplog.records == []
+
+
 def test_the_server_listens_on_the_loopback_alone():
     listening, desk = server.make_listening(0)
     try:

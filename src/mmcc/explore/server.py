@@ -87,6 +87,7 @@ def make_app(port: int, desk: views.Answers) -> Dash:
     )
     app.layout = page.layout()
     _guard(app.server, port)
+    _expect_questions(app)
     _connect(app, desk)
     return app
 
@@ -152,6 +153,21 @@ def _guard(server: flask.Flask, port: int) -> None:
 
     server.before_request(refuse_strangers)
     server.after_request(add_headers)
+
+
+def _expect_questions(app: Dash) -> None:
+    """Answer 400 to what the page never asks: dash would end in a traceback."""
+
+    def refuse_others() -> flask.Response | None:
+        if flask.request.method != "POST":
+            return None
+        body = flask.request.get_json(silent=True)
+        output = body.get("output") if isinstance(body, dict) else None
+        if isinstance(output, str) and output in app.callback_map:
+            return None
+        return flask.Response("This is no question of the page.\n", 400, mimetype="text/plain")
+
+    app.server.before_request(refuse_others)
 
 
 def _connect(app: Dash, desk: views.Answers) -> None:
