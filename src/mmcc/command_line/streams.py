@@ -1,7 +1,7 @@
 """Standard output and error that can always be written to, so that the exit code is the answer's.
 
 In: the streams of the process.  Out: the same, except that a reader who has gone is not missed, and
-letters that the encoding lacks are written as their number (\\u03b5), never as a traceback.
+letters that the encoding lacks are written as their numbers.
 """
 
 from __future__ import annotations

@@ -84,6 +84,7 @@ STUDIES = (
 """As in `mmcc.studies`, for help and completion."""
 FILES = (".npy", ".npz", ".csv")
 MAX_COMPARED_STEPS = 4096
+NUMBER, WHOLE = "a number such as 0.01, 1e-6 or 1/2048", "a whole number such as 8"
 
 
 class UsageError(MmccError):
@@ -272,7 +273,7 @@ def _searched(constructor: Callable[..., Strategy], *sizes: Any, **options: Any)
         return constructor(*sizes, progress=progress, **options)
 
 
-def number(name: str, text: str) -> float:
+def number(name: str, text: str, needed: str = NUMBER) -> float:
     """A decimal (0.01, 1e-6) or a fraction (1/2048)."""
     try:
         top, _, bottom = text.partition("/")
@@ -280,9 +281,7 @@ def number(name: str, text: str) -> float:
     except ZeroDivisionError:
         raise UsageError(f"--{name} {text} divides by zero.") from None
     except ValueError:
-        raise UsageError(
-            f"--{name} needs a number such as 0.01, 1e-6 or 1/2048, not {_shortened(text)}."
-        ) from None
+        raise UsageError(f"--{name} needs {needed}, not {_shortened(text)}.") from None
 
 
 def whole_number(name: str, text: str) -> int:
@@ -290,9 +289,9 @@ def whole_number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        value = number(name, text)
+        value = number(name, text, WHOLE)
     if not (math.isfinite(value) and value.is_integer()):
-        raise UsageError(f"--{name} needs a whole number, not {_shortened(text)}.")
+        raise UsageError(f"--{name} needs {WHOLE}, not {_shortened(text)}.")
     return int(value)
 
 
