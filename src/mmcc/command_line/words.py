@@ -67,7 +67,14 @@ COMPARED_STRATEGIES = (
     "blt:N",
 )
 """Words of `mmcc compare`; N is a number of bands, levels or buffers."""
-COMPARED_SCHEMES = ("poisson", "cyclic-poisson", "balls-in-bins", "fixed-order", "shuffle")
+COMPARED_SCHEMES = (
+    "poisson",
+    "cyclic-poisson",
+    "balls-in-bins",
+    "fixed-order",
+    "shuffle",
+    "min-separation:N",
+)
 FORMATS = ("html", "markdown")
 STUDIES = (
     "tree",
@@ -83,6 +90,7 @@ STUDIES = (
 )
 """As in `mmcc.studies`, for help and completion."""
 FILES = (".npy", ".npz", ".csv")
+A_FILE = f"a {', '.join(FILES)} file"
 MAX_COMPARED_STEPS = 4096
 NUMBER, WHOLE = "a number such as 0.01, 1e-6 or 1/2048", "a whole number such as 8"
 
@@ -191,8 +199,9 @@ class Options:
         """The strategy, once every option is known to apply to it."""
         name = self.strategy
         if name not in STRATEGIES and not names_a_file(name):
-            known = (*STRATEGIES, f"a {', '.join(FILES)} file")
-            raise UsageError(f"unknown strategy {name!r}; {suggestion(name, known)}")
+            raise UsageError(
+                f"unknown strategy {name!r}; {suggestion(name, (*STRATEGIES, A_FILE))}"
+            )
         from mmcc import strategies
 
         if name not in STRATEGIES:
