@@ -27,6 +27,7 @@ from mmcc.command_line import reproduce as studying
 from mmcc.command_line.guide import Group, guided
 from mmcc.command_line.mistakes import one_line
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
+from mmcc.command_line.streams import lasting_streams
 from mmcc.command_line.words import Options, UsageError
 from mmcc.errors import MmccError, suggestion
 
@@ -48,7 +49,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"mmcc {mmcc.__version__}")
+        print(f"mmcc {mmcc.__version__}")
         raise typer.Exit
 
 
@@ -277,6 +278,12 @@ def comparison(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    with lasting_streams():
+        return _exit_code(words)
+
+
+def _exit_code(words: list[str]) -> int:
+    """Answer what was asked, or complain."""
     try:
         _check_command(words)
         code = _commands()(words, prog_name="mmcc", standalone_mode=False)
@@ -285,9 +292,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped.", STOPPED)
-    except BrokenPipeError:  # the reader had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as problem:
         message = one_line(problem)
         if message is None:

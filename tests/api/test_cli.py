@@ -159,7 +159,7 @@ def test_sigma_says_what_the_proof_costs(ask):
         ({"buffers": "99"}, "buffers must lie between 1 and 12"),
         ({"objective": "least"}, "unknown objective"),
         ({"decay": "0.9", "scale": "0.1", "objective": "max"}, "--objective does not apply"),
-        ({"buffers": "x"}, "--buffers needs a number"),
+        ({"buffers": "x"}, "--buffers needs a whole number such as 8"),
         ({"decay": "1.5", "scale": "0.1"}, "decay must lie in (0, 1)"),
         ({"coefficients": "1,1"}, "--coefficients does not apply"),
     ],
@@ -285,6 +285,19 @@ def test_non_adaptive(ask, refused, tmp_path):
     assert "non-adaptive only" in ask(words("epsilon", "--non-adaptive", **changed))
 
 
+@pytest.mark.parametrize("columns", ["1", "30", "50"])
+@pytest.mark.parametrize("command", ["epsilon", "bracket"])
+def test_a_narrow_terminal_breaks_no_number(ask, monkeypatch, command, columns):
+    def printed(columns: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", columns)
+        lines = ask(words(command, sigma="10.0123456789")).splitlines()
+        return [line.rstrip() for line in lines if not line.startswith("seconds")]
+
+    wide = printed("80")
+    assert any(line.endswith(" 10.0123456789") for line in wide)
+    assert printed(columns) == wide
+
+
 # ------------------------------------------------------------------------------- help and version
 
 
@@ -325,7 +338,7 @@ def test_whole_number(text, value):
 
 @pytest.mark.parametrize("text", ["", "1.5", "1/3", "nan", "inf", "1e999", "9" * 5000, "b"])
 def test_not_a_whole_number(text):
-    with pytest.raises(UsageError, match="--x") as caught:
+    with pytest.raises(UsageError, match="--x needs a whole number such as 8") as caught:
         whole_number("x", text)
     assert len(str(caught.value)) < 200
 
@@ -455,6 +468,11 @@ def test_missing_options(refused, changed, said):
         (["--vresion"], "--version"),
         (["epsilon", "--stratgy", "identity"], "--strategy"),
         (["epsilon", "--sigma"], "--sigma"),
+        (["epsilon", "--sigma", "-h"], "--sigma needs a value before -h."),
+        (words(steps="--json"), "--steps needs a value before --json."),
+        (words("epsilon", "--sigma", "9"), "--sigma is given twice; give it once."),
+        (words("epsilon", "--sigma=10"), "--sigma is given twice; give it once."),
+        (words("epsilon", "--json", "--json"), "--json is given twice; give it once."),
         (words("epsilon", "surplus"), "surplus"),
         (words("epsilon", "--json=yes"), "--json"),
         (words("epsilon", "--epsilon", "1"), "--epsilon"),
@@ -503,7 +521,8 @@ def test_more_files(refused, tmp_path):
     assert "2 arrays" in refused(words(strategy=str(tmp_path / "two.npz"), steps=None))
     np.save(path, np.ones(3))
     assert "shape (3,)" in refused(words(strategy=str(path), steps=None))
-    assert "file" in refused(words(strategy=str(tmp_path), steps=None))
+    for path in (".", os.devnull, str(tmp_path)):
+        assert f"cannot read {path!r}: expected" in refused(words(strategy=path, steps=None))
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root reads everything")

@@ -270,6 +270,13 @@ def test_the_command_prints_json_and_draws(capsys, tmp_path):
         ({"--schemes": "poison"}, "poisson"),
         ({"--strategies": "identty"}, "identity"),
         ({"--strategies": "nothing.npy"}, "nothing.npy"),
+        ({"--strategies": "nothing"}, "blt:N, a .npy, .npz, .csv file."),
+        ({"--strategies": "."}, "cannot read '.'"),
+        ({"--strategies": "banded:" + "9" * 5000}, "needs a whole number"),
+        ({"--schemes": "min-separation"}, "needs a separation, such as min-separation:4"),
+        ({"--schemes": "min-separation:" + "9" * 5000}, "needs a separation"),
+        ({"--schemes": "min-separation:0"}, "separation must lie between 1 and 8"),
+        ({"--schemes": "min-separation:5"}, "use min-separation:4 or less"),
         ({"--seconds": "0"}, "seconds"),
         ({"--plot": "picture.gif"}, ".png"),
     ],
@@ -281,6 +288,33 @@ def test_bad_words_are_one_line(changed, what, capsys):
     assert what in told.err
     assert told.err.count("\n") == 1
     assert told.out == ""
+
+
+def test_a_matrix_that_is_not_causal(capsys, tmp_path):
+    file = tmp_path / "c.npy"
+    np.save(file, np.eye(8)[[1, 0, 2, 3, 4, 5, 6, 7]])
+    words = [*COMMAND.split()[:-1], f"identity,{file}", "--schemes", "poisson", "--json"]
+    assert main(words) == 2
+    assert "pass --non-adaptive" in capsys.readouterr().err
+    assert main([*words, "--non-adaptive"]) == 0
+    found = json.loads(capsys.readouterr().out)["rows"]
+    reservations = {row["strategy"]: row["reservations"] for row in found}
+    assert reservations["identity"] == []
+    assert reservations[str(file)] == ["for inputs fixed in advance"]
+
+
+def test_non_adaptive_needs_a_file(capsys):
+    assert main([*COMMAND.split(), "--non-adaptive"]) == 2
+    assert "--non-adaptive applies to matrices read from files" in capsys.readouterr().err
+
+
+def test_a_minimal_separation_by_name(capsys):
+    words = [*COMMAND.split(), "--schemes", "min-separation:3", "--estimates", "--json"]
+    assert main(words) == 0
+    certified, estimated = json.loads(capsys.readouterr().out)["rows"]
+    assert (certified["certified"], estimated["certified"]) == (True, False)
+    assert certified["sampling"] == "MinSeparation(probability=0.5, separation=3)"
+    assert estimated["sigma"] < certified["sigma"]
 
 
 def test_rate_and_steps_are_needed(capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import webbrowser
@@ -85,6 +86,22 @@ def test_help_fits_and_ends_with_the_example(capsys, monkeypatch, name):
     assert example.split()[:2] == ["mmcc", name]
     for param in GROUP.commands[name].params:
         assert param.opts[-1] in printed or (param.metavar or "") in printed
+
+
+@pytest.mark.parametrize("arguments", [[], ["epsilon"]])
+def test_help_is_whole_in_a_narrow_terminal(capsys, monkeypatch, arguments):
+    wanted = printed_help(capsys, monkeypatch, *arguments)
+    monkeypatch.setenv("COLUMNS", "20")
+    assert main([*arguments, "--help"]) == 0
+    assert capsys.readouterr().out == wanted
+    assert os.environ["COLUMNS"] == "20"
+
+
+@pytest.mark.parametrize("words", [["--sigma", "1", "--sigma", "2"], ["--strategy", "qqqq"]])
+def test_help_comes_before_mistakes(capsys, monkeypatch, words):
+    assert printed_help(capsys, monkeypatch, "epsilon", *words) == printed_help(
+        capsys, monkeypatch, "epsilon"
+    )
 
 
 def interrupted(server):

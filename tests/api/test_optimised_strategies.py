@@ -213,7 +213,7 @@ def test_a_saved_strategy_is_read(tmp_path, capsys):
     [
         ("banded --steps 8", "--bands is needed"),
         ("banded --steps 8 --bands 9", "bands must lie between 1 and 8"),
-        ("banded-toeplitz --steps 8 --bands x", "--bands needs a number"),
+        ("banded-toeplitz --steps 8 --bands x", "--bands needs a whole number such as 8"),
         ("optimal --steps 8 --bands 2", "--bands does not apply"),
         ("optimal --steps 100000", "at most 4096"),
         ("identity --steps 8 --objective max", "--objective does not apply"),

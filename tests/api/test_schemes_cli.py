@@ -70,6 +70,13 @@ def test_a_bracket_shows_the_estimate_beside_it(capsys):
     assert "not a proof" in " ".join(out.split())
 
 
+def test_an_estimate_says_that_it_is_not_certified(capsys):
+    code, out, _ = run(capsys, "estimate", PROVEN[0], "--width", "0.1")
+    assert code == 0
+    (line,) = (line for line in out.splitlines() if line.startswith("certified"))
+    assert line.split(maxsplit=1)[1].strip() == "no: a Monte Carlo estimate, not a proof"
+
+
 def test_an_estimate_beside_an_unamplified_bound_says_its_setting(capsys):
     options = ["--method", "unamplified", "--estimate", "--width", "0.1"]
     code, out, _ = run(capsys, "bracket", "shuffle --epoch-steps 4", *options)

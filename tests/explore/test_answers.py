@@ -225,7 +225,7 @@ def test_noise_levels_are_kept_from_one_sigma_to_the_next():
 # ---------------------------------------------------------------------------------- wrong values
 
 WRONG = [
-    ("steps", "abc", "steps needs a number"),
+    ("steps", "abc", "steps needs a whole number"),
     ("steps", "0", "steps must lie between 1"),
     ("steps", "-5", "steps must lie between 1"),
     ("steps", "2.5", "steps needs a whole number"),

@@ -320,7 +320,7 @@ def test_an_old_number_comes_back_with_its_values(page):
 def test_wrong_values_are_said_and_the_page_goes_on(page):
     alert = page.get_by_role("alert")
     for field, text, said in (
-        ("steps", "abc", "Steps needs a number"),
+        ("steps", "abc", "Steps needs a whole number"),
         ("steps", "99999999", "This page answers up to 4096 steps"),
         ("steps", "", "Steps is empty"),
         ("sigma", "-3", "Sigma must lie in"),

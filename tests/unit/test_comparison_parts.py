@@ -92,6 +92,17 @@ def test_words_are_schemes_of_the_rate():
     assert family("fixed-order", 1 / 8, 64).schemes == (sampling.CyclicPoisson(1, 8),)
 
 
+@pytest.mark.parametrize("rate", [1 / 49, 0.02, 1 / 3])
+def test_a_minimal_separation_has_the_rate(rate):
+    for separation in range(1, round(1 / rate) + 1):
+        (scheme,) = family(f"min-separation:{separation}", rate, 64).schemes
+        assert isinstance(scheme, sampling.MinSeparation)
+        assert scheme.separation == separation
+        assert common_rate([family_of(scheme), family_of(sampling.Poisson(rate))], 64) > 0
+    with pytest.raises(SamplingError, match=f"use min-separation:{separation} or less"):
+        family(f"min-separation:{separation + 1}", rate, 64)
+
+
 @pytest.mark.parametrize(
     ("rate", "steps"), [(1.0, 8), (0.5, 8), (1 / 3, 1), (1e-9, 3), (1e-3, 10**6)]
 )

@@ -78,17 +78,16 @@ def _given(options: Options) -> dict[str, Any]:
 
 
 def _print(found: Audit, seconds: float) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    paper = output.console()
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _summary(found, seconds):
         table.add_row(name, escape(value))
-    console.print(table)
+    paper.print(table)
     tests = Table(box=None, pad_edge=False, header_style="bold")
     tests.add_column("what conforms")
     tests.add_column("p-value", no_wrap=True)
@@ -97,7 +96,7 @@ def _print(found: Audit, seconds: float) -> None:
         value = f"{finding.p_value:.2g}"
         shown = f"[bold red]{value} FAILED[/bold red]" if finding.failed else value
         tests.add_row(finding.name, shown, escape(finding.seen))
-    console.print("", tests)
+    paper.print("", tests)
 
 
 def _summary(found: Audit, seconds: float) -> list[tuple[str, str]]:

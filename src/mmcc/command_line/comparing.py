@@ -7,12 +7,20 @@ Rounding: sigmas are rounded up in tables, savings down.
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING
 
 from mmcc.command_line import output
-from mmcc.command_line.words import FILES, METHODS, Options, UsageError, number, whole_number
+from mmcc.command_line.words import (
+    A_FILE,
+    COMPARED_STRATEGIES,
+    METHODS,
+    Options,
+    UsageError,
+    names_a_file,
+    number,
+    whole_number,
+)
 from mmcc.errors import real, suggestion
 
 if TYPE_CHECKING:
@@ -25,6 +33,7 @@ COMPARE = (
     "epsilons",
     "delta",
     "strategies",
+    "non_adaptive",
     "schemes",
     "method",
     "only_wins",
@@ -53,7 +62,7 @@ def show_comparison(options: Options) -> None:
         plots.check_file(options.plot)
     rate = real("rate", rate, 0, 1, closed="h")
     families = _families(options.schemes, rate, steps)
-    named = _strategies(options.strategies, rate, steps)
+    named = _strategies(options, rate, steps)
     limit = SECONDS if options.seconds is None else number("seconds", options.seconds)
     with output.progress_bar() as progress:
         start = time.perf_counter()
@@ -87,16 +96,35 @@ def _families(words: str | None, rate: float, steps: int) -> list[Family]:
     return [schemes.family(name.strip(), rate, steps) for name in names]
 
 
-def _strategies(words: str | None, rate: float, steps: int) -> dict[str, Compared]:
-    from mmcc import strategies
+def _strategies(options: Options, rate: float, steps: int) -> dict[str, Compared]:
     from mmcc.comparison import candidates
 
+    words = options.strategies
     names = candidates.default_words(steps, rate) if words is None else words.split(",")
+    names = [name.strip() for name in names]
+    if options.non_adaptive and all(map(_is_word, names)):
+        raise UsageError("--non-adaptive applies to matrices read from files, and none is named.")
     found: dict[str, Compared] = {}
-    for name in (name.strip() for name in names):
-        is_file = name.lower().endswith(FILES) or os.sep in name
-        made = strategies.load(name) if is_file else candidates.strategy(name, steps)
+    for name in names:
+        made = _strategy(name, steps, adaptive=not options.non_adaptive)
         if made.steps != steps:
             raise UsageError(f"{name!r} has {made.steps} steps, not the {steps} asked for.")
         found[name] = made
     return found
+
+
+def _strategy(name: str, steps: int, *, adaptive: bool) -> Compared:
+    from mmcc import strategies
+    from mmcc.comparison import candidates
+
+    if _is_word(name):
+        return candidates.strategy(name, steps)
+    if names_a_file(name):
+        return strategies.load(name, adaptive=adaptive)
+    choices = suggestion(name, (*COMPARED_STRATEGIES, A_FILE))
+    raise UsageError(f"unknown strategy {name!r}; {choices}")
+
+
+def _is_word(name: str) -> bool:
+    """Whether a strategy is meant that has a name, with or without a size."""
+    return name.partition(":")[0] in {word.partition(":")[0] for word in COMPARED_STRATEGIES}

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from mmcc.command_line import output
+
 if TYPE_CHECKING:
     from mmcc.doctor import Check
 
@@ -42,7 +44,6 @@ def show_doctor(as_json: bool) -> None:
 
 
 def _print(checks: Sequence[Check], seconds: float, works: bool) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -56,7 +57,7 @@ def _print(checks: Sequence[Check], seconds: float, works: bool) -> None:
         table.add_row(check.name, f"[{style}]{check.state}[/{style}]", escape(check.seen))
         if check.remedy:
             table.add_row("", "", escape(check.remedy))
-    console = Console(highlight=False)
-    console.print(table)
+    paper = output.console()
+    paper.print(table)
     verdict = "all that is needed works" if works else "SOMETHING IS BROKEN: see above"
-    console.print(f"\n{verdict} ({seconds:.1f} s)")
+    paper.print(f"\n{verdict} ({seconds:.1f} s)")

@@ -5,13 +5,18 @@ A new command needs two things: a function registered with the app, and a line h
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from mmcc.command_line.output import LEAST_WIDTH, console
+from mmcc.command_line.words import UsageError
 
 GUIDE: Mapping[str, Mapping[str, str]] = {
     "How private is it": {
@@ -50,7 +55,8 @@ FIRST = "epsilon"
 """The command whose example stands in the help of `mmcc` itself."""
 OUTPUT = "Output"
 """Title above the options that say how the answer is shown."""
-WIDTH = 80
+COLUMNS = "COLUMNS"
+"""Where rich, which prints the help, is told the width of the terminal."""
 NEVER = "\N{NO-BREAK SPACE}"
 
 
@@ -75,13 +81,33 @@ def example(name: str) -> str:
 
 
 class Command(TyperCommand):
-    """A command whose help ends with its example, which can be copied as it stands."""
+    """A command whose help ends with its example, which can be copied as it stands.
+
+    An option that was typed twice, or without its value, is an error: nothing typed is ignored.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:  # the shell asks what could come next
+            self._check_words(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _check_words(self, ctx: Any, args: Sequence[str]) -> None:
+        values, _, typed = self.make_parser(ctx).parse_args([*args])
+        if any(param.is_eager for param in typed):  # --help, whatever else was typed
+            return
+        names = [name for param in self.get_params(ctx) for name in param.opts]
+        for place, param in enumerate(typed):
+            if values.get(param.name) in names:
+                raise UsageError(f"{param.opts[-1]} needs a value before {values[param.name]}.")
+            if param in typed[:place] and not param.multiple:
+                raise UsageError(f"{param.opts[-1]} is given twice; give it once.")
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _tidied(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        super().format_help(ctx, formatter)
+        with _wide_enough():
+            super().format_help(ctx, formatter)
         formatter.write(_shown(example(str(self.name))))
 
 
@@ -92,9 +118,23 @@ class Group(TyperGroup):
         return _tidied(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        super().format_help(ctx, formatter)
+        with _wide_enough():
+            super().format_help(ctx, formatter)
         formatter.write(_shown(example(FIRST)))
         formatter.write("\n Every command has its own: mmcc COMMAND --help\n")
+
+
+@contextmanager
+def _wide_enough() -> Iterator[None]:
+    """Help as wide as answers, at least: in a narrow terminal rich would leave words out."""
+    before = os.environ.get(COLUMNS)
+    os.environ[COLUMNS] = str(console().width)
+    try:
+        yield
+    finally:
+        os.environ.pop(COLUMNS)
+        if before is not None:
+            os.environ[COLUMNS] = before
 
 
 def _tidied(params: list[Any]) -> list[Any]:
@@ -115,7 +155,7 @@ def _shown(line: str) -> str:
     whole = re.sub(r" (?!--)", NEVER, line)  # a value stays with its option
     parts = textwrap.wrap(
         whole,
-        WIDTH - len(" \\"),
+        LEAST_WIDTH - len(" \\"),
         initial_indent="   ",
         subsequent_indent="     ",
         break_long_words=False,

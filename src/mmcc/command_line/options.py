@@ -12,10 +12,10 @@ import typer
 from mmcc.command_line.completion import one_of, several_of
 from mmcc.command_line.guide import OUTPUT
 from mmcc.command_line.words import (
+    A_FILE,
     COMPARED_SCHEMES,
     COMPARED_STRATEGIES,
     DECODERS,
-    FILES,
     FORMATS,
     GENERATORS,
     METHODS,
@@ -79,7 +79,7 @@ OPTIONS: dict[str, Option] = {
     **_panel(
         "Strategy: what is released",
         strategy=_needed(
-            f"{', '.join(STRATEGIES)}, or a {', '.join(FILES)} file.",
+            f"{', '.join(STRATEGIES)}, or {A_FILE}.",
             "NAME|FILE",
             values=one_of(STRATEGIES),
         ),
@@ -104,9 +104,9 @@ OPTIONS: dict[str, Option] = {
         sampling=_needed(f"{', '.join(SCHEMES)}.", "NAME", values=one_of(SCHEMES)),
         schemes=Option(
             "Schemes to compare: poisson, cyclic-poisson (at its best separation), balls-in-bins, "
-            "fixed-order, shuffle; left out, all that the rate allows.",
+            "fixed-order, shuffle, min-separation:4; left out, those that amplify at this rate.",
             "LIST",
-            values=several_of(COMPARED_SCHEMES),
+            values=several_of(name.removesuffix("N") for name in COMPARED_SCHEMES),
         ),
         rate=Option("Share of the examples in a batch, such as 1/100.", "NUMBER"),
         prob=Option(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from mmcc.accounting.guarantee import rounded_down, rounded_up
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from mmcc import Bracket, Estimate, Guarantee
@@ -45,7 +46,7 @@ LABELS = {
 """How the entries of `Guarantee.details` are called in print; {} is the number asked for."""
 
 
-NO_PROOF = "nothing: a Monte Carlo estimate, not a proof"
+NO_PROOF = "a Monte Carlo estimate, not a proof"
 LOWER_BY = "no method can prove less"
 
 COMPARED = {
@@ -55,8 +56,20 @@ COMPARED = {
     "tight": "tight (default)",
 }
 
+LEAST_WIDTH = 80
+"""Letters in a line; a narrower terminal breaks it, but drops nothing."""
+
 Comparison = Mapping[str, float | None]
 """What other certified bounds say, by name; None where a bound could not be computed."""
+
+
+def console() -> Console:
+    """Where answers are printed; not narrower than `LEAST_WIDTH`, so that numbers stay whole."""
+    from rich.console import Console
+
+    made = Console(highlight=False)
+    made.width = max(made.width, LEAST_WIDTH)
+    return made
 
 
 def print_json(
@@ -73,18 +86,15 @@ def print_tables(
     asked: str, found: Guarantee, seconds: float, comparison: Comparison | None
 ) -> None:
     """The answer, what it assumes and how it came about."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(_answer_table(asked, found))
+    paper = console()
+    paper.print(_answer_table(asked, found))
     if comparison is not None:
-        console.print("", _comparison_table(comparison))
-    console.print("", _details_table(asked, found, seconds))
+        paper.print("", _comparison_table(comparison))
+    paper.print("", _details_table(asked, found, seconds))
 
 
 def print_bracket(found: Bracket, seconds: float) -> None:
     """Both ends, and which bound gave the upper one."""
-    from rich.console import Console
     from rich.table import Table
 
     guarantee = found.guarantee
@@ -108,15 +118,11 @@ def print_bracket(found: Bracket, seconds: float) -> None:
     if found.estimate is not None and found.estimate.setting:
         table.add_row("setting of the estimate", found.estimate.setting)
     table.add_row("seconds", f"{seconds:.2f}")
-    console = Console(highlight=False)
-    console.print(ends)
-    console.print("", table)
+    console().print(ends, "", table)
 
 
 def print_estimate(found: Estimate, seconds: float) -> None:
     """The interval, how it was obtained and what it assumes."""
-    from rich.console import Console
-
     table = _table("", "")
     table.add_row("epsilon", f"[bold]{found.epsilon:.4g}[/bold]")
     table.add_row("interval", _interval(found))
@@ -132,14 +138,14 @@ def print_estimate(found: Estimate, seconds: float) -> None:
     if found.setting:
         table.add_row("setting", found.setting)
     table.add_row("seconds", f"{seconds:.2f}")
-    Console(highlight=False).print(table)
+    console().print(table)
 
 
 def _remark(found: Bracket) -> str:
     """What to think of the estimate of a bracket."""
     estimate = found.estimate
     if estimate is None or (estimate.low <= found.upper and estimate.high >= found.lower):
-        return NO_PROOF
+        return f"nothing: {NO_PROOF}"
     return "nothing, and outside the certified ends: disregard this estimate"
 
 

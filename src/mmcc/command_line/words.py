@@ -67,7 +67,14 @@ COMPARED_STRATEGIES = (
     "blt:N",
 )
 """Words of `mmcc compare`; N is a number of bands, levels or buffers."""
-COMPARED_SCHEMES = ("poisson", "cyclic-poisson", "balls-in-bins", "fixed-order", "shuffle")
+COMPARED_SCHEMES = (
+    "poisson",
+    "cyclic-poisson",
+    "balls-in-bins",
+    "fixed-order",
+    "shuffle",
+    "min-separation:N",
+)
 FORMATS = ("html", "markdown")
 STUDIES = (
     "tree",
@@ -83,7 +90,9 @@ STUDIES = (
 )
 """As in `mmcc.studies`, for help and completion."""
 FILES = (".npy", ".npz", ".csv")
+A_FILE = f"a {', '.join(FILES)} file"
 MAX_COMPARED_STEPS = 4096
+NUMBER, WHOLE = "a number such as 0.01, 1e-6 or 1/2048", "a whole number such as 8"
 
 
 class UsageError(MmccError):
@@ -190,8 +199,9 @@ class Options:
         """The strategy, once every option is known to apply to it."""
         name = self.strategy
         if name not in STRATEGIES and not names_a_file(name):
-            known = (*STRATEGIES, f"a {', '.join(FILES)} file")
-            raise UsageError(f"unknown strategy {name!r}; {suggestion(name, known)}")
+            raise UsageError(
+                f"unknown strategy {name!r}; {suggestion(name, (*STRATEGIES, A_FILE))}"
+            )
         from mmcc import strategies
 
         if name not in STRATEGIES:
@@ -272,7 +282,7 @@ def _searched(constructor: Callable[..., Strategy], *sizes: Any, **options: Any)
         return constructor(*sizes, progress=progress, **options)
 
 
-def number(name: str, text: str) -> float:
+def number(name: str, text: str, needed: str = NUMBER) -> float:
     """A decimal (0.01, 1e-6) or a fraction (1/2048)."""
     try:
         top, _, bottom = text.partition("/")
@@ -280,9 +290,7 @@ def number(name: str, text: str) -> float:
     except ZeroDivisionError:
         raise UsageError(f"--{name} {text} divides by zero.") from None
     except ValueError:
-        raise UsageError(
-            f"--{name} needs a number such as 0.01, 1e-6 or 1/2048, not {_shortened(text)}."
-        ) from None
+        raise UsageError(f"--{name} needs {needed}, not {_shortened(text)}.") from None
 
 
 def whole_number(name: str, text: str) -> int:
@@ -290,9 +298,9 @@ def whole_number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        value = number(name, text)
+        value = number(name, text, WHOLE)
     if not (math.isfinite(value) and value.is_integer()):
-        raise UsageError(f"--{name} needs a whole number, not {_shortened(text)}.")
+        raise UsageError(f"--{name} needs {WHOLE}, not {_shortened(text)}.")
     return int(value)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mmcc import strategies
+from mmcc.comparison.schemes import MOST_DIGITS
 from mmcc.comparison.tuned import TunedBlt
-from mmcc.errors import StrategyError, suggestion, whole
+from mmcc.errors import StrategyError, shown, suggestion, whole
 from mmcc.strategies import Toeplitz
 from mmcc.strategies.base import Strategy
 
@@ -59,8 +60,10 @@ def strategy(word: str, steps: int) -> Strategy | TunedBlt:
         raise StrategyError(f"unknown strategy {word!r}; {suggestion(word, WORDS)}")
     if not colon:
         return known[name](steps)
-    if not (size.isascii() and size.isdigit()):
-        raise StrategyError(f"{word!r} needs a whole number after the colon, not {size!r}.")
+    if not (size.isascii() and size.isdigit() and len(size) <= MOST_DIGITS):
+        raise StrategyError(
+            f"{shown(word)} needs a whole number after the colon, not {shown(size)}."
+        )
     return known[name](steps, int(size))
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mmcc.errors import SamplingError, real, suggestion, whole
+from mmcc.errors import SamplingError, real, shown, suggestion, whole
 from mmcc.sampling import (
     MAX_STEPS,
     SCHEMES,
@@ -24,12 +24,15 @@ from mmcc.sampling import (
 
 SAME_RATE = 1e-6
 """Relative difference up to which two rates are the same."""
-WORDS = ("poisson", "cyclic-poisson", "balls-in-bins", "fixed-order", "shuffle")
-"""Schemes that a rate alone describes."""
+SEPARATED = "min-separation"
+MOST_DIGITS = 18
+"""Of the number after a colon; Python refuses to read thousands."""
+WORDS = ("poisson", "cyclic-poisson", "balls-in-bins", "fixed-order", "shuffle", f"{SEPARATED}:N")
+"""Schemes that a rate alone describes, and one with its separation N."""
 NAMES = {
     Poisson: "poisson",
     CyclicPoisson: "cyclic-poisson",
-    MinSeparation: "min-separation",
+    MinSeparation: SEPARATED,
     BallsInBins: "balls-in-bins",
     Shuffle: "shuffle",
 }
@@ -111,6 +114,8 @@ def family(word: str, rate: float, steps: int) -> Family:
                 "leave cyclic-poisson out."
             )
         return Family(word, several)
+    if word.partition(":")[0] == SEPARATED:
+        return Family(word, (_separated(word, rate, steps),))
     if word not in WORDS:
         raise SamplingError(f"unknown scheme {word!r}; {suggestion(word, WORDS)}")
     length = epoch(rate, steps)
@@ -124,6 +129,22 @@ def family(word: str, rate: float, steps: int) -> Family:
     if word == "fixed-order":
         return Family(word, (CyclicPoisson(1, length),))
     return Family(word, (Shuffle(length),))
+
+
+def _separated(word: str, rate: float, steps: int) -> MinSeparation:
+    """The separation after the colon, with the chance p at which `rate_of` is the rate."""
+    _, _, size = word.partition(":")
+    if not (size.isascii() and size.isdigit() and len(size) <= MOST_DIGITS):
+        raise SamplingError(
+            f"{shown(word)}: {SEPARATED} needs a separation, such as {SEPARATED}:4."
+        )
+    separation = whole("separation", int(size), 1, steps)
+    if separation * rate > 1 + SAME_RATE:
+        raise SamplingError(
+            f"with a separation of {separation} steps no batch has {rate:g} of the examples in the "
+            f"long run; use {SEPARATED}:{int((1 + SAME_RATE) / rate)} or less."
+        )
+    return MinSeparation(min(1.0, rate / (1 - rate * (separation - 1))), separation)
 
 
 def default_words(rate: float, steps: int) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def load(path: str | Path, adaptive: bool = True) -> Strategy:
     readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise StrategyError(f"cannot read {path.name!r}: expected a .npy, .npz or .csv file.")
+        raise StrategyError(f"cannot read {str(path)!r}: expected a .npy, .npz or .csv file.")
     try:
         if path.stat().st_size > MAX_DENSE_BYTES:
             raise _too_large(path.name)

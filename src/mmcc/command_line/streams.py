@@ -1,0 +1,67 @@
+"""Standard output and error that can always be written to, so that the exit code is the answer's.
+
+In: the streams of the process.  Out: the same, except that a reader who has gone is not missed, and
+letters that the encoding lacks are written as their numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, TextIO, TypeVar, cast
+
+Result = TypeVar("Result")
+
+
+class Lasting:
+    """A text stream that goes on, into nothing, where its reader has gone (`mmcc --help | head`).
+
+    Other troubles, such as a full disk, are raised once: what is left in buffers then would raise
+    them again while the interpreter ends.
+    """
+
+    buffer = None
+    """Not to be had: what is written passes through here."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return self._done(lambda: self._stream.write(text), len(text))
+
+    def flush(self) -> None:
+        self._done(self._stream.flush, None)
+
+    def _done(self, action: Callable[[], Result], otherwise: Result) -> Result:
+        try:
+            return action()
+        except OSError as problem:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, self._stream.fileno())
+            os.close(nothing)
+            if not isinstance(problem, BrokenPipeError):
+                raise
+            return otherwise
+
+
+@contextmanager
+def lasting_streams() -> Iterator[None]:
+    """Print to streams that last."""
+    with (
+        redirect_stdout(_lasting(sys.stdout)),
+        redirect_stderr(_lasting(sys.stderr)),
+    ):
+        yield
+
+
+def _lasting(stream: TextIO | None) -> TextIO:
+    if stream is None:  # closed by whoever started the program
+        stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the process ends)
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+    return cast(TextIO, Lasting(stream))
