@@ -213,7 +213,7 @@ def separated(steps: int, gap: int, probability: float):
 @pytest.mark.parametrize("gap", [1, 2, 3, 4])
 @pytest.mark.parametrize("bands", [1, 3])
 def test_transfer_matrices_sum_over_all_sets_that_can_occur(bands, gap):
-    """Outputs so large that numbers are scaled as well, and one probability for each column."""
+    """Some outputs are so large that numbers are scaled; several probabilities at once."""
     steps, sigma = 7, 0.9
     strategy = strategies.toeplitz([1.0, 0.5, 0.3][:bands], steps)
     columns = strategy.to_dense() / sigma
