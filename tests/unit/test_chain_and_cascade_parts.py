@@ -7,6 +7,7 @@ what is claimed.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -16,12 +17,12 @@ from scipy.special import ndtr
 
 from mmcc import sampling, strategies
 from mmcc.accounting import chain as chain_bound
-from mmcc.accounting.cascade import Cascade, Law
+from mmcc.accounting.cascade import Cascade, Law, _Builder, _deviation
 from mmcc.accounting.chain import exits, operator
 from mmcc.accounting.chain.domination import Chain
 from mmcc.accounting.chain.factors import Tangent, add_factors, remove_factors, strength
 from mmcc.accounting.chain.inversion import Inversion, Line, line_for
-from mmcc.accounting.chain.lattice import COARSE, Lattice, lattice_for
+from mmcc.accounting.chain.lattice import COARSE, Lattice, _outputs, lattice_for, state_step
 from mmcc.accounting.chain.operator import Factors, Moments, moments
 from mmcc.accounting.chain.search import Setting, renyi_epsilon
 from mmcc.errors import PrecisionError
@@ -55,6 +56,62 @@ def test_the_mean_of_many_bins_has_cells_as_fine_as_it_is_narrow(bins):
     low, high = cascade.lower_delta(epsilon), cascade.bound_delta(epsilon)
     assert low.remove <= high.remove <= low.remove * 1.01
     assert low.add <= high.add <= low.add * 1.01
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 6, 7])
+@pytest.mark.parametrize("adjacency", truth.ADJACENCIES)
+def test_means_have_a_variance_between_those_of_both_laws(count, adjacency):
+    """Var X = (e - 1)/n exactly; it is a convex function of X, so it is bounded from both sides."""
+    cascade = Cascade(Node(0.0, ((count, Node(1.0)),)), 1.0, 1e-9)
+    exact = math.expm1(1.0) / count
+    low, high = (
+        float((law.values - 1) ** 2 @ law.masses)
+        for law in (cascade._law("lower", adjacency), cascade._law("upper", adjacency))
+    )
+    assert low <= exact * (1 + 1e-9)
+    assert exact * (1 - 1e-5) <= high <= exact * (1 + 1e-2)  # but for what is cut off above
+    assert low >= exact * (1 - 1e-2)
+
+
+@pytest.mark.parametrize("variance", [4.0, 9.0])
+def test_factors_one_above_another_are_the_gaussian_mechanism_also_far_out(variance):
+    """One bin below two nodes: variances add up.  Under add X below e^-15 counts."""
+    cascade = Cascade(Node(variance / 3, ((1, Node(variance * 2 / 3)),)), 1.0, 1e-9)
+    for epsilon in (1.0, 6.0, 12.0, 16.0, 20.0):
+        exact = truth.gaussian_delta(math.sqrt(variance), 1.0, epsilon)
+        low, high = cascade.lower_delta(epsilon), cascade.bound_delta(epsilon)
+        for adjacency in truth.ADJACENCIES:
+            assert getattr(low, adjacency) <= exact <= getattr(high, adjacency)
+            if exact > 1e-9:
+                assert getattr(high, adjacency) <= exact * 1.01
+                assert getattr(low, adjacency) >= exact * 0.99
+
+
+@pytest.mark.parametrize(("bound", "side"), [("upper", 1), ("lower", -1)])
+def test_masses_cover_the_rounding_of_every_addition(bound, side):
+    """Masses so small beside the first that each is lost, or counts for nearly two, when added."""
+    small = {"upper": 1.0, "lower": 1.3}[bound] * 2.0**-53
+    masses = np.concatenate([[1.0], np.full(999, small)])
+    law = Law(1 + 1e-6 * np.arange(1000.0), masses)
+    builder = _Builder(Cascade(Node(1.0), 1.0), bound, "remove")
+    found = builder._combined(law, law, 0.5, 0.5, 0.0)
+    exact = sum(map(Fraction, masses.tolist())) ** 2
+    total = sum(map(Fraction, found.masses.tolist()))
+    assert side * (total - exact) >= 0
+    assert abs(total / exact - 1) <= Fraction(1, 10**9)
+
+
+def test_the_deviation_is_that_of_the_sum_or_of_the_product():
+    """Two independent variables of mean 1, all pairs of values."""
+    first = Law(np.array([0.5, 1.0, 2.0]), np.array([0.5, 0.25, 0.25]))
+    second = Law(np.array([0.9, 1.1]), np.array([0.5, 0.5]))
+    pairs = np.outer(first.masses, second.masses)
+    for share, other in ((0.25, 0.75), (0.9, 0.1), (0.0, 0.0)):
+        values = np.add.outer(share * first.values, other * second.values)
+        if not share:
+            values = np.outer(first.values, second.values)
+        exact = math.sqrt(float(np.sum(pairs * (values - 1) ** 2)))
+        assert _deviation(first, second, share, other) == pytest.approx(exact, rel=1e-12)
 
 
 def test_a_law_with_no_number_is_not_read_as_privacy():
@@ -138,6 +195,60 @@ def test_powers_that_fit_are_one_batch_and_batches_change_nothing(monkeypatch):
     assert parts.values.size == 9
     turned = parts.values * math.exp(parts.log_scale - whole.log_scale)
     assert np.abs(turned - whole.values).max() <= 2 * whole.error * whole.values[0].real
+
+
+# The lattice.
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.6, 1 - 1e-4, 1 - 1e-9])
+@pytest.mark.parametrize("wanted", [1e-2, 1e-7])
+def test_steps_of_the_states_have_the_error_that_is_said(decay, wanted):
+    """kappa = 1 / sinh(2 pi^2 / (h^2 B)); without a step nothing is known of it."""
+    chain = Chain(40, 1, 0.1, 1.0, 0.5, decay)
+    h, kappa = state_step(chain, wanted)
+    if decay == 1 - 1e-9:
+        assert (h, kappa) == (0.0, math.inf)
+        assert lattice_for(chain, "remove", 1e-6) is None
+        return
+    with mpmath.workdps(30):
+        exact = 1 / mpmath.sinh(2 * mpmath.pi**2 / (mpmath.mpf(h) ** 2 * chain.growth))
+        assert exact <= kappa <= exact * (1 + mpmath.mpf(1e-9))
+    assert 40 * kappa <= wanted * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("budget", [1e-3, 1e-9])
+def test_leaving_the_lattice_of_add_costs_at_least_its_chance(share, budget):
+    """Under N(0) every u and every v is normal; one step alone, and steps that are independent."""
+    chain = Chain(30, 1, 0.1, 2.0, share, 0.3)
+    found = lattice_for(chain, "add", budget, COARSE)
+    out = float(ndtr(found.logs[1] / math.sqrt(2.0)))
+    chance = -math.expm1(30 * math.log1p(-out))
+    if share:
+        h = float(found.states[1] - found.states[0])
+        chance = out + float(ndtr(found.states[0] - h) + ndtr(-found.states[-1] - h))
+    assert 0 < chance <= found.exits <= 1.5 * budget
+
+
+@pytest.mark.parametrize("bottom", [-5.0, -1.5, 0.2])
+@pytest.mark.parametrize("adjacency", truth.ADJACENCIES)
+def test_outputs_keep_their_mass_and_their_mean(adjacency, bottom):
+    """Of x = e^u, u normal around sqrt(s g) v: what is below, between and above the nodes."""
+    chain = Chain(5, 1, 0.1, 1.2, 0.4, 0.5)
+    states, top = np.array([-2.0, 0.0, 1.5]), 2.5
+    logs, masses = _outputs(chain, states, bottom, top, 0.1, adjacency)
+    deviation, centres = math.sqrt(chain.white), math.sqrt(chain.common) * states
+    low, high = (bottom - centres) / deviation, (top - centres) / deviation
+    lift = np.exp(centres + deviation**2 / 2)
+    mean = lift * ndtr(high - deviation)
+    mass = ndtr(high)
+    if adjacency == "add":  # below has left, above moves down to the last node
+        mean = mean - lift * ndtr(low - deviation) + math.exp(top) * ndtr(-high)
+        mass = ndtr(-low)
+    found = masses @ np.exp(logs)
+    assert masses.sum(axis=1) == pytest.approx(mass, rel=1e-9)
+    assert found == pytest.approx(mean, rel=1e-9)
+    assert (masses.sum(axis=1) >= mass * (1 - 1e-14)).all()
 
 
 # Exits, and the strength of cross terms.

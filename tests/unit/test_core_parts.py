@@ -14,15 +14,15 @@ import pytest
 from mmcc import strategies
 from mmcc.accounting import kernels, laws, pld
 from mmcc.accounting.algorithm import Outcome, analyse
-from mmcc.accounting.calibrate import gaussian_problem
+from mmcc.accounting.calibrate import TOLERANCE, _search, gaussian_problem
 from mmcc.accounting.laws import Expansion, MixtureLaw, ProductLaw
 from mmcc.accounting.methods import Answer, Plan, Problem
 from mmcc.accounting.participation import bound_probabilities
-from mmcc.accounting.pld import Effort, Target
+from mmcc.accounting.pld import Effort, PrivacyLossDistribution, Target
 from mmcc.accounting.rows import cell_errors
 from mmcc.accounting.sides import Sides
 from mmcc.accounting.solve import _guarantee
-from mmcc.accounting.tight import Best, _vertex, best_share
+from mmcc.accounting.tight import Best, _vertex, best_delta, best_share
 from mmcc.errors import PrecisionError
 from mmcc.sampling import Poisson
 from mmcc.strategies.geometry import Block
@@ -200,7 +200,92 @@ def test_as_many_orders_are_guessed_as_the_bounds_need(mean, largest):
         assert (needed or 99) <= (found or 99) <= (with_room or 99)
 
 
+@pytest.mark.parametrize(("orders", "span"), [(8, 0.5), (12, 1.0), (20, 4.0), (40, 9.0), (80, 1.0)])
+def test_remainders_cover_all_orders_of_every_residual(orders, span):
+    """sum_(m >= M) R^m/m! He~_m(T), He~ the Hermite polynomials with all signs positive.
+
+    Residuals up to r: the bound on the sets outside is E R^M / r^M, which is one for R = r.
+    """
+    largest = 2 * orders / (math.sqrt(span**2 + 4 * orders) + span)
+    for residual in largest * np.array([1.0, 0.999, 0.9, 0.5, 0.1]):
+        r = mpmath.mpf(residual)
+        before, now, total = mpmath.mpf(0), mpmath.mpf(1), mpmath.mpf(0)
+        for m in range(orders + 300):
+            if m >= orders:
+                total += r**m / mpmath.factorial(m) * now
+            before, now = now, span * now + m * before
+        coefficient = np.array([float(r**orders / mpmath.factorial(orders))])
+        beyond, outside = laws.remainder(coefficient, orders, span)
+        assert beyond[0] >= total * (1 - mpmath.mpf(1e-12))
+        assert outside[0] == pytest.approx((residual / largest) ** orders, rel=1e-12)
+        assert beyond[0] <= outside[0] * math.exp(largest * span + largest**2 / 2) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("tail", [1e-3, 1e-12, 1e-30])
+def test_expansions_end_where_the_tail_is_rare_and_not_far_beyond(tail):
+    values, probs = np.array([0.0, 1.0, 7.5]), np.array([0.9, 0.1 - 1e-9, 1e-9])
+    found = laws.expand_values(values, probs, tail)
+
+    def beyond(y):
+        return mpmath.fsum(p * mpmath.ncdf(x - y) for x, p in zip(values, probs, strict=True))
+
+    assert beyond(found.top) <= tail < beyond(found.top - 2e-3 * (1 + found.top))
+    assert mpmath.ncdf(-found.reach) <= tail < mpmath.ncdf(-found.reach + 1e-3)
+
+
+@pytest.mark.parametrize("count", [40, 150])
+def test_lattices_are_given_up_where_they_are_too_much_work(count, monkeypatch):
+    """Work: columns times classes times half the square of the orders, as they turn out."""
+    values, probs = np.linspace(0.2, 1.0, count), np.full(count, 2.0 / count)
+    classes = []
+    product = kernels.lattice_product
+
+    def counted(*arguments):
+        made = product(*arguments)
+        classes.append(len(made[1]))
+        return made
+
+    monkeypatch.setattr(kernels, "lattice_product", counted)
+    assert laws.expand_lattice(values, probs, 0.0, 1e-12, 1e-9) is not None
+    work = count * classes[-1] * laws.LATTICE_ORDERS**2 / 2
+    monkeypatch.setattr(laws, "MAX_LATTICE_WORK", 4 * work)
+    assert laws.expand_lattice(values, probs, 0.0, 1e-12, 1e-9) is not None
+    classes.clear()
+    monkeypatch.setattr(laws, "MAX_LATTICE_WORK", work / 4)
+    assert laws.expand_lattice(values, probs, 0.0, 1e-12, 1e-9) is None
+    assert not classes
+
+
 # Composed laws.
+
+
+def test_each_adjacency_has_the_number_of_its_own_laws():
+    """Gaussians of other lengths for remove and add: closed forms."""
+
+    def one(length):
+        return ((MixtureLaw(np.array([length]), np.ones(1)), 1),)
+
+    small, large = one(0.5), one(1.5)
+    exact = [
+        float(mpmath.ncdf(a / 2 - 1 / a) - mpmath.e * mpmath.ncdf(-a / 2 - 1 / mpmath.mpf(a)))
+        for a in (0.5, 1.5)
+    ]
+    for remove, add in ((small, large), (large, small)):
+        both = PrivacyLossDistribution(remove, add)
+        numbers = exact if remove is small else exact[::-1]
+        assert both.delta(1.0, "remove") == pytest.approx(numbers[0], rel=1e-3)
+        assert both.delta(1.0, "add") == pytest.approx(numbers[1], rel=1e-3)
+        assert both.delta(1.0) == pytest.approx(exact[1], rel=1e-3)
+
+
+def test_progress_counts_laws_and_losses():
+    """Three different laws, one of them twice."""
+    some = [(ProductLaw(np.array([a]), np.array([0.1])), 1) for a in (1.0, 0.5, 1.0, 0.7)]
+    seen = []
+    effort = Effort(progress=lambda what, done: seen.append((what, done)))
+    pld.bound(lambda: some, 4, "remove", Target(delta=1e-5), effort)
+    for what in ("laws of the rows", "losses of the rows"):
+        assert [done for name, done in seen if name == what] == [1, 2, 3]
 
 
 def test_different_laws_are_counted_apart():
@@ -278,6 +363,21 @@ def test_a_row_is_bounded_with_half_the_budget_for_each_part():
     assert found == pytest.approx(1 / (1 + math.exp(-odds)), rel=1e-9)
 
 
+@pytest.mark.parametrize("budget", [1e-9, 0.1, 0.499])
+@pytest.mark.parametrize("root", [1e-3, 0.05, 0.25, 0.8, 3.0])
+def test_bounds_hold_for_all_geometries_within_the_error(root, budget):
+    """Add: the odds at a normal's quantile, |c_j| as far from what was stored as it may be."""
+    p, sigma, error = 0.1, 1.7, 0.01
+    length, one = np.array([(root * sigma) ** 2]), np.ones(1)
+    block = Block(1, one, length, length, length)
+    found = float(bound_probabilities(block, p, sigma, budget, error, "add")[0])
+    deviate = -NormalDist().inv_cdf(budget)
+    for off in np.linspace(-error, error, 21).tolist():
+        true = root * math.sqrt(1 + off)
+        odds = math.log(p / (1 - p)) + deviate * true - true**2 / 2
+        assert found >= 1 / (1 + math.exp(-odds))
+
+
 def test_an_outcome_promises_the_larger_side_and_shows_the_largest_probability():
     strategy = strategies.dense([[1.0, 0.0, 0.0], [0.6, 1.0, 0.0], [0.2, 0.7, 1.0]])
     p, sigma, delta_1 = 0.2, 4.0, 1e-4
@@ -351,6 +451,22 @@ def test_the_best_order_and_share_are_found(best):
     assert found.share == pytest.approx(best, rel=1e-6)
 
 
+@pytest.mark.parametrize("better", [0.5, 0.02])
+def test_delta_is_asked_with_the_best_order_and_share_that_were_tried(better):
+    def delta(plan, _epsilon):
+        order = {"release": 0.03, "reversed": 0.0, "heavy": 0.01}[plan.order]
+        value = 0.1 + order + 0.001 * abs(plan.share - better)
+        return Answer(Sides(value, value), plan)
+
+    problem = Formula()
+    problem.delta = delta
+    problem.lower_delta = lambda _epsilon: 0.0
+    plans = [Plan("mmcc", order) for order in ("release", "reversed", "heavy")]
+    found = best_delta(problem, plans, 1.0)
+    assert found.value == pytest.approx(0.1)
+    assert found.plans == [Plan("mmcc", "reversed", better)]
+
+
 def test_the_lowest_point_of_a_parabola_is_kept_between_the_points():
     def through(lowest, *places):
         return _vertex(*((x, (x - lowest) ** 2) for x in places))
@@ -384,6 +500,25 @@ def test_noise_that_is_a_little_short_is_raised_until_it_is_enough(short):
     enough = gaussian_problem(make, 2.0, 1.0, 1e-5)
     assert enough.epsilon(plan, 1e-5).value <= 1.0
     assert enough.at(enough.sigma * (1 - 1e-9 - 12 * short)).epsilon(plan, 1e-5).value > 1.0
+
+
+@pytest.mark.parametrize("power", [0.8, 1.2, 2.5])
+def test_a_search_ends_at_the_first_noise_that_is_enough_and_no_more(power):
+    asked = []
+
+    class Falling(Problem):
+        def at(self, sigma):
+            return Falling(self.strategy, self.scheme, sigma)
+
+        def epsilon(self, plan, _delta):
+            asked.append((3.0 / self.sigma) ** power)
+            return Answer(Sides(asked[-1], 0.0), plan)
+
+    first = Falling(strategies.identity(2), Poisson(0.5), 8.0)
+    found, best = _search(first, [Plan("projection")], 0.7, 1e-5, "projection")
+    enough = [0.7 * (1 - TOLERANCE) <= value <= 0.7 for value in asked]
+    assert enough == [False] * (len(asked) - 1) + [True]
+    assert best.value == asked[-1] == (3.0 / found.sigma) ** power
 
 
 def test_a_guarantee_says_which_bound_gave_what():

@@ -17,10 +17,10 @@ from truth import mixture_delta
 from mmcc import sampling, strategies
 from mmcc.accounting.montecarlo import batches, estimate, kernels, pilot
 from mmcc.accounting.montecarlo.batches import Batch, Direction, Plan, Proposal, prepare
-from mmcc.accounting.montecarlo.intervals import ACCURACY, Crossing, Tally, interval
+from mmcc.accounting.montecarlo.intervals import ACCURACY, Crossing, Interval, Tally, interval
 from mmcc.accounting.montecarlo.mechanism import Mechanism
 from mmcc.accounting.montecarlo.sets import SetList, all_sets, with_larger_sets
-from mmcc.accounting.montecarlo.transfer import chain_of
+from mmcc.accounting.montecarlo.transfer import _states, chain_of
 
 SIGMA, PROBABILITY = 0.8, 0.3
 MECHANISM = Mechanism(strategies.toeplitz([1.0, 0.6], 4), sampling.Poisson(PROBABILITY), SIGMA)
@@ -197,6 +197,50 @@ def test_panels_give_the_integral_of_a_mixture():
     assert (found[:, -1] == 0.0).all()
 
 
+def separated(steps: int, gap: int, probability: float):
+    """All sets with their chances: who took part in a step does not in the next gap - 1."""
+    for members in itertools.product((False, True), repeat=steps):
+        chance = 1.0
+        for j, here in enumerate(members):
+            if any(members[max(j - gap + 1, 0) : j]):
+                chance *= 0.0 if here else 1.0
+            else:
+                chance *= probability if here else 1 - probability
+        if chance > 0:
+            yield members, chance
+
+
+@pytest.mark.parametrize("gap", [1, 2, 3, 4])
+@pytest.mark.parametrize("bands", [1, 3])
+def test_transfer_matrices_sum_over_all_sets_that_can_occur(bands, gap):
+    """Some outputs are so large that numbers are scaled; several probabilities at once."""
+    steps, sigma = 7, 0.9
+    strategy = strategies.toeplitz([1.0, 0.5, 0.3][:bands], steps)
+    columns = strategy.to_dense() / sigma
+    mechanism = Mechanism(strategy, sampling.MinSeparation(0.3, gap), sigma)
+    chain = chain_of(mechanism)
+    outputs = np.random.default_rng(8).standard_normal((5, steps)) * [[0], [1], [3], [60], [-90]]
+    probabilities = np.array([0.3, 0.0, 0.7])
+    found = chain.log_ratios(outputs @ columns, probabilities)
+    for y, row in zip(outputs, found, strict=True):
+        for probability, value in zip(probabilities, row, strict=True):
+            exact = 0.0
+            if probability > 0:
+                sets = separated(steps, gap, probability)
+                members, chances = map(np.array, zip(*sets, strict=True))
+                shifts = members @ columns.T
+                exact = logsumexp(np.log(chances) + shifts @ y - np.square(shifts).sum(axis=1) / 2)
+            assert value == pytest.approx(exact, rel=1e-11, abs=1e-11)
+
+
+@pytest.mark.parametrize("gap", [1, 2, 3, 4])
+def test_states_are_the_histories_that_can_occur(gap):
+    for memory in range(max(gap - 1, 1), 6):
+        histories = (members for members, _ in separated(memory, gap, 0.5))
+        exact = {sum(1 << k for k, here in enumerate(h[::-1]) if here) for h in histories}
+        assert _states(memory, gap) == sorted(exact)
+
+
 # From batches to an interval.
 
 
@@ -255,6 +299,27 @@ def test_grids_reach_two_steps_to_both_sides_or_down_to_0(centre):
     assert found[0] <= max(centre - 0.2, 0.0) + 1e-12
     assert found[-1] == pytest.approx(centre + 0.2)
     assert (np.diff(found) > 0).all()
+
+
+@pytest.mark.parametrize("ends", [(None, 1.2), (0.8, None), (None, None)])
+def test_runs_start_anew_on_a_wider_grid_until_both_ends_are_seen(ends, monkeypatch):
+    plan = plan_of(MECHANISM, direction(), Proposal(np.zeros(1), np.ones(1)), 4)
+    low, high = ends
+    answers = [Interval(low, 1.05, high, 0.0)] * 2 + [Interval(0.9, 1.0, 1.1, 0.0)]
+    grids = []
+
+    def accumulate(plan, _delta, _budget, _level, spent, _last, _executor, _progress):
+        grids.append(plan.epsilons)
+        return estimate.Run(plan, Tally(), answers[len(grids) - 1], spent + 10)
+
+    monkeypatch.setattr(estimate, "_accumulate", accumulate)
+    found = pilot.Pilot(1.0, 0.01, 0.0, plan)
+    budget = estimate.Budget(10_000, 0.01, 0.99, 0)
+    run = estimate._run(found, 1e-5, budget, 1e-3, None, None)
+    assert run.found is answers[2]
+    assert run.spent == 30
+    assert [np.ptp(grid) for grid in grids] == pytest.approx([0.08, 0.16, 0.32])
+    assert [np.mean(grid) for grid in grids] == pytest.approx([1.0, 1.05, 1.05])
 
 
 # The pilot.
