@@ -94,7 +94,7 @@ def test_the_saddle_point_is_found_in_few_steps(monkeypatch, many, p):
     for t in (-3.0, 1.0, 4.0, 0.4 * many):
         asked.clear()
         theta = float(line.saddle(np.array([t]))[0])
-        assert len(asked) <= 12
+        assert len(asked) <= 20
         odds = p / (1 - p) * np.exp(theta * line.a)
         mean = float((line.a * line.counts) @ (odds / (1 + odds)))
         assert theta + mean == pytest.approx(t, abs=1e-7 * (1 + many))
