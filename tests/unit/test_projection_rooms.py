@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -14,7 +16,7 @@ from scipy.special import ndtr
 
 from mmcc import sampling, strategies
 from mmcc.accounting.projection.bins import BinsLine
-from mmcc.accounting.projection.bounds import Projection
+from mmcc.accounting.projection.bounds import TOLERANCE, Projection, _solve
 from mmcc.accounting.projection.deficit import Deficit, NodesAround
 from mmcc.accounting.projection.high_orders import SERIES, HighOrders, S, _curvature
 from mmcc.accounting.projection.kernels import leave_one_out
@@ -28,9 +30,10 @@ from mmcc.accounting.projection.upper import (
     Projected,
     collinear,
     excess_by_law,
+    excess_by_moments,
 )
-from mmcc.accounting.projection.upper_add import ProjectedAdd
-from mmcc.strategies.gram import DenseGram
+from mmcc.accounting.projection.upper_add import CELLS, SPACING, ProjectedAdd
+from mmcc.strategies.gram import DenseGram, ForestGram
 
 
 def gram_of(A: np.ndarray) -> DenseGram:
@@ -69,6 +72,32 @@ def test_tails_near_one_are_known_to_a_rounding(seed):
     line = Line(brute.a, np.ones(brute.a.size), brute.p)
     assert line.tail(-12.0, "above")[1] <= 2.0**-51
     assert line.tail(brute.a.sum() + 12.0, "below")[1] <= 2.0**-51
+
+
+@pytest.mark.parametrize(
+    ("a", "many", "p", "t"),
+    [(1e4, 1.0, 0.5, 5e3), (1e4, 1.0, 0.5, 4e3), (40.0, 1000.0, 1e-3, 38_000.0)],
+)
+@pytest.mark.parametrize("side", ["above", "below"])
+def test_nothing_is_claimed_of_tails_beyond_floats(a, many, p, t, side):
+    """Between two clusters thousands of deviations apart, and where a tail is e^-6000."""
+    assert Line(np.array([a]), np.array([many]), p).tail(t, side)[1] == math.inf
+
+
+@pytest.mark.parametrize("many", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("p", [0.01, 0.3])
+def test_the_saddle_point_is_found_in_few_steps(monkeypatch, many, p):
+    """Halving alone would need some thirty: theta + L'(theta) = t to nine digits."""
+    line = Line(np.array([0.8, 0.3]), np.array([many, 2.0]), p)
+    tilted, asked = Line.tilted, []
+    monkeypatch.setattr(Line, "tilted", lambda *args: asked.append(1) or tilted(*args))
+    for t in (-3.0, 1.0, 4.0, 0.4 * many):
+        asked.clear()
+        theta = float(line.saddle(np.array([t]))[0])
+        assert len(asked) <= 20
+        odds = p / (1 - p) * np.exp(theta * line.a)
+        mean = float((line.a * line.counts) @ (odds / (1 + odds)))
+        assert theta + mean == pytest.approx(t, abs=1e-7 * (1 + many))
 
 
 @pytest.mark.parametrize("bins", [3, 40, 400])
@@ -182,6 +211,33 @@ def test_curvature_is_rounded_up(x):
 
 def test_curvature_beyond_floats_is_infinite():
     assert _curvature(701.0) == _curvature(1e6) == math.inf
+
+
+@pytest.mark.parametrize("gap", [-1.0, 0.0, 1e-9, 1.0, 1e100, math.inf])
+def test_unknown_moments_bound_nothing(gap):
+    """A variance may be unknown, and all moments above it: no excess is ruled out."""
+    unknown = np.full((S.size, 1), np.inf)
+    assert excess_by_moments(unknown, np.array([gap]))[0] == math.inf
+    known = np.append([[4.0]], unknown[1:], axis=0)
+    if gap < math.inf:
+        most = 2 / (math.sqrt(4 + gap**2) + gap)  # (sqrt(4 + gap^2) - gap) / 2
+        assert excess_by_moments(known, np.array([gap]))[0] == pytest.approx(most, rel=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_second_order_of_small_sets_is_rounded_down(seed):
+    """T_2 from all pairs of sets; little is lost where all sets are small enough."""
+    brute = random_brute(seed)
+    high = HighOrders(rest_of(brute.A, brute.p, brute.w, [-2.0, 1.0, 3.0]))
+    for kmax in range(1, high.sizes + 1):
+        found = high._lower_second(kmax)
+        for i, t in enumerate(high.rest.weights.t):
+            omega = brute.omega(t) / math.exp(high.rest.weights.log_scale[i])
+            omega = np.where(brute.sizes <= kmax, omega, 0.0)
+            exact = float(omega @ brute.inner**2 @ omega) / 2
+            assert found[i] <= exact
+            if kmax == high.sizes:
+                assert found[i] >= exact * (1 - 1e-4) - 1e-12
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -353,6 +409,21 @@ def test_prices_use_the_best_kind_for_every_node(seed):
         assert np.all(prices <= scale * (found + deficit._costs[limits, nodes]) * (1 + 1e-9))
 
 
+def test_sets_of_more_than_one_are_left_out_of_prices_where_that_is_best():
+    """Columns so long that even pairs of them have immense moments."""
+    A = 2 * np.random.default_rng(12).uniform(0, 1, (3, 12))
+    epsilon = 0.3
+    deficit = Deficit(NodesAround(gram_of(A), 0.3, np.ones(12), 0.0, 1e-6), epsilon)
+    gaps = deficit._gaps(epsilon)
+    made = deficit._by_fourier(*deficit.fourier, gaps)
+    made += deficit._costs[deficit.fourier[0], np.arange(gaps.size)]
+    for place, kind in itertools.product((0, 1), range(KINDS)):
+        places, kinds = np.full(gaps.size, place), np.full(gaps.size, kind)
+        found = deficit._by_fourier(places, kinds, gaps) + deficit._costs[place]
+        assert np.all(made <= found * (1 + 1e-12))
+    assert np.any(deficit.fourier[0] == 0)
+
+
 def test_orders_that_hardly_matter_cost_no_more_than_some_of_their_deviations():
     """E(Y + Y' - x)_+ <= E(Y - x + tau)_+ + E(Y' - tau)_+ <= E(Y - x)_+ + tau + deviation / 2."""
     A = np.random.default_rng(75).uniform(0, 1, (3, 6))
@@ -425,6 +496,37 @@ def test_above_the_last_cell_only_what_is_left_of_the_normal_law_is_paid():
     assert exact <= put.bound_delta(0.0) <= exact + ndtr(-1.8)
 
 
+def test_above_the_last_cell_its_last_price_is_paid():
+    put = ProjectedAdd(column(0.5), 1.0, np.ones(1), -6.0)
+    last = float(put.rest.weights.t[-1]) + SPACING
+    end = price(0.5, 1.0, 0.0, np.array([last - SPACING / CELLS]))[0]
+    assert exact_add(0.5, 1.0, 0.0) <= put.bound_delta(0.0)
+    assert put.bound_delta(0.0) <= (ndtr(last) + ndtr(-last) * end) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("way", [*itertools.product((-1, 0, 1), repeat=2)])
+@pytest.mark.parametrize(("a", "p"), [(3.0, 0.3), (0.5, 0.6), (6.0, 0.9)])
+def test_put_prices_hold_for_sums_anywhere_within_their_errors(a, p, way):
+    """Mass and participation off by all that the error allows, at every cell of every node."""
+    put = ProjectedAdd(column(a), p, np.ones(1), 1.0)
+    rest, epsilon = put.rest, 0.1
+    weights = rest.weights
+    error = np.full(weights.t.size, 1e-3)
+    moved = error[:, None] * weights.tilted
+    off = replace(
+        weights,
+        error=error,
+        mass=weights.mass + way[0] * error,
+        single=weights.single + way[1] * moved,
+    )
+    put.rest = PoissonRest(rest.gram, rest.line, off, rest.direction)
+    t = weights.t[:, None] + SPACING * np.arange(CELLS) / CELLS
+    exact = price(a, p, epsilon, t)
+    for log_empty in (-math.inf, put.log_empty):
+        assert np.all(put._prices(epsilon, log_empty, CELLS) >= exact * (1 - 1e-9) - 1e-12)
+    assert np.any(put._prices(epsilon, -math.inf, CELLS) < exact + 0.1)
+
+
 @pytest.mark.parametrize("epsilon", [0.05, 0.3])
 def test_a_mass_below_its_error_is_not_taken_for_a_gap(epsilon):
     """Two clusters far apart: between them m is nothing in units of Z."""
@@ -442,6 +544,16 @@ def test_a_mass_below_its_error_is_not_taken_for_a_gap(epsilon):
     assert np.all(deficit.bound_prices(epsilon) >= exact * (1 - 1e-9))
 
 
+def area_above(mass: Callable[[np.ndarray], np.ndarray], t: np.ndarray) -> np.ndarray:
+    """Between chord and mass on each interval, against the normal density."""
+    x, weights = np.polynomial.legendre.leggauss(12)
+    share = 0.5 * (x + 1)
+    inside = t[:-1, None] * (1 - share) + t[1:, None] * share
+    chord = mass(t[:-1, None]) * (1 - share) + mass(t[1:, None]) * share
+    density = np.exp(-(inside**2) / 2) / math.sqrt(2 * math.pi)
+    return 0.5 * np.diff(t) * ((density * (chord - mass(inside))) @ weights)
+
+
 @pytest.mark.parametrize(("a", "p", "centre"), [(1.0, 0.5, 0.0), (2.0, 0.1, -1.0)])
 def test_bend_is_the_area_between_chord_and_mass(a, p, centre):
     """At most 3/2 of it for a parabola."""
@@ -452,11 +564,41 @@ def test_bend_is_the_area_between_chord_and_mass(a, p, centre):
     def mass(t: np.ndarray) -> np.ndarray:
         return math.exp(epsilon) * (1 - p + p * np.exp(t * a - a**2 / 2))
 
-    x, weights = np.polynomial.legendre.leggauss(12)
-    share = 0.5 * (x + 1)
-    inside = t[:-1, None] * (1 - share) + t[1:, None] * share
-    chord = mass(t[:-1, None]) * (1 - share) + mass(t[1:, None]) * share
-    density = np.exp(-(inside**2) / 2) / math.sqrt(2 * math.pi)
-    exact = 0.5 * np.diff(t) * ((density * (chord - mass(inside))) @ weights)
+    exact = area_above(mass, t)
     assert np.all(exact <= deficit._bend(epsilon))
     assert np.all(deficit._bend(epsilon) <= 1.7 * exact)
+
+
+@pytest.mark.parametrize(("many", "scale", "p"), [(5, 4.0, 0.2), (40, 30.0, 0.1)])
+def test_bend_counts_every_column_of_a_class(many, scale, p):
+    """Trees of one leaf are orthogonal columns: m is a sum over how many of them take part."""
+    epsilon = 0.1
+    gram = ForestGram([(0, many)], scale)
+    deficit = Deficit(NodesAround(gram, p, np.ones(1), 1.0, 1e-6), epsilon)
+    t = deficit.projected.rest.weights.t
+    k = np.arange(many + 1)
+    law = np.array([math.comb(many, i) * p**i * (1 - p) ** (many - i) for i in range(many + 1)])
+    along = k * math.sqrt(scale / many)
+
+    def mass(t: np.ndarray) -> np.ndarray:
+        return math.exp(epsilon) * (np.exp(np.multiply.outer(t, along) - along**2 / 2) @ law)
+
+    exact = area_above(mass, t)
+    assert np.all(exact <= deficit._bend(epsilon))
+    assert np.all(deficit._bend(epsilon) <= 1.7 * exact)
+
+
+# The search for epsilon.
+
+
+@pytest.mark.parametrize("guess", [0.02, 0.9, 1.0, 1.3, 40.0])
+@pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
+def test_epsilon_is_found_to_the_tolerance(power, guess):
+    """delta(eps) = e^(-3 eps^power), which is e^-3 at one."""
+
+    class Falling:
+        def bound_delta(self, epsilon: float) -> float:
+            return math.exp(-3 * epsilon**power)
+
+    found = _solve(Falling(), math.exp(-3), guess)
+    assert 1 - 1e-15 <= found <= 1 + 1.01 * TOLERANCE
