@@ -18,7 +18,7 @@ from mmcc.training import Mechanism, NoiseStream
 TREE, SCHEME = strategies.binary_tree(4), sampling.Poisson(0.5)
 ASKED = "--strategy binary-tree --steps 4 --sampling poisson --prob 1/2 --sigma 9 --delta 1e-6"
 COMPARED = "compare --steps 4 --rate 1/2 --epsilon 1 --delta 1e-5"
-GROUPED = "--steps 4 --prob 1/2 --sigma 9 --delta 1e-6"
+NUMBERS = "--steps 4 --prob 1/2 --sigma 9 --delta 1e-6"
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ GROUPED = "--steps 4 --prob 1/2 --sigma 9 --delta 1e-6"
         ("ledger f --dat x", "--data"),
         ("reproduce tree --quik", "--quick"),
         ("doctor --jsn", "--json"),
-        (f"epsilon {ASKED} --strategy binry-tree", "'binary-tree'"),
-        (f"epsilon {ASKED} --strategy counting", "'continual-counting'"),
-        (f"epsilon {ASKED} --strategy Identity", "'identity'"),
-        (f"epsilon {ASKED} --sampling POISSON", "'poisson'"),
-        (f"epsilon {ASKED} --sampling ball_in_bins", "'balls-in-bins'"),
+        (f"epsilon --sampling poisson {NUMBERS} --strategy binry-tree", "'binary-tree'"),
+        (f"epsilon --sampling poisson {NUMBERS} --strategy counting", "'continual-counting'"),
+        (f"epsilon --sampling poisson {NUMBERS} --strategy Identity", "'identity'"),
+        (f"epsilon --strategy binary-tree {NUMBERS} --sampling POISSON", "'poisson'"),
+        (f"epsilon --strategy binary-tree {NUMBERS} --sampling ball_in_bins", "'balls-in-bins'"),
         (f"epsilon {ASKED} --method unamplifed", "'unamplified'"),
         (f"epsilon {ASKED} --method mmcc --order revesed", "'reversed'"),
-        (f"epsilon {ASKED} --strategy blt --objective maxx", "'max'"),
+        (f"epsilon --sampling poisson {NUMBERS} --strategy blt --objective maxx", "'max'"),
         (f"audit {ASKED} --decoder onlin", "'online'"),
         (f"audit {ASKED} --stream nunpy", "'numpy'"),
         (f"audit {ASKED} --stream numpy --generator chaha", "'chacha'"),

@@ -29,7 +29,11 @@ NUMBERS = ["--sigma", "2", "--delta", "1e-2", "--runs", "2000", "--seed", "3"]
 @pytest.fixture
 def run(capsys):
     def asked(*words):
-        code = main([*MECHANISM, *NUMBERS, *words])
+        line = [*MECHANISM, *NUMBERS]
+        if words and words[0] in line:  # another value for it
+            place = line.index(words[0])
+            del line[place : place + 2]
+        code = main([*line, *words])
         printed = capsys.readouterr()
         return code, printed.out, printed.err
 
