@@ -153,4 +153,4 @@ def test_whole_groups_and_sure_participation():
     assert mixtures.fixed_batches(4, 2, 3, group=2, **numbers).epsilon > 0
     assert mixtures.fixed_batches(4, 4, 3, group=4, setting="0-1", **numbers).epsilon > 0
     assert mixtures.group_privacy(10**12, 3, 1e-12, **numbers).epsilon > 0
-    assert mixtures.group_privacy(1, 1, 5e-324, **numbers).epsilon <= 1e-9
+    assert mixtures.group_privacy(1, 1, 1e-300, **numbers).epsilon <= 1e-9
