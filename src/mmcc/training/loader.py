@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from torch.utils.data import (
 from mmcc.errors import ParameterError, SamplingError
 from mmcc.training.run import Batch, Run
 from mmcc.training.samplers import BatchSampler
+from mmcc.training.watch import tensors_of
 
 Collate = Callable[[list[Any]], Any]
 CARRIED_OVER = (
@@ -77,11 +79,14 @@ class PrivateLoader(DataLoader[Any]):
                 try:
                     batch = next(batches)
                 except StopIteration:
+                    self.run.exhausted(iteration)
                     return
-                self.run.hand_out(planned.popleft(), iteration)
+                content = tuple(tensors_of(batch))
+                self.run.hand_out(replace(planned.popleft(), content=content), iteration)
                 yield batch
-        finally:
+        except GeneratorExit:
             self.run.withdraw(iteration)
+            raise
 
     def _worker_seed(self) -> int:
         """For random transforms in workers: another one wherever an iteration begins."""

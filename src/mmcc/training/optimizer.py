@@ -8,7 +8,8 @@ which no guarantee here takes into account.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,9 +18,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from mmcc.accounting.guarantee import Guarantee
+from mmcc.training.agreement import check_sums
 from mmcc.training.mechanism import Mechanism
 from mmcc.training.peers import ENDING
+from mmcc.training.rehearsal import wrong_count
 from mmcc.training.run import Batch, Run, RunError
+from mmcc.training.watch import Watch
 
 STABILISER = 1e-6
 """Added to norms, as Opacus does: clipped gradients are a little shorter than the clip norm."""
@@ -54,10 +58,16 @@ class PrivateOptimizer(DPOptimizer):
     loss_reduction = _fixed("loss_reduction")
 
     def __init__(
-        self, optimizer: Optimizer, run: Run, buffers: Callable[[], Iterable[Tensor]]
+        self,
+        optimizer: Optimizer,
+        run: Run,
+        watch: Watch,
+        buffers: Callable[[], Iterable[Tensor]],
     ) -> None:
         mechanism = run.mechanism
         self.run = run
+        self._watch = watch
+        self._releasing = False
         super().__init__(
             optimizer,
             noise_multiplier=mechanism.sigma,
@@ -66,8 +76,12 @@ class PrivateOptimizer(DPOptimizer):
             loss_reduction=mechanism.loss_reduction,
         )
         self._parameters = tuple(self.params)
+        self._names = [watch.names[p] for p in self._parameters]
         self._buffers = buffers
         self.accept_buffers()
+        self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
+        self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
+        optimizer.register_step_pre_hook(self._refuse_others)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -99,7 +113,7 @@ class PrivateOptimizer(DPOptimizer):
         self._check_counts(batch)
         if batch.chunk == 0:
             self._forget_sums()
-        self.clip_and_accumulate()
+        self._clip(batch)
         self.run.summed()
         self._is_last_step_skipped = not batch.last
         if not batch.last:
@@ -112,16 +126,46 @@ class PrivateOptimizer(DPOptimizer):
         return True
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Work on the batch that the loader handed out last."""
+        """Work on the batch that the loader handed out before all others that wait."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         if self.pre_step():
-            self.original_optimizer.step()
+            self._step_inside()
             if self.finished:
                 self.end()
         return loss
+
+    def _step_inside(self) -> None:
+        """Let the optimizer inside step, with the hooks that were registered here."""
+        for before in tuple(self._optimizer_step_pre_hooks.values()):
+            before(self, (), {})
+        self._releasing = True
+        try:
+            self.original_optimizer.step()
+        finally:
+            self._releasing = False
+        self.run.updated()
+        for after in tuple(self._optimizer_step_post_hooks.values()):
+            after(self, (), {})
+
+    def _refuse_others(self, *_: Any) -> None:
+        """Of the optimizer inside: a step that does not come from here has no noise."""
+        if not self._releasing:
+            raise RunError(
+                "this is the optimizer that was given to make_private, and a step of it would "
+                "train without clipping and noise. Call step() of the optimizer that make_private "
+                "returned."
+            )
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What GradScaler asks, and nobody else: the losses of this run are scaled."""
+        raise RunError(
+            "GradScaler multiplies the loss, so that every gradient would be clipped as if it "
+            "were thousands of times as long. Use autocast with bfloat16, which needs no scaler."
+        )
 
     def end(self) -> None:
         """Say that no step follows, before all are done: a ledger then knows where it ended."""
@@ -129,30 +173,49 @@ class PrivateOptimizer(DPOptimizer):
             self.run.peers.meet(ENDING, self.position, self._parameters)
             self.run.end()
 
-    def clip_and_accumulate(self) -> None:
+    def _clip(self, batch: Batch) -> None:
         """Add min(1, clip norm / norm) g to the sum, for each example's gradient g.
 
         A gradient that is not finite has no norm, and whatever it did to the sum would show that
         its example is there: it counts as zero.
         """
         samples = [_flat(p) for p in self._parameters]
-        if any(len(sample) for sample in samples):
-            device = samples[0].device
-            norms = torch.stack([_norms(sample).to(device) for sample in samples], dim=1).norm(
-                dim=1
-            )
-            finite = norms.isfinite()
-            factors = (self.max_grad_norm / (norms + STABILISER)).clamp(max=1.0)
-            if not finite.all():
-                factors = torch.where(finite, factors, 0.0)
-                samples = [_zeroed(sample, ~finite.to(sample.device)) for sample in samples]
-        else:
-            factors = torch.zeros(0)
+        norms = _norms(samples, batch.size)
+        if self._watch.close and batch.size:
+            self._check_sums(samples, norms)
+        lengths = norms.norm(dim=1)
+        finite = lengths.isfinite()
+        factors = (self.max_grad_norm / (lengths + STABILISER)).clamp(max=1.0)
+        if not finite.all():
+            factors = torch.where(finite, factors, 0.0)
+            samples = [_zeroed(sample, ~finite) for sample in samples]
         for p, sample in zip(self._parameters, samples, strict=True):
-            total = torch.tensordot(factors.to(p), sample.to(p), dims=1)
-            p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
+            if sample is not None:
+                total = torch.tensordot(factors.to(p), sample.to(p), dims=1)
+                p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
+            elif p.summed_grad is None:
+                p.summed_grad = torch.zeros_like(p)
             p.grad_sample = None  # no gradient counts twice
             p.grad = None  # backward has left the sum without clipping and noise there
+
+    def _check_sums(self, samples: Sequence[Tensor | None], norms: Tensor) -> None:
+        """Refuse per-example gradients that do not add up to what autograd has found."""
+        truths = [self._watch.ordinary(p) for p in self._parameters]
+        if not self._watch.finds_ordinary:
+            self._check_inside(truths)
+            self._watch.seen()
+        elif check_sums(self._names, truths, samples, norms, self.loss_reduction):
+            self._watch.seen()
+
+    def _check_inside(self, truths: Sequence[Tensor | None]) -> None:
+        """Expanded weights leave no ordinary gradient; what there is comes from elsewhere."""
+        for name, truth in zip(self._names, truths, strict=True):
+            if truth is not None and truth.any():
+                raise RunError(
+                    f"parameter {name!r} is used outside the module's forward, where gradients by "
+                    "example are not made (a penalty on weights in the loss: use the optimizer's "
+                    "weight_decay)."
+                )
 
     def sum_over_processes(self) -> None:
         """Make the sums those of the whole batch, of which each process has a part."""
@@ -229,32 +292,55 @@ class PrivateOptimizer(DPOptimizer):
             )
 
     def _check_counts(self, batch: Batch) -> None:
-        for place, p in enumerate(self._parameters):
-            count = 0 if p.grad_sample is None else len(_flat(p))
-            if count != batch.size:
-                raise RunError(
-                    f"the loader handed out {batch.size} examples, but parameter {place} (shape "
-                    f"{tuple(p.shape)}) has gradients of {count}: every example of the batch goes "
-                    "through the module once, in training mode, and optimizer.zero_grad() follows "
-                    "each step. Freeze parameters that the loss does not use."
-                )
+        """Refuse gradients that are not one for each example.
+
+        A parameter without any has none by plain autograd either if the loss did not depend on
+        it: the backward pass came by, and has left nothing.
+        """
+        counts = [_count(p) for p in self._parameters]
+        if batch.size and not any(counts):
+            raise RunError(
+                f"the loader handed out {batch.size} examples, and no parameter has gradients of "
+                "them: loss.backward() comes before optimizer.step(), after a pass of the module "
+                "in training mode."
+            )
+        for name, p, count in zip(self._names, self._parameters, counts, strict=True):
+            if count != batch.size and not (count == 0 and p.grad is None):
+                raise RunError(wrong_count(name, count, batch.size))
 
 
-def _flat(p: Tensor) -> Tensor:
-    """Per-example gradients of a parameter; backward passes one after another."""
+def _count(p: Tensor) -> int:
+    """Examples of whom a parameter has gradients."""
     samples: Tensor | list[Tensor] | None = getattr(p, "grad_sample", None)
     if samples is None:
-        return p.new_zeros((0, *p.shape))
+        return 0
+    return sum(map(len, samples)) if isinstance(samples, list) else len(samples)
+
+
+def _flat(p: Tensor) -> Tensor | None:
+    """Per-example gradients of a parameter; backward passes one after another."""
+    samples: Tensor | list[Tensor] | None = getattr(p, "grad_sample", None)
     return torch.cat(samples) if isinstance(samples, list) else samples
 
 
-def _norms(sample: Tensor) -> Tensor:
-    """Norm of each example's gradient, in single precision at least."""
-    kind = torch.promote_types(sample.dtype, torch.float32)
-    rows = sample.flatten(1) if sample.dim() > 1 else sample[:, None]
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=kind)
-    return norms
+def _norms(samples: Sequence[Tensor | None], count: int) -> Tensor:
+    """Norms of each example's gradient, a column a parameter, in single precision at least."""
+    present = [sample for sample in samples if sample is not None]
+    if not present or not count:
+        return torch.zeros(count, len(samples))
+    columns = []
+    for sample in samples:
+        if sample is None:
+            columns.append(torch.zeros(count, device=present[0].device))
+            continue
+        kind = torch.promote_types(sample.dtype, torch.float32)
+        rows = sample.flatten(1) if sample.dim() > 1 else sample[:, None]
+        norms = torch.linalg.vector_norm(rows, dim=1, dtype=kind)
+        columns.append(norms.to(present[0].device))
+    return torch.stack(columns, dim=1)
 
 
-def _zeroed(sample: Tensor, rows: Tensor) -> Tensor:
-    return sample.masked_fill(rows.view(-1, *(1,) * (sample.dim() - 1)), 0.0)
+def _zeroed(sample: Tensor | None, rows: Tensor) -> Tensor | None:
+    if sample is None:
+        return None
+    return sample.masked_fill(rows.to(sample.device).view(-1, *(1,) * (sample.dim() - 1)), 0.0)

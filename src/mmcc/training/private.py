@@ -14,15 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from opacus.grad_sample import (
-    AbstractGradSampleModule,
-    GradSampleModule,
-    GradSampleModuleExpandedWeights,
-)
-from opacus.layers.dp_rnn import DPRNNBase
+from opacus.grad_sample import AbstractGradSampleModule
 from opacus.optimizers import DPOptimizer
 from opacus.validators import ModuleValidator
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
@@ -42,11 +37,12 @@ from mmcc.training.mechanism import (
 )
 from mmcc.training.optimizer import PrivateOptimizer
 from mmcc.training.participants import Participants
+from mmcc.training.per_example import untrainable, wrap
 from mmcc.training.randomness import check_seed
 from mmcc.training.record import Record, ledger_of
 from mmcc.training.run import Run
 from mmcc.training.torch_noise import TorchNoiseStream
-from mmcc.training.watch import Watch, first_tensor, refuse_packed
+from mmcc.training.watch import Watch
 
 if TYPE_CHECKING:
     from mmcc.ledger import Ledger
@@ -130,7 +126,7 @@ def make_private(
         }
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
-    watch = Watch(module)
+    watch = Watch(module, _trained(optimizer), finds_ordinary=grad_sample_mode != "ew")
     with peers.agreeing():
         run = Run(
             mechanism,
@@ -152,76 +148,15 @@ def make_private(
             peers=peers,
         )
     peers.level([*module.parameters(), *module.buffers()])
-    wrapped = _wrapped(module, grad_sample_mode, loss_reduction, watch)
+    watch.handed = lambda: run.handed
+    wrapped = wrap(module, grad_sample_mode, loss_reduction, watch)
     for parameter in module.parameters():
         parameter.grad = None  # an old one would move a frozen parameter
     return (
         wrapped,
-        PrivateOptimizer(optimizer, run, module.buffers),
+        PrivateOptimizer(optimizer, run, watch, module.buffers),
         PrivateLoader(dataset, run, **options),
     )
-
-
-class Hooked(GradSampleModule):
-    """Opacus's module with hooks, which has nothing to do for an empty batch."""
-
-    watch: Watch
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Some layers cannot tell apart the gradients of no examples: they need not."""
-        inputs = (*args, *kwargs.values())
-        if self.training and torch.is_grad_enabled():
-            self.watch.passed(inputs)
-        if _is_empty(inputs):
-            self.disable_hooks()  # until the next pass: those of the backward pass come later
-        else:
-            self.enable_hooks()
-        return super().forward(*args, **kwargs)
-
-
-class ExpandedWeights(GradSampleModuleExpandedWeights):
-    """Opacus's module for torch's expanded weights, which cannot do empty batches."""
-
-    watch: Watch
-
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Nobody took part: there are no gradients to be told apart."""
-        if self.training and torch.is_grad_enabled():
-            self.watch.passed((x,))
-        if _is_empty(x):
-            return self._module(x, *args, **kwargs)
-        return super().forward(x, *args, **kwargs)
-
-
-def _is_empty(inputs: Any) -> bool:
-    """Whether the first tensor, whose first dimension is the batch, has no examples."""
-    batch = first_tensor(inputs)
-    return batch is not None and len(batch) == 0
-
-
-def _wrapped(
-    module: nn.Module, mode: str, loss_reduction: str, watch: Watch
-) -> AbstractGradSampleModule:
-    for layer in module.modules():
-        if isinstance(layer, DPRNNBase):
-            layer.register_forward_pre_hook(refuse_packed)
-    if mode == "ew":
-        wrapped = ExpandedWeights(module, loss_reduction=loss_reduction)
-        wrapped.watch = watch
-        return wrapped
-    functorch = mode == "functorch"
-    try:
-        hooked = Hooked(module, loss_reduction=loss_reduction, force_functorch=functorch)
-    except NotImplementedError as problem:
-        raise _untrainable(problem) from None
-    hooked.forbid_grad_accumulation()
-    hooked.watch = watch
-    return hooked
-
-
-def _untrainable(problem: Exception) -> ParameterError:
-    said = str(problem).replace("\n", " ").rstrip(". ")
-    return ParameterError(f"Opacus cannot train this module: {said}.")
 
 
 def _check_target(sigma: float | None, epsilon: float | None, delta: float | None) -> float:
@@ -280,9 +215,13 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
                 f"layer {name!r} is a {type(layer).__name__}: it mixes the examples of a batch and "
                 "keeps statistics without noise. Use GroupNorm or LayerNorm."
             )
-    problems = ModuleValidator.validate(module, strict=False)
-    if problems:
-        raise _untrainable(problems[0])
+    for name, layer in module.named_modules():
+        validator = ModuleValidator.VALIDATORS.get(type(layer))
+        if validator is not None and any(p.requires_grad for p in layer.parameters()):
+            for problem in validator(layer):
+                raise untrainable(f"layer {name!r}", problem)
+    for problem in ModuleValidator.validate(module, strict=False):
+        raise untrainable("this module", problem)
     _check_parameters(_trained(optimizer), set(module.parameters()))
 
 

@@ -7,6 +7,7 @@ noise stream, so that a step and its noise cannot get apart.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,9 +42,21 @@ class Noise(Protocol):
 class Watching(Protocol):
     """What looks at the module between a batch and its step."""
 
-    def new_batch(self) -> None: ...
+    @property
+    def in_use(self) -> bool:
+        """Whether a pass was made whose step is still to come."""
 
-    def check(self, batch: Batch) -> None: ...
+    def forget(self) -> None:
+        """A pass that was made has no step to come."""
+
+    def mark(self) -> None:
+        """From now on, until the next step, nothing may be written to the module."""
+
+    def check(self, batch: Batch) -> None:
+        """Refuse a step that does not follow one pass over the batch."""
+
+    def start_over(self) -> None:
+        """What is known of the module is no longer: it was loaded anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,8 @@ class Batch:
     size: int
     last: bool
     """Whether the logical batch ends with it."""
+    content: tuple[Any, ...] = ()
+    """Its tensors, by which a pass over a later batch is told from one over this."""
 
 
 class Run:
@@ -90,8 +105,11 @@ class Run:
         self.steps_per_epoch = steps
         self._account = account
         self._chunks = 0  # chunks of the present step that are summed up
-        self._handed: Batch | None = None
+        self._handed: deque[Batch] = deque()  # in the order in which they are to be stepped on
+        self._ahead: int | None = None  # batches that this loop fetches before their turn
+        self._stepped = self._fetched = False  # in this loop; since the last step
         self._iteration = 0
+        self._iteration_over = False
         self._void = False
         self._ended = False
 
@@ -121,20 +139,76 @@ class Run:
         """The guarantee of all steps, whether they were taken or not."""
         return self._account()
 
+    @property
+    def handed(self) -> tuple[Batch, ...]:
+        """Batches that were handed out and wait for their step, the next one first."""
+        return tuple(self._handed)
+
     def begin(self) -> int:
         """Start to hand out batches from the present step on; earlier iterations end."""
         self._check_open()
+        left, over = len(self._handed), self._iteration_over
+        self._forget_handed()
+        if left and over:
+            raise RunError(
+                f"the epoch ended, and optimizer.step() never worked on its last {left} "
+                f"batch{'es' if left > 1 else ''}. Call optimizer.step(), of the optimizer that "
+                "make_private returned, for every batch."
+            )
         self.record.enter(lambda: self.guarantee)
-        self._handed, self._chunks = None, 0
+        self._ahead, self._stepped, self._iteration_over = None, False, False
         self._iteration += 1
         return self._iteration
 
     def hand_out(self, batch: Batch, iteration: int) -> None:
         """Note which batch the training loop got."""
         self.check_current(iteration)
-        self._handed = batch
+        self._check_ahead()
+        if not self._handed and self.watch is not None:
+            self.watch.mark()
+        self._handed.append(batch)
+        self._fetched = True
+
+    def exhausted(self, iteration: int) -> None:
+        """The loop asked for a batch after the last one of its epoch."""
+        self.check_current(iteration)
+        self._check_ahead()
+        if not self._stepped and (len(self._handed) > 1 or self._in_use):
+            raise self._never_stepped()
+        self._iteration_over = True
+
+    def _check_ahead(self) -> None:
+        """Refuse a loop that leaves batches behind.
+
+        One that fetches ahead does so by a fixed number of batches, which shows when it asks for
+        the first one after a step.
+        """
+        if not self._stepped:
+            return
+        if self._ahead is None:
+            self._ahead = len(self._handed)
+        elif len(self._handed) > self._ahead:
+            raise self._never_stepped()
+
+    def _never_stepped(self) -> RunError:
+        batch = self._handed[0]
+        return RunError(
+            f"a batch was skipped: chunk {batch.chunk} of step {batch.step} was handed out, and "
+            "optimizer.step() has not worked on it. Call optimizer.step(), of the optimizer that "
+            "make_private returned, for every batch, also for an empty one; iterate over the "
+            "loader anew to go on."
+        )
+
+    @property
+    def _in_use(self) -> bool:
+        return self.watch is not None and self.watch.in_use
+
+    def _forget_handed(self) -> None:
+        self._handed.clear()
+        self._chunks = 0
+        self._fetched = False
         if self.watch is not None:
-            self.watch.new_batch()
+            self.watch.forget()
 
     def check_current(self, iteration: int) -> None:
         """Refuse a loop that was overtaken by another."""
@@ -145,25 +219,24 @@ class Run:
             )
 
     def withdraw(self, iteration: int) -> None:
-        """The loop ended: a batch that was not used is not waited for."""
+        """The loop was left: batches that were not used are not waited for."""
         if iteration == self._iteration:
-            self._handed, self._chunks = None, 0
+            self._forget_handed()
 
     def take(self) -> Batch:
         """The batch that the gradients of a step must come from; each can be taken once."""
         self._check_open()
-        batch, self._handed = self._handed, None
-        if batch is None:
+        if not self._handed:
             raise RunError(
                 f"step {self.position} has no batch: gradients must come from the loader that "
                 "make_private returned, and each of its batches is used once. Iterate over it, and "
                 "call optimizer.step() once for each batch."
             )
+        batch = self._handed.popleft()
         if (batch.step, batch.chunk) != (self.position, self._chunks):
             raise RunError(
                 f"the batch is chunk {batch.chunk} of step {batch.step}, but chunk {self._chunks} "
-                f"of step {self.position} comes next: a batch was skipped. Call optimizer.step() "
-                "for every batch, also for an empty one; iterate over the loader anew to go on."
+                f"of step {self.position} comes next. Iterate over the loader anew to go on."
             )
         if self.watch is not None:
             self.watch.check(batch)
@@ -172,6 +245,12 @@ class Run:
     def summed(self) -> None:
         """The clipped gradients of the chunk that was taken are in the sum."""
         self._chunks += 1
+        self._stepped, self._fetched = True, False
+
+    def updated(self) -> None:
+        """The parameters have changed, as the release of a step says."""
+        if self._handed and self.watch is not None:
+            self.watch.mark()
 
     def draw(self) -> Any:
         """The noise of the present step, which is thereby done."""
@@ -190,7 +269,7 @@ class Run:
     def check_between_steps(self, what: str) -> None:
         """Refuse `what` while a logical batch is being worked on."""
         self._check_valid()
-        if self._chunks or self._handed is not None:
+        if self._chunks or self._in_use or (self._handed and self._fetched):
             raise RunError(
                 f"{what} belongs between two steps, but the batch of step {self.position} is in "
                 "use. Do it after optimizer.step() has taken the last part of the batch."
@@ -203,11 +282,13 @@ class Run:
         So is the whole run if that fails half-way.
         """
         self._void = True
-        self._handed, self._chunks = None, 0
+        self._forget_handed()
         self._iteration += 1
-        self._ended = False
+        self._ended = self._iteration_over = False
         yield
         self._void = False
+        if self.watch is not None:
+            self.watch.start_over()
 
     def _check_open(self) -> None:
         self._check_valid()

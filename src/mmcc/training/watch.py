@@ -1,6 +1,6 @@
 """Between a batch and its step: one pass of the module over the batch, and nothing written down.
 
-In: the module's passes and its content.  Out: refusals.
+In: the module's passes and its content.  Out: refusals, and on which batches to look closely.
 Clipping bounds what one example does to the sum of gradients if each row of per-example gradients
 is one example's, and if the data leave no other trace in the module.  Neither can be seen from the
 gradients alone.
@@ -8,86 +8,232 @@ gradients alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from mmcc.training.run import Batch, RunError
 
 LEFT = ("activations", "max_batch_len")
 """What Opacus keeps at a layer between a forward pass and its backward pass."""
+FIRST = 3
+"""Batches at the beginning that are looked at closely; a wrong model shows at once."""
+SELDOM = 64
+"""After these one of so many, drawn by the operating system: no loop can know which."""
 
 
 class Watch:
-    """What a module does from the moment a batch is handed out until its step."""
+    """What a module does from the moment a batch is handed out until its step.
 
-    def __init__(self, module: nn.Module) -> None:
+    `close` says whether this batch is one of those that cost more: gradients are compared with
+    those of plain autograd, and all that is frozen is read again.  `finds_ordinary` says whether
+    the backward pass leaves ordinary gradients beside those by example.
+    """
+
+    def __init__(
+        self, module: nn.Module, trained: Sequence[nn.Parameter], *, finds_ordinary: bool = True
+    ) -> None:
         self._module = module
+        self.finds_ordinary = finds_ordinary
+        self.trained = tuple(trained)
+        self.names = {p: name for name, p in module.named_parameters()}
+        self.close = False
+        self.handed: Callable[[], Sequence[Batch]] = lambda: ()
+        self._due = FIRST
         self._sizes: list[int | None] = []
-        self._content = b""
+        self._ordinary: dict[Tensor, Tensor] = {}
+        self._handles: list[Any] = []
+        self._content: list[int] = []
+        self._versions: list[int] = []
+        self._frozen: list[int] | None = None
 
-    def new_batch(self) -> None:
-        """A batch is handed out: whatever a pass without a step has left is void."""
+    @property
+    def in_use(self) -> bool:
+        return any(size != 0 for size in self._sizes)
+
+    def start_over(self) -> None:
+        self._due, self._frozen = FIRST, None
+
+    def forget(self) -> None:
         self._sizes.clear()
-        for parameter in self._module.parameters():
-            if hasattr(parameter, "grad_sample"):
-                parameter.grad_sample = None
+        self.clear()
+
+    def mark(self) -> None:
+        self._content = check_sums(tensor for _, tensor in self._small())
+        self._versions = [tensor._version for _, tensor in self._kept()]
+        if self._frozen is None:
+            self._frozen = check_sums(tensor for _, tensor in self._kept())
+
+    def clear(self) -> None:
+        """Take away what passes have left at the parameters and layers."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        for parameter in self.trained:
+            parameter.grad_sample = None  # type: ignore[attr-defined]
             if hasattr(parameter, "_forward_counter"):
                 parameter._forward_counter = 0
             parameter.__dict__.pop("_current_grad_sample", None)
         for layer in self._module.modules():
             for name in LEFT:
                 layer.__dict__.pop(name, None)
-        self._content = self._digest()
 
     def passed(self, inputs: Sequence[Any]) -> None:
         """The module is about to make a pass for gradients."""
         batch = first_tensor(inputs)
-        self._sizes.append(None if batch is None else len(batch))
+        size = None if batch is None else len(batch)
+        handed = self.handed()
+        if self.in_use and size != 0:
+            raise RunError(
+                f"the module was called for gradients again, with {size} examples, before "
+                "optimizer.step() had worked on the pass before: each batch goes through the "
+                "module once, in training mode, and then comes optimizer.step(), of the optimizer "
+                "that make_private returned. Use torch.no_grad() for anything else."
+            )
+        if _is_of_later(inputs, handed):
+            raise RunError(
+                f"a batch was skipped: this one is of step {handed[1].step} or later, and "
+                f"optimizer.step() has not worked on step {handed[0].step}. Call it for every "
+                "batch, also for an empty one; iterate over the loader anew to go on."
+            )
+        self._sizes.append(size)
+        self.clear()
+        for parameter in self.trained:
+            parameter.grad = None  # what the last step has left there is no gradient of this batch
+        self.close = bool(size) and (self._due > 0 or secrets.randbelow(SELDOM) == 0)
+
+    def expect_gradients(self) -> None:
+        """Keep what the coming backward pass finds, whatever is done to `p.grad` after it."""
+        self._ordinary = {}
+        if self.close:
+            keep = self._keep
+            self._handles = [
+                p.register_post_accumulate_grad_hook(keep)  # type: ignore[no-untyped-call]
+                for p in self.trained
+            ]
+
+    def _keep(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        found = parameter.grad.detach()
+        self._ordinary[parameter] = found.to_dense() if found.is_sparse else found.clone()
+
+    def ordinary(self, parameter: Tensor) -> Tensor | None:
+        """The gradient that the backward pass has found; None if the loss did not depend on it."""
+        return self._ordinary.get(parameter)
+
+    def seen(self) -> None:
+        """A batch was looked at closely, to the end."""
+        self._due = max(0, self._due - 1)
 
     def check(self, batch: Batch) -> None:
-        """Refuse passes over anything but the batch, once, and a module that was written to."""
-        sizes = self._sizes if batch.size else [size for size in self._sizes if size] or [0]
-        if sizes != [batch.size]:
+        sizes, self._sizes = self._sizes, []
+        mattering = sizes if batch.size else [size for size in sizes if size] or [0]
+        if mattering != [batch.size]:
             raise RunError(
                 f"the loader handed out {batch.size} examples, and the module was called "
-                f"{len(self._sizes)} times, with {self._sizes} of them in the first dimension of "
-                "its first tensor: each example goes through the module once for each batch, in "
-                "training mode. Use torch.no_grad() for anything else."
+                f"{len(sizes)} times, with {sizes} of them in the first dimension of its first "
+                "tensor: each example goes through the module once for each batch, in training "
+                "mode. Use torch.no_grad() for anything else."
             )
-        if self._digest() != self._content:
+        changed = self._changed()
+        if changed is not None:
             raise RunError(
-                "a parameter or buffer of the module changed between a batch and its step: what "
-                "the data wrote there carries no noise. Leave out layers that keep statistics or "
-                "change their weights in the forward pass, such as Embedding(max_norm=...)."
+                f"{changed!r}, a parameter or buffer of the module, changed between a batch and "
+                "its step: what the data wrote there carries no noise. Leave out layers that keep "
+                "statistics or change their weights in the forward pass, such as "
+                "Embedding(max_norm=...)."
             )
 
-    def _digest(self) -> bytes:
-        """Sums of all tensors, which tell a change that is made behind autograd's back too."""
-        sums = [
-            (torch.view_as_real(tensor) if tensor.is_complex() else tensor)
-            .detach()
-            .sum(dtype=torch.float64)
-            .cpu()
-            for tensor in (*self._module.parameters(), *self._module.buffers())
-        ]
-        return torch.stack(sums).numpy().tobytes() if sums else b""
+    def _changed(self) -> str | None:
+        """What was written to, also behind autograd's back.
+
+        What is frozen is large and read in full on close batches only; on the others torch's own
+        count of changes will do.
+        """
+        tensors = dict(self._small())
+        kept = dict(self._kept())
+        present = [*check_sums(tensors.values()), *(tensor._version for tensor in kept.values())]
+        names, before = [*tensors, *kept], [*self._content, *self._versions]
+        if self.close:
+            present += check_sums(kept.values())
+            names, before = [*names, *kept], [*before, *(self._frozen or [])]
+        for name, found, expected in zip(names, present, before, strict=True):
+            if found != expected:
+                return name
+        return None
+
+    def _small(self) -> Iterator[tuple[str, Tensor]]:
+        """What may change from step to step: trained parameters and buffers."""
+        yield from ((self.names[p], p) for p in self.trained)
+        yield from self._module.named_buffers()
+
+    def _kept(self) -> Iterator[tuple[str, Tensor]]:
+        """What is frozen."""
+        trained = set(self.trained)
+        yield from ((n, p) for n, p in self._module.named_parameters() if p not in trained)
+
+
+def check_sums(tensors: Iterable[Tensor]) -> list[int]:
+    """Of each tensor's bits, modulo 2^64: where one bit differs, so does it.
+
+    Reads all bytes once; the host gets all sums at once.
+    """
+    sums = [_bits(tensor) for tensor in tensors]
+    by_device: dict[torch.device, list[int]] = {}
+    for place, value in enumerate(sums):
+        by_device.setdefault(value.device, []).append(place)
+    found = [0] * len(sums)
+    for places in by_device.values():
+        for place, value in zip(
+            places, torch.stack([sums[i] for i in places]).tolist(), strict=True
+        ):
+            found[place] = value
+    return found
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    content = tensor.detach()
+    if content.is_complex():
+        content = torch.view_as_real(content)
+    flat = content.contiguous().view(-1).view(torch.uint8)
+    whole = len(flat) // 8 * 8
+    words = flat[:whole]
+    if flat.storage_offset() % 8:
+        words = words.clone()  # words of eight bytes begin at multiples of eight
+    total: Tensor = words.view(torch.int64).sum() + flat[whole:].sum(dtype=torch.int64)
+    return total
+
+
+def _is_of_later(inputs: Sequence[Any], handed: Sequence[Batch]) -> bool:
+    """Whether inputs share memory with a batch whose turn has not come, and not with the next."""
+    if len(handed) < 2:
+        return False
+    used = set(_memory(tensors_of(inputs)))
+    return used.isdisjoint(_memory(handed[0].content)) and any(
+        not used.isdisjoint(_memory(batch.content)) for batch in handed[1:]
+    )
+
+
+def _memory(tensors: Iterable[Tensor]) -> Iterator[int]:
+    return (tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel())
+
+
+def tensors_of(inputs: Any) -> Iterator[Tensor]:
+    """The tensors in arguments, in their order."""
+    for entry in tree_leaves(inputs):
+        if isinstance(entry, Tensor):
+            yield entry
+        elif isinstance(entry, Mapping):  # not one that torch knows, such as a BatchEncoding
+            yield from tensors_of(list(entry.values()))
 
 
 def first_tensor(inputs: Any) -> Tensor | None:
     """The first tensor among arguments, with a dimension for the examples."""
-    if isinstance(inputs, Tensor):
-        return inputs if inputs.dim() else None
-    if isinstance(inputs, Mapping):
-        inputs = tuple(inputs.values())
-    if isinstance(inputs, Sequence) and not isinstance(inputs, str):
-        for entry in inputs:
-            found = first_tensor(entry)
-            if found is not None:
-                return found
-    return None
+    return next((tensor for tensor in tensors_of(inputs) if tensor.dim()), None)
 
 
 def refuse_packed(_layer: nn.Module, inputs: tuple[Any, ...]) -> None:
