@@ -131,7 +131,7 @@ def _copy(source: nn.Module, target: nn.Module) -> None:
 
 
 def check_refusal(message: str, module: nn.Module) -> None:
-    """One line of few words, with the name of a parameter or layer in quotes, as the user has it."""
+    """One line of few words, with the name of a parameter or layer in quotes."""
     names = [*dict(module.named_parameters()), *dict(module.named_modules())]
     assert "\n" not in message
     assert message.count(". ") <= 2
