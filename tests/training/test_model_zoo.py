@@ -1,0 +1,65 @@
+"""Claim: a model is trained on its examples' own clipped gradients, or refused by name.
+
+What a step releases is compared with plain autograd, one example at a time.  There is no third way:
+neither another gradient nor a traceback from inside.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("opacus")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from model_zoo import CASES  # noqa: E402
+from zoo_case import EITHER, REFUSED, WORKS, batch_of, seeded  # noqa: E402
+from zoo_oracle import alone, check_refusal, private_steps, together  # noqa: E402
+
+from mmcc import MmccError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what models and Opacus say is their own
+
+CLOSE = 1e-5
+"""Relative to the gradient of all parameters, in single precision."""
+RUNS = [(case, mode) for case in CASES for mode in case.modes]
+
+
+def have(case) -> None:
+    for package in case.needs:
+        pytest.importorskip(package)
+
+
+@pytest.mark.parametrize(("case", "mode"), RUNS, ids=str)
+def test_the_gradient_is_right_or_the_model_is_refused(case, mode, record_property):
+    have(case)
+    outcome = WORKS
+    try:
+        for step in private_steps(case, mode):
+            assert step.error <= CLOSE
+    except MmccError as refusal:
+        check_refusal(str(refusal), case.build())
+        outcome = REFUSED
+    record_property("outcome", outcome)
+    assert case.outcome(mode) in (outcome, EITHER)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.random], ids=str)
+def test_only_the_examples_that_should_meet(case):
+    """Of the zoo itself: an example's gradient is the same alone and among others."""
+    have(case)
+    module, batch = seeded(case.build, 5), batch_of(case.data())
+    rows = torch.stack(alone(case, module, batch))
+    among = torch.stack(together(case, module, batch, 0))
+    assert ((rows - among).norm() <= CLOSE * rows.norm()) is not case.meet
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_some_examples_are_clipped_and_some_are_not(case):
+    """Of the zoo itself: else the oracle would not see whose gradients are whose."""
+    have(case)
+    rows = together(case, seeded(case.build, 5), batch_of(case.data()), 0)
+    norms = torch.stack(rows).norm(dim=1)
+    assert norms.min() < 0.98 * norms.median() < 0.96 * norms.max()
