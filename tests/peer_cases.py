@@ -138,8 +138,10 @@ def shards(folder: Path) -> dict[str, Any]:
             )
             steps: list[list[int]] = [[] for _ in range(LONG)]
             chunks = []
-            for batch in loader:
-                steps[loader.run._handed.step] += batch.tolist()
+            batches = iter(loader)
+            for _ in range(len(loader)):
+                batch = next(batches)
+                steps[loader.run.handed[-1].step] += batch.tolist()
                 chunks.append(len(batch))
             found[f"{name} {physical}"] = {"steps": steps, "chunks": chunks}
     return found

@@ -52,6 +52,12 @@ def private(
     return make_private(module, optimizer, data() if dataset is None else dataset, **given)
 
 
+def looked_at(loader: Any) -> list[Any]:
+    """All batches of an epoch, none of which is used."""
+    batches = iter(loader)
+    return [next(batches) for _ in range(len(loader))]
+
+
 def backward(module: Any, batch: Any, reduction: str = "mean") -> None:
     inputs, labels = batch
     nn.functional.cross_entropy(module(inputs), labels, reduction=reduction).backward()

@@ -11,7 +11,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
-from private_cases import EXAMPLES, STEPS, backward, data, parameters, private, train  # noqa: E402
+from private_cases import (  # noqa: E402
+    EXAMPLES,
+    STEPS,
+    backward,
+    data,
+    looked_at,
+    parameters,
+    private,
+    train,
+)
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from mmcc import MmccError, strategies  # noqa: E402
@@ -44,7 +53,7 @@ def test_batches_are_the_participants(physical):
     _, optimizer, loader = private(
         dataset=Numbers(), strategy=strategies.identity(40), physical_batch_size=physical
     )
-    batches = [[int(x) for x in batch] for batch in loader]
+    batches = [[int(x) for x in batch] for batch in looked_at(loader)]
     joined = [index for batch in batches for index in batch]
     expected = members(Poisson(0.3), 40, 11)
     assert joined == [index for batch in expected for index in batch]
@@ -102,8 +111,7 @@ def test_loading_draws_nothing_from_global_generators(workers):
     source = DataLoader(data(), batch_size=9, num_workers=workers)
     _, _, loader = private(dataset=source)
     before = global_states()
-    for _ in loader:
-        pass
+    looked_at(loader)
     assert global_states() == before
 
 
@@ -123,7 +131,7 @@ Pair = namedtuple("Pair", ["number", "label"])
 )
 def test_empty_batches_have_the_usual_structure(wrap, check):
     _, _, loader = private(dataset=Numbers(wrap), sampling=Poisson(1e-9))
-    batches = list(loader)
+    batches = looked_at(loader)
     assert len(batches) == STEPS
     assert all(map(check, batches))
 

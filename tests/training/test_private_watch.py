@@ -49,7 +49,7 @@ def train(run, loss=loss_of):
 def test_a_second_pass_over_some_examples_is_refused(mode):
     """With expanded weights the second pass was added to every example's gradient."""
     run = private(grad_sample_mode=mode, **EVERYBODY)
-    with pytest.raises(RunError, match=r"called 2 times, with \[30, 1\]"):
+    with pytest.raises(RunError, match="called for gradients again, with 1 examples"):
         train(run, lambda module, x, y: loss_of(module, x, y) + module(x[:1])[:, 1].sum())
 
 

@@ -42,6 +42,8 @@ CARRIED_OVER = (
 )
 """What is taken from a loader besides its data set and collate function."""
 
+_END = object()
+
 
 class PrivateLoader(DataLoader[Any]):
     """Batches from the run's position to the end of its epoch."""
@@ -76,9 +78,8 @@ class PrivateLoader(DataLoader[Any]):
         try:
             while True:
                 self.run.check_current(iteration)
-                try:
-                    batch = next(batches)
-                except StopIteration:
+                batch = next(batches, _END)
+                if batch is _END:
                     self.run.exhausted(iteration)
                     return
                 content = tuple(tensors_of(batch))

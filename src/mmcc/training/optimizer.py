@@ -320,7 +320,8 @@ def _count(p: Tensor) -> int:
 def _flat(p: Tensor) -> Tensor | None:
     """Per-example gradients of a parameter; backward passes one after another."""
     samples: Tensor | list[Tensor] | None = getattr(p, "grad_sample", None)
-    return torch.cat(samples) if isinstance(samples, list) else samples
+    joined = torch.cat(samples) if isinstance(samples, list) else samples
+    return None if joined is None else joined.detach()
 
 
 def _norms(samples: Sequence[Tensor | None], count: int) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
 from mmcc.errors import MmccError, ParameterError
-from mmcc.training.rehearsal import first_line, rehearse
+from mmcc.training.rehearsal import first_sentence, rehearse
 from mmcc.training.run import RunError
 from mmcc.training.watch import Watch, first_tensor, refuse_packed, tensors_of
 
@@ -87,10 +87,10 @@ class Watched(AbstractGradSampleModule):
         """The sentence for an error that is not there without gradients by example."""
         layer = _innermost(problem.__traceback__)
         if layer is not None and self.layer_name(layer):
-            return _IMPOSSIBLE.format(f"layer {self.layer_name(layer)!r}", first_line(problem))
+            return _IMPOSSIBLE.format(f"layer {self.layer_name(layer)!r}", first_sentence(problem))
         left = [name for p, name in self.watch.names.items() if _lacks_gradients(p)]
         name = f"parameter {left[-1]!r}" if left else "this module"
-        return _IMPOSSIBLE.format(name, first_line(problem))
+        return _IMPOSSIBLE.format(name, first_sentence(problem))
 
 
 class Hooked(Watched, GradSampleModule):
@@ -183,7 +183,7 @@ class Hooked(Watched, GradSampleModule):
         except MmccError:
             raise
         except Exception as problem:  # whatever Opacus and torch trip over in a layer
-            raise RunError(_IMPOSSIBLE.format(name, first_line(problem))) from problem
+            raise RunError(_IMPOSSIBLE.format(name, first_sentence(problem))) from problem
 
     def impossible(self, problem: Exception) -> str:
         """The same, and layers whose rows were laid out for each example are the likely cause."""
@@ -192,7 +192,7 @@ class Hooked(Watched, GradSampleModule):
         return (
             f"layer {self.layer_name(self._laid_out[0])!r} gets one row for all examples, which "
             "was laid out for each of them, and the module does not add it to theirs by "
-            f"broadcasting: {first_line(problem)}. Give it one row for each example."
+            f"broadcasting: {first_sentence(problem)}. Give it one row for each example."
         )
 
     def _get_module_type(self, module: nn.Module) -> Any:

@@ -204,6 +204,13 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
             "DistributedDataParallel averages gradients that are not clipped yet: pass the plain "
             "module, with distributed=True."
         )
+    for name, layer in module.named_modules():
+        if any(kind.__module__.startswith("torch.distributed.fsdp") for kind in type(layer).mro()):
+            raise ParameterError(
+                f"layer {name!r} is sharded (FSDP), and a process has only a part of its "
+                "parameters, so that no gradient of an example could be clipped as a whole. Pass "
+                "the plain module, with distributed=True."
+            )
     if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
         raise ParameterError(
             "the module has lazy layers whose sizes are not known yet. Pass one batch through it "

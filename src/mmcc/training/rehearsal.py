@@ -1,13 +1,14 @@
-"""Before a pass: a few examples of the batch together, against each of them alone.
+"""Before a pass: some examples of the batch by example, against plain autograd.
 
 In: a wrapped module and the arguments of a pass.  Out: a refusal, or which of the module's outputs
 are losses in which examples meet.
 Clipping bounds an example if its row of gradients is its own: what it would be if the example were
-alone, by plain autograd.  That is the definition, and here it is tried: the module's outputs for a
-few examples are multiplied by random numbers, and the rows that the wrapped module gives are
-compared with the gradients for each of them alone.  It sees rows that are not examples, layers in
-which examples meet and layers whose rows are wrong, and it does not need the loss.  It cannot see
-losses that are computed outside the module.
+alone, by plain autograd.  That is the definition, and here it is tried, with random numbers v in
+place of the loss's gradients.  The rows that the wrapped module gives for the outputs' products
+with v are compared twice: three of them with the gradients of their examples alone, and all of
+them, in a sum with random weights r, with the one gradient for r v.  It sees rows that are not
+examples, layers in which examples meet and layers whose rows are wrong.  It cannot see losses that
+are computed outside the module.
 
 Dropout is left out, all passes draw the same random numbers, and generators are put back.  A module
 that is random in other ways cannot be tried.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,9 +41,10 @@ if TYPE_CHECKING:
 
 LEAST = 2
 """Fewer examples cannot be taken for each other."""
-FEW = (3, 4, 5)
-"""How many examples are tried together, if there are so many; drawn, for a layer may have as many
-rows by chance."""
+MOST = 32
+"""Examples that are tried together."""
+ALONE = 3
+"""Of these are tried alone."""
 MOST_SAID = 200
 """Characters of somebody else's error message."""
 
@@ -59,7 +62,7 @@ def rehearse(
     if count < LEAST or not all(p.requires_grad for p in wrapped.watch.trained):
         return set()
     draw = random.SystemRandom()
-    few = draw.sample(range(count), min(count, draw.choice(FEW)))
+    few = draw.sample(range(count), min(count, MOST))
     trial = Trial(wrapped, (args, kwargs), count, few)
     try:
         return trial.run(_take_all)
@@ -87,20 +90,20 @@ class Trial:
     few: Sequence[int]
 
     def run(self, take: Take) -> set[int]:
-        """Compare them together with them alone; the losses in which they meet."""
+        """Compare them together with some of them alone; the losses in which they meet."""
         with _untouched(self.wrapped):
-            alone = [self._plain(take, [member]) for member in self.few]
+            alone = [self._plain(take, [member]) for member in self.few[:ALONE]]
             together = self._by_example(take)
             rows = [place for place in range(len(together)) if self._is_row(place, together, alone)]
             losses = [place for place in range(len(together)) if _is_loss(place, together, alone)]
-            meeting = self._meeting(together, alone, losses)
+            meeting = self._meeting(take, together, alone, losses)
             used = rows or [place for place in losses if place not in meeting]
             if not used and not meeting:
                 raise UnclearError
             try:
                 self._check_outputs(take, together, alone, rows)
                 if used:
-                    self._check_gradients(together, alone, used, by_row=bool(rows))
+                    self._check_gradients(take, together, alone, used, by_row=bool(rows))
             except RunError:
                 self._check_steady(take, alone)
                 raise
@@ -124,15 +127,28 @@ class Trial:
         )
 
     def _meeting(
-        self, together: list[Tensor], alone: list[list[Tensor]], losses: Sequence[int]
+        self,
+        take: Take,
+        together: list[Tensor],
+        alone: list[list[Tensor]],
+        losses: Sequence[int],
     ) -> set[int]:
-        """Losses that are not the mean, or the sum, of those of the examples."""
-        divisor = len(self.few) if self.wrapped.loss_reduction == "mean" else 1
+        """Losses that are not the mean, or the sum, of those of the parts of a division."""
+        if not losses:
+            return set()
+        count = len(self.few)
+        half = (count + 1) // 2
+        divided = [part for part in (self.few[1:half], self.few[half:]) if part]
+        with torch.no_grad():
+            parts = [(alone[0], 1), *((self._plain(take, part), len(part)) for part in divided)]
+        mean = self.wrapped.loss_reduction == "mean"
         meeting = set()
         for place in losses:
-            parts = sum(float(one[place]) for one in alone) / divisor
+            added = sum(
+                float(outputs[place]) * (size / count if mean else 1) for outputs, size in parts
+            )
             whole = float(together[place])
-            if not abs(parts - whole) <= self._allowed(together).own * abs(whole):
+            if not abs(added - whole) <= self._allowed(together).own * abs(whole):
                 meeting.add(place)
         return meeting
 
@@ -145,9 +161,9 @@ class Trial:
     ) -> None:
         """Refuse outputs that are others for an example in company."""
         for place in rows:
+            company = together[place][: len(alone)].detach()
             found = torch.cat([one[place].detach() for one in alone])
-            apart = [difference(together[place].detach(), found)]
-            if _disagreeing(apart, self._allowed(together)) is not None:
+            if _disagreeing([difference(company, found)], self._allowed(together)) is not None:
                 raise RunError(
                     f"examples meet in the module, as layer {self._meeting_layer(take)!r} shows: "
                     "what comes out for an example is something else when the others are left "
@@ -157,36 +173,52 @@ class Trial:
 
     def _check_gradients(
         self,
+        take: Take,
         together: list[Tensor],
         alone: list[list[Tensor]],
         used: Sequence[int],
         by_row: bool,
     ) -> None:
-        """Refuse rows of gradients that are not those of the examples alone."""
-        watch, few = self.wrapped.watch, len(self.few)
-        weights = [_weights(together[place]) for place in used]
-        share = few if by_row and self.wrapped.loss_reduction == "mean" else 1
+        """Refuse rows of gradients that are not those of the examples."""
+        watch, count = self.wrapped.watch, len(self.few)
+        weights = [_numbers(together[place]) for place in used]
+        share = count if by_row and self.wrapped.loss_reduction == "mean" else 1
         self._backward([together[place] for place in used], [w / share for w in weights])
-        names = [watch.names[p] for p in watch.trained]
-        samples = [_rows(p, name, few) for p, name in zip(watch.trained, names, strict=True)]
+        samples = [_rows(p, watch.names[p], count) for p in watch.trained]
         self.wrapped.mute()
         for i, one in enumerate(alone):
-            _forget_gradients(watch.trained)
             own = [w[i : i + 1] if by_row else w for w in weights]
-            self._backward([one[place] for place in used], own)
-            apart = [
-                difference(None if sample is None else sample[i], p.grad)
-                for sample, p in zip(samples, watch.trained, strict=True)
-            ]
-            place = _disagreeing(apart, self._allowed(together))
-            if place is not None:
-                length, true, _ = apart[place].tolist()
-                words = _MISSING if samples[place] is None else _WRONG
-                raise RunError(words.format(names[place], length, true))
+            self._compare(
+                [None if sample is None else sample[i] for sample in samples],
+                [one[place] for place in used],
+                own,
+            )
+        if by_row:
+            some = _numbers(together[used[0]].new_empty(count))
+            outputs = self._plain(take, self.few)
+            self._compare(
+                [None if s is None else torch.tensordot(some.to(s), s, 1) for s in samples],
+                [outputs[place] for place in used],
+                [w * some.to(w).view(-1, *(1,) * (w.dim() - 1)) for w in weights],
+            )
+
+    def _compare(
+        self, found: Sequence[Tensor | None], outputs: list[Tensor], weights: list[Tensor]
+    ) -> None:
+        """Refuse gradients that are not those of plain autograd."""
+        watch = self.wrapped.watch
+        _forget_gradients(watch.trained)
+        self._backward(outputs, weights)
+        apart = [difference(f, p.grad) for f, p in zip(found, watch.trained, strict=True)]
+        place = _disagreeing(apart, self._allowed(outputs))
+        if place is not None:
+            length, true, _ = apart[place].tolist()
+            words = _MISSING if found[place] is None else _WRONG
+            raise RunError(words.format(watch.names[watch.trained[place]], length, true))
 
     def _check_steady(self, take: Take, alone: list[list[Tensor]]) -> None:
         """Nothing can be said of a module that draws random numbers of its own."""
-        again = self._plain(take, self.few[:1], seed=1)
+        again = self._plain(take, self.few[:1], seed=1)  # the others drew with the seed 0
         if not all(map(torch.equal, again, alone[0])):
             raise UnclearError
 
@@ -247,15 +279,15 @@ class Trial:
 
 
 _WRONG = (
-    "the per-example gradients of parameter {!r} are not those of the examples: one is {:.3g} away "
-    "from the gradient of its example alone, whose length is {:.3g}, so that clipping would bound "
+    "the per-example gradients of parameter {!r} are not those of the examples: they are {:.3g} "
+    "away from what plain autograd finds, whose length is {:.3g}, so that clipping would bound "
     "nothing. Usual causes: a layer that gets something else than one row for each example, in "
     "their order, and a module that holds parameters of its own beside other layers (put them into "
     "a small module with one input)."
 )
 _MISSING = (
-    "parameter {!r} has no per-example gradients, but a gradient of length {:.3g} for an example "
-    "alone: its layer is not called as a module is (its weight is used directly, as in LoRA on "
+    "parameter {!r} has no per-example gradients, but a gradient of length {:.3g} by plain "
+    "autograd: its layer is not called as a module is (its weight is used directly, as in LoRA on "
     "embeddings and IA3), or its pass is made twice (activation checkpointing). Freeze it, or "
     "call its layer."
 )
@@ -271,10 +303,10 @@ def wrong_count(name: str, rows: object, examples: int) -> str:
     )
 
 
-def first_line(problem: BaseException) -> str:
+def first_sentence(problem: BaseException) -> str:
     """What somebody else's error says, in short."""
-    lines = str(problem).strip().splitlines() or [type(problem).__name__]
-    return lines[0][:MOST_SAID].rstrip(". ")
+    words = " ".join(str(problem).split()) or type(problem).__name__
+    return words.partition(". ")[0][:MOST_SAID].rstrip(". ")
 
 
 Take = Callable[[Arguments, int, Sequence[int]], Arguments]
@@ -340,8 +372,8 @@ def _disagreeing(apart: Sequence[Tensor], allowed: Tolerance) -> int | None:
     return worst(torch.nan_to_num(rows, nan=torch.inf).tolist(), allowed)
 
 
-def _weights(output: Tensor) -> Tensor:
-    """Random numbers for an output, from a generator of their own."""
+def _numbers(output: Tensor) -> Tensor:
+    """Random numbers in the shape of an output, from a generator of their own."""
     own = torch.Generator().manual_seed(secrets.randbits(63))
     return torch.randn(output.shape, generator=own, dtype=torch.float32).to(output)
 
@@ -366,7 +398,11 @@ def _untouched(wrapped: Watched) -> Iterator[None]:
     devices = {p.device.index for p in watch.trained if p.device.type == "cuda"}
     numpy, python = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
-        with torch.random.fork_rng(devices=sorted(d for d in devices if d is not None)):
+        with (
+            torch.random.fork_rng(devices=sorted(d for d in devices if d is not None)),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # the pass itself will say it again
             yield
     finally:
         np.random.set_state(numpy)  # noqa: NPY002

@@ -110,10 +110,10 @@ class Watch:
         """Keep what the coming backward pass finds, whatever is done to `p.grad` after it."""
         self._ordinary = {}
         if self.close:
-            keep = self._keep
             self._handles = [
-                p.register_post_accumulate_grad_hook(keep)  # type: ignore[no-untyped-call]
+                p.register_post_accumulate_grad_hook(self._keep)  # type: ignore[no-untyped-call]
                 for p in self.trained
+                if p.requires_grad
             ]
 
     def _keep(self, parameter: Tensor) -> None:
