@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from zoo_outcomes import REFUSED
 
 Batch = dict[str, Tensor]
-EITHER, WORKS, REFUSED = "either", "works", "refused"
 EXAMPLES, FEATURES, CLASSES = 14, 4, 3
 LENGTH, VOCABULARY = 5, 20
 """Of the sequences: batches of 14 examples at rate 1/2 rarely have as many rows."""
@@ -82,7 +82,6 @@ class Case:
     data: Callable[[], list[Batch]] = vectors
     losses: Callable[[nn.Module, Batch], Tensor] = classes
     modes: tuple[str, ...] = ("hooks", "functorch", "ew")
-    outcomes: dict[str, str] = field(default_factory=dict)
     rate: float = 0.5
     """Chance of each example to be in a batch; at 1 every batch has them all."""
     random: bool = False
@@ -91,9 +90,9 @@ class Case:
     """Whether an example's loss depends on who else is in the batch: only a refusal is right."""
     needs: tuple[str, ...] = ()
 
-    def outcome(self, mode: str) -> str:
-        """What is expected of a mode."""
-        return self.outcomes.get(mode, EITHER)
+    def is_refused(self, mode: str) -> bool:
+        """Whether the model cannot be trained in a mode."""
+        return mode in REFUSED.get(self.name, "").split()
 
     def __str__(self) -> str:
         return self.name.replace(",", "").replace(" ", "-")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mmcc.training.checkpoint import load_checkpoint, save_checkpoint
     from mmcc.training.checkpoint_file import CheckpointError
     from mmcc.training.loader import PrivateLoader
+    from mmcc.training.losses import per_example_loss
     from mmcc.training.optimizer import PrivateOptimizer
     from mmcc.training.private import make_private
     from mmcc.training.run import RunError
@@ -37,6 +38,7 @@ __all__ = (
     "TorchNoiseStream",
     "load_checkpoint",
     "make_private",
+    "per_example_loss",
     "save_checkpoint",
 )
 
@@ -49,6 +51,7 @@ _LATER = {
     "TorchNoiseStream": "torch_noise",
     "load_checkpoint": "checkpoint",
     "make_private": "private",
+    "per_example_loss": "losses",
     "save_checkpoint": "checkpoint",
 }
 

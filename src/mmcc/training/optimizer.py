@@ -203,8 +203,9 @@ class PrivateOptimizer(DPOptimizer):
         truths = [self._watch.ordinary(p) for p in self._parameters]
         if not self._watch.finds_ordinary:
             self._check_inside(truths)
-            self._watch.seen()
-        elif check_sums(self._names, truths, samples, norms, self.loss_reduction):
+        elif not check_sums(self._names, truths, samples, norms, self.loss_reduction):
+            return
+        if len(norms) > 1:
             self._watch.seen()
 
     def _check_inside(self, truths: Sequence[Tensor | None]) -> None:

@@ -38,6 +38,7 @@ from mmcc.training.mechanism import (
 from mmcc.training.optimizer import PrivateOptimizer
 from mmcc.training.participants import Participants
 from mmcc.training.per_example import untrainable, wrap
+from mmcc.training.plateaus import warn_of_plateaus
 from mmcc.training.randomness import check_seed
 from mmcc.training.record import Record, ledger_of
 from mmcc.training.run import Run
@@ -152,11 +153,9 @@ def make_private(
     wrapped = wrap(module, grad_sample_mode, loss_reduction, watch)
     for parameter in module.parameters():
         parameter.grad = None  # an old one would move a frozen parameter
-    return (
-        wrapped,
-        PrivateOptimizer(optimizer, run, watch, module.buffers),
-        PrivateLoader(dataset, run, **options),
-    )
+    private = PrivateOptimizer(optimizer, run, watch, module.buffers)
+    warn_of_plateaus(optimizer, private)
+    return wrapped, private, PrivateLoader(dataset, run, **options)
 
 
 def _check_target(sigma: float | None, epsilon: float | None, delta: float | None) -> float:

@@ -93,10 +93,11 @@ class Trial:
         """Compare them together with some of them alone; the losses in which they meet."""
         with _untouched(self.wrapped):
             alone = [self._plain(take, [member]) for member in self.few[:ALONE]]
+            parts = self._parts(take, alone[0])
             together = self._by_example(take)
             rows = [place for place in range(len(together)) if self._is_row(place, together, alone)]
             losses = [place for place in range(len(together)) if _is_loss(place, together, alone)]
-            meeting = self._meeting(take, together, alone, losses)
+            meeting = self._meeting(together, parts, losses)
             used = rows or [place for place in losses if place not in meeting]
             if not used and not meeting:
                 raise UnclearError
@@ -126,26 +127,28 @@ class Trial:
             )
         )
 
-    def _meeting(
-        self,
-        take: Take,
-        together: list[Tensor],
-        alone: list[list[Tensor]],
-        losses: Sequence[int],
-    ) -> set[int]:
-        """Losses that are not the mean, or the sum, of those of the parts of a division."""
-        if not losses:
-            return set()
-        count = len(self.few)
-        half = (count + 1) // 2
+    def _parts(self, take: Take, first: list[Tensor]) -> list[tuple[list[Tensor], int]]:
+        """Outputs of a division of the examples, for modules that compute losses."""
+        if all(output.dim() for output in first):
+            return []
+        half = (len(self.few) + 1) // 2
         divided = [part for part in (self.few[1:half], self.few[half:]) if part]
         with torch.no_grad():
-            parts = [(alone[0], 1), *((self._plain(take, part), len(part)) for part in divided)]
+            return [(first, 1), *((self._plain(take, part), len(part)) for part in divided)]
+
+    def _meeting(
+        self,
+        together: list[Tensor],
+        parts: list[tuple[list[Tensor], int]],
+        losses: Sequence[int],
+    ) -> set[int]:
+        """Losses that are not the mean, or the sum, of those of the parts."""
         mean = self.wrapped.loss_reduction == "mean"
         meeting = set()
         for place in losses:
             added = sum(
-                float(outputs[place]) * (size / count if mean else 1) for outputs, size in parts
+                float(outputs[place]) * (size / len(self.few) if mean else 1)
+                for outputs, size in parts
             )
             whole = float(together[place])
             if not abs(added - whole) <= self._allowed(together).own * abs(whole):

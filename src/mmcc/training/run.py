@@ -107,6 +107,7 @@ class Run:
         self._chunks = 0  # chunks of the present step that are summed up
         self._handed: deque[Batch] = deque()  # in the order in which they are to be stepped on
         self._ahead: int | None = None  # batches that this loop fetches before their turn
+        self._most_ahead = 1  # as far as a loop may look before it shows how far it does
         self._stepped = self._fetched = False  # in this loop; since the last step
         self._iteration = 0
         self._iteration_over = False
@@ -156,6 +157,7 @@ class Run:
                 "make_private returned, for every batch."
             )
         self.record.enter(lambda: self.guarantee)
+        self._most_ahead = max(self._most_ahead, self._ahead or 0)
         self._ahead, self._stepped, self._iteration_over = None, False, False
         self._iteration += 1
         return self._iteration
@@ -173,7 +175,7 @@ class Run:
         """The loop asked for a batch after the last one of its epoch."""
         self.check_current(iteration)
         self._check_ahead()
-        if not self._stepped and (len(self._handed) > 1 or self._in_use):
+        if not self._stepped and (len(self._handed) > self._most_ahead or self._in_use):
             raise self._never_stepped()
         self._iteration_over = True
 

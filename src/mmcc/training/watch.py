@@ -44,6 +44,7 @@ class Watch:
         self.close = False
         self.handed: Callable[[], Sequence[Batch]] = lambda: ()
         self._due = FIRST
+        self._passes = 0
         self._sizes: list[int | None] = []
         self._ordinary: dict[Tensor, Tensor] = {}
         self._handles: list[Any] = []
@@ -56,7 +57,7 @@ class Watch:
         return any(size != 0 for size in self._sizes)
 
     def start_over(self) -> None:
-        self._due, self._frozen = FIRST, None
+        self._due, self._passes, self._frozen = FIRST, 0, None
 
     def forget(self) -> None:
         self._sizes.clear()
@@ -104,7 +105,9 @@ class Watch:
         self.clear()
         for parameter in self.trained:
             parameter.grad = None  # what the last step has left there is no gradient of this batch
-        self.close = bool(size) and (self._due > 0 or secrets.randbelow(SELDOM) == 0)
+        self._passes += 1
+        due = self._passes <= FIRST or (self._due > 0 and size != 1)  # one alone cannot meet others
+        self.close = bool(size) and (due or secrets.randbelow(SELDOM) == 0)
 
     def expect_gradients(self) -> None:
         """Keep what the coming backward pass finds, whatever is done to `p.grad` after it."""
@@ -126,7 +129,7 @@ class Watch:
         return self._ordinary.get(parameter)
 
     def seen(self) -> None:
-        """A batch was looked at closely, to the end."""
+        """A batch of several examples was looked at closely, to the end."""
         self._due = max(0, self._due - 1)
 
     def check(self, batch: Batch) -> None:
