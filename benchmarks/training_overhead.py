@@ -9,6 +9,11 @@ correlating and adding) is taken apart; the overhead is its ratio to the rest of
 median over the rounds, and the ratio of the sums (trees draw more at some steps than at others).
 The batch is loaded before the clock starts.
 
+A second table says what it costs to look at gradients closely (`mmcc.training.watch`): steps with
+and without it in turn, for several batch sizes, and what that makes of a run of 1024 steps, in
+which the first three and one of a hundred of the others are looked at.  The sums of bits by which
+writes to the module are seen are in every step, and stand in a column of their own.
+
 Memory: bytes of all tensors that are alive because of the noise stream between two steps, plus the
 vector handed out, as multiples of a parameter vector; beside it what `stream.memory` promises.
 """
@@ -20,7 +25,9 @@ import gc
 import statistics
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,11 +37,13 @@ from mmcc import strategies
 from mmcc.sampling import CyclicPoisson
 from mmcc.strategies import Strategy
 from mmcc.training import TorchNoiseStream, make_private
+from mmcc.training import watch as watching
 
 BATCH = 256
 STEPS = 1024
 GROUPS = 2
 LIMIT = 0.10
+CHECKS_LIMIT = 0.03
 
 
 def dense() -> nn.Module:
@@ -83,13 +92,14 @@ class Timed:
 
     strategy: Strategy
     network: str
+    batch: int = BATCH
     noise: list[float] = field(default_factory=list)
     rest: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         make, shape = NETWORKS[self.network]
         generator = torch.Generator().manual_seed(0)
-        count = BATCH * GROUPS
+        count = self.batch * GROUPS
         data = TensorDataset(
             torch.randn(count, *shape, generator=generator),
             torch.randint(10, (count,), generator=generator),
@@ -100,7 +110,7 @@ class Timed:
             torch.optim.SGD(network.parameters(), lr=0.01),
             data,
             strategy=self.strategy,
-            sampling=CyclicPoisson(1.0, GROUPS),  # exactly 256 examples a step
+            sampling=CyclicPoisson(1.0, GROUPS),  # exactly `batch` examples a step
             max_grad_norm=1.0,
             sigma=1.0,
             delta=1e-5,
@@ -131,6 +141,62 @@ class Timed:
         noise, rest = self.noise[1:], self.rest[1:]  # the first step warms up
         ratios = [part / other for part, other in zip(noise, rest, strict=True)]
         return statistics.median(ratios), sum(noise) / sum(rest)
+
+
+class Checked(Timed):
+    """A private run in which a step can be made one of those that are looked at closely."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._watch = self.module.watch
+        self.digests: list[float] = []
+        for name in ("mark", "_changed"):
+            setattr(self._watch, name, self._clocked(getattr(self._watch, name)))
+
+    def _clocked(self, work: Callable[[], Any]) -> Callable[[], Any]:
+        def clocked() -> Any:
+            begun = time.perf_counter()
+            done = work()
+            self.digests[-1] += time.perf_counter() - begun
+            return done
+
+        return clocked
+
+    def seconds(self, close: bool, thorough: bool) -> float:
+        self._watch._passes = watching.FIRST
+        self._watch._due = watching.FIRST if close and thorough else 0
+        watching.SELDOM = 1 if close else 10**9
+        self.digests.append(0.0)
+        self.step()
+        return self.noise[-1] + self.rest[-1]
+
+
+def print_checks(network: str, rounds: int) -> None:
+    """What looking closely costs, and its share of a run."""
+    print("\n| batch | step (ms) | first batches | others | of a run | sums of bits |")
+    print("|---|---|---|---|---|---|")
+    seldom, worst = watching.SELDOM, 0.0
+    for batch in (BATCH, 32, 8):
+        run = Checked(strategies.identity(STEPS), network, batch)
+        run.seconds(True, True)
+        ratios: dict[bool, list[float]] = {True: [], False: []}
+        plain = []
+        for _ in range(rounds):
+            for thorough, found in ratios.items():
+                plain.append(run.seconds(False, False))
+                found.append(run.seconds(True, thorough) / plain[-1] - 1)
+        first, other = (statistics.median(ratios[thorough]) for thorough in (True, False))
+        step = statistics.median(plain)
+        bits = statistics.median(run.digests) / step
+        share = watching.FIRST / STEPS * first + other / seldom
+        worst = max(worst, share)
+        print(
+            f"| {batch} | {1e3 * step:.0f} | +{100 * first:.0f} % | +{100 * other:.0f} % "
+            f"| {100 * share:.2f} % | {100 * bits:.2f} % |"
+        )
+    watching.SELDOM = seldom
+    verdict = "below" if worst < CHECKS_LIMIT else "NOT below"
+    print(f"\nlargest share of a run {100 * worst:.2f} %: {verdict} 3 %")
 
 
 def tensor_bytes() -> int:
@@ -194,6 +260,7 @@ def main() -> None:
     print(
         f"\nlargest overhead {100 * worst:.1f} %: {'below' if worst < LIMIT else 'NOT below'} 10 %"
     )
+    print_checks(options.network, options.rounds)
 
 
 if __name__ == "__main__":

@@ -173,6 +173,10 @@ class PrivateOptimizer(DPOptimizer):
             self.run.peers.meet(ENDING, self.position, self._parameters)
             self.run.end()
 
+    def clip_and_accumulate(self) -> None:
+        """Refused: a batch whose gradients are added twice is released twice."""
+        raise RunError("step() clips and adds up the gradients of its batch, once.")
+
     def _clip(self, batch: Batch) -> None:
         """Add min(1, clip norm / norm) g to the sum, for each example's gradient g.
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LEAST = 2
 """Fewer examples cannot be taken for each other."""
 MOST = 32
-"""Examples that are tried together."""
+"""Examples that are tried together, of the first batches; of later ones a quarter as many."""
 ALONE = 3
 """Of these are tried alone."""
 MOST_SAID = 200
@@ -62,7 +62,8 @@ def rehearse(
     if count < LEAST or not all(p.requires_grad for p in wrapped.watch.trained):
         return set()
     draw = random.SystemRandom()
-    few = draw.sample(range(count), min(count, MOST))
+    most = MOST if wrapped.watch.thorough else max(ALONE, min(MOST, count) // 4)
+    few = draw.sample(range(count), min(count, most))
     trial = Trial(wrapped, (args, kwargs), count, few)
     try:
         return trial.run(_take_all)

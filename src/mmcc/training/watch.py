@@ -22,15 +22,18 @@ LEFT = ("activations", "max_batch_len")
 """What Opacus keeps at a layer between a forward pass and its backward pass."""
 FIRST = 3
 """Batches at the beginning that are looked at closely; a wrong model shows at once."""
-SELDOM = 64
+SELDOM = 100
 """After these one of so many, drawn by the operating system: no loop can know which."""
+WORD = 8
+"""Bytes that are added up at once."""
 
 
 class Watch:
     """What a module does from the moment a batch is handed out until its step.
 
     `close` says whether this batch is one of those that cost more: gradients are compared with
-    those of plain autograd, and all that is frozen is read again.  `finds_ordinary` says whether
+    those of plain autograd, and all that is frozen is read again; `thorough`, whether it is one of
+    the first, of which more examples are tried.  `finds_ordinary` says whether
     the backward pass leaves ordinary gradients beside those by example.
     """
 
@@ -41,7 +44,7 @@ class Watch:
         self.finds_ordinary = finds_ordinary
         self.trained = tuple(trained)
         self.names = {p: name for name, p in module.named_parameters()}
-        self.close = False
+        self.close = self.thorough = False
         self.handed: Callable[[], Sequence[Batch]] = lambda: ()
         self._due = FIRST
         self._passes = 0
@@ -107,6 +110,7 @@ class Watch:
             parameter.grad = None  # what the last step has left there is no gradient of this batch
         self._passes += 1
         due = self._passes <= FIRST or (self._due > 0 and size != 1)  # one alone cannot meet others
+        self.thorough = bool(size) and due
         self.close = bool(size) and (due or secrets.randbelow(SELDOM) == 0)
 
     def expect_gradients(self) -> None:
@@ -203,12 +207,12 @@ def _bits(tensor: Tensor) -> Tensor:
     if content.is_complex():
         content = torch.view_as_real(content)
     flat = content.contiguous().view(-1).view(torch.uint8)
-    whole = len(flat) // 8 * 8
-    words = flat[:whole]
-    if flat.storage_offset() % 8:
-        words = words.clone()  # words of eight bytes begin at multiples of eight
-    total: Tensor = words.view(torch.int64).sum() + flat[whole:].sum(dtype=torch.int64)
-    return total
+    over = len(flat) % WORD
+    words = flat[: len(flat) - over] if over else flat
+    if flat.storage_offset() % WORD:
+        words = words.clone()  # words begin at multiples of their length
+    total: Tensor = words.view(torch.int64).sum()
+    return total + flat[-over:].sum(dtype=torch.int64) if over else total
 
 
 def _is_of_later(inputs: Sequence[Any], handed: Sequence[Batch]) -> bool:
