@@ -27,6 +27,7 @@ NOT_RUN_HERE = {
     ("quickstart.md", "python", 1): "a part; the whole script is the first block of training.md",
     ("training.md", "python", 1): "run by tests/training/test_private_docs.py",
     ("training.md", "python", 2): "run by tests/training/test_private_docs.py",
+    ("training.md", "python", 3): "run by tests/training/test_private_docs.py",
 }
 OUTPUT = "text"
 """Blocks that show and are not run; those after a command are compared with what it prints."""
