@@ -60,7 +60,7 @@ def worst(rows: Sequence[Sequence[float]], allowed: Tolerance) -> int | None:
     return largest if beyond[largest] > 0 else None
 
 
-def check_sums(
+def check_gradients(
     names: Sequence[str],
     truths: Sequence[Tensor | None],
     samples: Sequence[Tensor | None],
@@ -89,6 +89,11 @@ def check_sums(
     place = worst(table, tolerance(norms.device, kinds))
     if place is None:
         return True
+    if all(truth is None for truth in truths):
+        raise RunError(
+            f"parameter {names[place]!r} has gradients by example and no ordinary one to compare "
+            "them with: call loss.backward(), not torch.autograd.grad."
+        )
     apart, true, _ = table[place]
     raise RunError(
         f"the per-example gradients of parameter {names[place]!r} are not those of the loss: their "

@@ -26,9 +26,9 @@ from torch.utils.data import (
 )
 
 from mmcc.errors import ParameterError, SamplingError
+from mmcc.training.examples import tensors_of
 from mmcc.training.run import Batch, Run
 from mmcc.training.samplers import BatchSampler
-from mmcc.training.watch import tensors_of
 
 Collate = Callable[[list[Any]], Any]
 CARRIED_OVER = (
@@ -132,7 +132,7 @@ class Schedule(Sampler[list[int]]):
 class CollateOrEmpty:
     """A collate function that makes an empty batch of the usual shape when nobody takes part.
 
-    It is the batch of the first example alone, cut to length 0.
+    It is the batch of the first example, cut to length 0.
     """
 
     def __init__(self, dataset: Dataset[Any], collate: Collate) -> None:
@@ -141,22 +141,30 @@ class CollateOrEmpty:
     def __call__(self, examples: list[Any]) -> Any:
         if examples:
             return self.collate(examples)
-        return _emptied(self.collate([self.dataset[0]]))
+        first = self.dataset[0]
+        return _emptied(self.collate([first]), self.collate([first, first]))
 
 
-def _emptied(batch: Any) -> Any:
-    if isinstance(batch, Tensor) and batch.dim():
-        return batch[:0]
-    if isinstance(batch, Mapping):
-        return {name: _emptied(value) for name, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(_emptied, batch))
-    if isinstance(batch, Sequence) and not isinstance(batch, str):
-        if any(isinstance(value, Tensor | Mapping | tuple | list) for value in batch):
-            return type(batch)(map(_emptied, batch))  # type: ignore[call-arg]
-        return type(batch)()  # one entry for each example, such as a name
+def _emptied(one: Any, two: Any) -> Any:
+    """A batch of nobody, from batches of one example and of the same one twice."""
+    if isinstance(one, Tensor) and one.dim():
+        return one[:0]
+    if isinstance(one, Mapping):
+        parts = {name: _emptied(value, two[name]) for name, value in one.items()}
+        try:
+            return type(one)(parts)  # type: ignore[call-arg]
+        except TypeError:
+            return parts
+    if isinstance(one, tuple) and hasattr(one, "_fields"):
+        return type(one)(*map(_emptied, one, two))
+    if isinstance(one, Sequence) and not isinstance(one, str):
+        if len(one) != len(two):
+            return type(one)()  # one entry for each example, such as a name
+        return type(one)(map(_emptied, one, two))  # type: ignore[call-arg]
+    if isinstance(one, Tensor | str | bytes | int | float | None):
+        return one  # about no example in particular
     raise ParameterError(
-        f"an empty batch of {type(batch).__name__} cannot be made: the collate function must "
+        f"an empty batch of {type(one).__name__} cannot be made: the collate function must "
         "return tensors, or tuples, lists and mappings of tensors, with the examples first."
     )
 

@@ -18,12 +18,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from mmcc.accounting.guarantee import Guarantee
-from mmcc.training.agreement import check_sums
+from mmcc.errors import ParameterError
+from mmcc.training.agreement import check_gradients
 from mmcc.training.mechanism import Mechanism
 from mmcc.training.peers import ENDING
 from mmcc.training.rehearsal import wrong_count
 from mmcc.training.run import Batch, Run, RunError
-from mmcc.training.watch import Watch
+from mmcc.training.watch import Watch, check_sums
 
 STABILISER = 1e-6
 """Added to norms, as Opacus does: clipped gradients are a little shorter than the clip norm."""
@@ -81,6 +82,12 @@ class PrivateOptimizer(DPOptimizer):
         self.accept_buffers()
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
+        if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+            raise ParameterError(
+                f"{type(optimizer).__name__} is not a whole torch optimizer (it does not call "
+                "Optimizer.__init__), so that its own step() could not be refused. Pass the "
+                "optimizer that it wraps, as torch.optim has it."
+            )
         optimizer.register_step_pre_hook(self._refuse_others)
 
     @property
@@ -131,10 +138,12 @@ class PrivateOptimizer(DPOptimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self.pre_step():
-            self._step_inside()
-            if self.finished:
-                self.end()
+        if not self.pre_step():
+            self.run.updated()
+            return loss
+        self._step_inside()
+        if self.finished:
+            self.end()
         return loss
 
     def _step_inside(self) -> None:
@@ -207,7 +216,7 @@ class PrivateOptimizer(DPOptimizer):
         truths = [self._watch.ordinary(p) for p in self._parameters]
         if not self._watch.finds_ordinary:
             self._check_inside(truths)
-        elif not check_sums(self._names, truths, samples, norms, self.loss_reduction):
+        elif not check_gradients(self._names, truths, samples, norms, self.loss_reduction):
             return
         if len(norms) > 1:
             self._watch.seen()
@@ -274,7 +283,7 @@ class PrivateOptimizer(DPOptimizer):
 
     def accept_buffers(self) -> None:
         """Take the present content of the module's buffers as not depending on the data."""
-        self._accepted = [(buffer, buffer._version) for buffer in self._buffers()]
+        self._accepted = check_sums(self._buffers())
 
     def _forget_sums(self) -> None:
         for p in self._parameters:
@@ -289,8 +298,7 @@ class PrivateOptimizer(DPOptimizer):
                 "the trainable parameters are not those that make_private got; freeze and unfreeze "
                 "before it, for clipping and noise are over all of them together."
             )
-        buffers = [(id(buffer), buffer._version) for buffer in self._buffers()]
-        if buffers != [(id(buffer), version) for buffer, version in self._accepted]:
+        if check_sums(self._buffers()) != self._accepted:
             raise RunError(
                 "a buffer of the module changed during training: what the data wrote there carries "
                 "no noise. Leave out layers that keep running statistics, such as BatchNorm."

@@ -9,6 +9,8 @@ first batches, and now and then (`mmcc.training.rehearsal`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -23,9 +25,11 @@ from torch import Tensor, nn
 from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
 from mmcc.errors import MmccError, ParameterError
-from mmcc.training.rehearsal import first_sentence, rehearse
+from mmcc.training.examples import first_tensor, tensors_of
+from mmcc.training.rehearsal import first_sentence, outputs_of, rehearse
 from mmcc.training.run import RunError
-from mmcc.training.watch import Watch, first_tensor, refuse_packed, tensors_of
+from mmcc.training.stillness import tensors_at_layers
+from mmcc.training.watch import Watch, refuse_packed
 
 
 def wrap(module: nn.Module, mode: str, reduction: str, watch: Watch) -> AbstractGradSampleModule:
@@ -38,17 +42,21 @@ def wrap(module: nn.Module, mode: str, reduction: str, watch: Watch) -> Abstract
                 f"layer {name!r} is an EmbeddingBag, whose gradients by example are not known. Use "
                 "an Embedding, and a mean or sum over its rows."
             )
-    if mode == "ew":
-        return ExpandedWeights(module, reduction, watch)
     try:
-        return Hooked(module, reduction, watch, functorch=mode == "functorch")
+        wrapped = (
+            ExpandedWeights(module, reduction, watch)
+            if mode == "ew"
+            else Hooked(module, reduction, watch, functorch=mode == "functorch")
+        )
     except NotImplementedError as problem:
         raise untrainable("this module", problem) from None
+    wrapped.guard()
+    return wrapped
 
 
 def untrainable(what: str, problem: Exception) -> ParameterError:
     """What Opacus said, in one line."""
-    said = str(problem).replace("\n", " ").rstrip(". !")
+    said = str(problem).replace("\\n", " ").replace("\n", " ").rstrip(". !")
     return ParameterError(f"Opacus cannot train {what}: {said}.")
 
 
@@ -64,13 +72,46 @@ class Watched(AbstractGradSampleModule):
         self.watch.passed(inputs)
         batch = first_tensor(inputs)
         count = 0 if batch is None else len(batch)
-        meeting = rehearse(self, args, kwargs, count) if self.watch.close else set()
-        self.watch.expect_gradients()
-        outputs = self.by_example(args, kwargs, count)
-        for place, output in enumerate(tensors_of(outputs)):
-            if place in meeting and output.requires_grad:
-                output.register_hook(_refuse_meeting)  # type: ignore[no-untyped-call]
-        return outputs
+        before = tensors_at_layers(self._module) if self.watch.close else set()
+        with self._inside():
+            unusable = rehearse(self, args, kwargs, count) if self.watch.close else {}
+            self.watch.expect_gradients()
+            returned = self.by_example(args, kwargs, count)
+        if unusable:
+            for name, output in outputs_of(self._module, returned, before).items():
+                if name in unusable and output.requires_grad:
+                    output.register_hook(_refusing(unusable[name]))  # type: ignore[no-untyped-call]
+        return returned
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        self.__dict__["_called"] = True
+        try:
+            yield
+        finally:
+            self.__dict__["_called"] = False
+
+    def guard(self) -> None:
+        """Refuse passes for gradients that do not come through here, while there is a run."""
+
+        def refuse(module: nn.Module, *_: Any) -> None:
+            called = self.__dict__.get("_called", False)
+            if module.training and torch.is_grad_enabled() and not called and self.watch.guarded():
+                raise RunError(
+                    "the module that was given to make_private was called for gradients: they "
+                    "would be neither clipped nor noised. Call the module that make_private "
+                    "returned, or use torch.no_grad()."
+                )
+
+        self._guard = self._module.register_forward_pre_hook(refuse)
+
+    def _close(self) -> None:
+        self._guard.remove()
+        super()._close()
+
+    def own_hooks(self) -> list[Any]:
+        """Handles of the forward hooks that make the gradients by example."""
+        return []
 
     def by_example(self, args: Any, kwargs: Any, count: int) -> Any:
         """A pass after which the backward pass leaves a row for each of `count` examples."""
@@ -117,7 +158,20 @@ class Hooked(Watched, GradSampleModule):
             self.enable_hooks()
         else:  # some layers cannot tell apart the gradients of no examples: they need not
             self.mute()  # until the next pass: hooks of the backward pass come later
-        return self._module(*args, **kwargs)
+        try:
+            return self._module(*args, **kwargs)
+        except RuntimeError as problem:
+            if "BackwardHook" not in str(problem):  # an error of the module's own
+                raise
+            layer = _innermost(problem.__traceback__)
+            name = "the module" if layer is None else f"layer {self.layer_name(layer)!r}"
+            raise RunError(
+                f"{name} changes what another layer gave it in place, and hooks cannot have that: "
+                "write out = out + x, not out += x."
+            ) from problem
+
+    def own_hooks(self) -> list[Any]:
+        return list(self.autograd_grad_sample_hooks)
 
     def mute(self) -> None:
         self.disable_hooks()
@@ -271,10 +325,8 @@ def _innermost(trace: TracebackType | None) -> nn.Module | None:
     return found
 
 
-def _refuse_meeting(_gradient: Tensor) -> None:
-    raise RunError(
-        "examples meet in the loss that the module computes itself: a few of the batch's examples "
-        "have another loss together than one by one (a mean over tokens with padding, say), so "
-        "that one of them changes the gradients of the others and clipping does not bound it. "
-        "Use mmcc.training.per_example_loss on the module's outputs."
-    )
+def _refusing(why: str) -> Callable[[Tensor], None]:
+    def refuse(_gradient: Tensor) -> None:
+        raise RunError(why)
+
+    return refuse

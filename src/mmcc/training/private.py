@@ -149,7 +149,7 @@ def make_private(
             peers=peers,
         )
     peers.level([*module.parameters(), *module.buffers()])
-    watch.handed = lambda: run.handed
+    watch.follow(run)
     wrapped = wrap(module, grad_sample_mode, loss_reduction, watch)
     for parameter in module.parameters():
         parameter.grad = None  # an old one would move a frozen parameter
@@ -197,6 +197,10 @@ def _check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
     if hooked or isinstance(module, AbstractGradSampleModule) or isinstance(optimizer, DPOptimizer):
         raise ParameterError(
             "module or optimizer is private already: pass a new module and its plain optimizer."
+        )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ParameterError(
+            "a scripted module cannot be taken apart by example: pass the module that was scripted."
         )
     if isinstance(module, nn.parallel.DistributedDataParallel):
         raise ParameterError(

@@ -1,7 +1,7 @@
 """Before a pass: some examples of the batch by example, against plain autograd.
 
 In: a wrapped module and the arguments of a pass.  Out: a refusal, or which of the module's outputs
-are losses in which examples meet.
+no loss may use, and why.
 Clipping bounds an example if its row of gradients is its own: what it would be if the example were
 alone, by plain autograd.  That is the definition, and here it is tried, with random numbers v in
 place of the loss's gradients.  The rows that the wrapped module gives for the outputs' products
@@ -10,31 +10,42 @@ them, in a sum with random weights r, with the one gradient for r v.  It sees ro
 examples, layers in which examples meet and layers whose rows are wrong.  It cannot see losses that
 are computed outside the module.
 
-Dropout is left out, all passes draw the same random numbers, and generators are put back.  A module
-that is random in other ways cannot be tried.
+"Alone" is a batch of an example and itself: some modules do other things with a single one.  Random
+numbers are constants, and the module is put back (`mmcc.training.stillness`).  A difference counts
+if it comes up every time: rounding may turn one rectifier around, but not three times in a row.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 
 from mmcc.errors import MmccError
 from mmcc.training.agreement import Tolerance, difference, tolerance, worst
+from mmcc.training.examples import (
+    LOSS,
+    MEETING,
+    Arguments,
+    Other,
+    Rows,
+    Take,
+    fits,
+    is_square,
+    layouts,
+    take_first,
+    take_rows,
+    take_squares,
+    tensors_of,
+)
 from mmcc.training.run import RunError
-from mmcc.training.watch import first_tensor, tensors_of
+from mmcc.training.stillness import Kept, Still, forget_gradients, left_at_layers, seeded, untouched
 
 if TYPE_CHECKING:
     from mmcc.training.per_example import Watched
@@ -45,40 +56,81 @@ MOST = 32
 """Examples that are tried together, of the first batches; of later ones a quarter as many."""
 ALONE = 3
 """Of these are tried alone."""
+DIVISIONS = 3
+"""How often the examples are divided, to see what becomes of a loss."""
+TRIES = 3
+"""A difference is refused if it comes up so many times in a row."""
 MOST_SAID = 200
 """Characters of somebody else's error message."""
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Outputs = dict[str, Tensor]
 
 
 def rehearse(
     wrapped: Watched, args: tuple[Any, ...], kwargs: dict[str, Any], count: int
-) -> set[int]:
+) -> dict[str, str]:
     """Refuse a module whose rows of gradients are not examples.
 
-    Returns the places, among the tensors that the module returns, of losses in which examples
-    meet; nothing is said against a module that does not use them.
+    Returns why no loss may use some of the module's outputs, by their names.
     """
     if count < LEAST or not all(p.requires_grad for p in wrapped.watch.trained):
-        return set()
+        return {}
     draw = random.SystemRandom()
     most = MOST if wrapped.watch.thorough else max(ALONE, min(MOST, count) // 4)
-    few = draw.sample(range(count), min(count, most))
-    trial = Trial(wrapped, (args, kwargs), count, few)
-    try:
-        return trial.run(_take_all)
-    except UnclearError:
-        return set()
-    except RunError as refusal:
-        # A tensor may have as many rows as there are examples without being about them.
+    losses: dict[str, str] = {}
+    meeting: dict[str, str] | None = None
+    for _ in range(TRIES):
+        few = draw.sample(range(count), min(count, most))
         try:
-            return trial.run(_take_first)
-        except (UnclearError, RunError):
-            raise refusal from refusal.__cause__
+            found = _try(wrapped, (args, kwargs), count, few)
+        except UnclearError as problem:
+            wrapped.watch.note_unclear(str(problem))
+            return losses
+        wrapped.watch.note_clear()
+        losses |= found.losses
+        again = found.meeting.keys() & (found.meeting if meeting is None else meeting).keys()
+        meeting = {name: found.meeting[name] for name in again}
+        if found.refusal is None and not meeting:
+            return losses
+    if found.refusal is not None:
+        raise found.refusal
+    return {**losses, **(meeting or {})}
 
 
 class UnclearError(Exception):
     """The trial says nothing about the module."""
+
+
+@dataclass
+class Findings:
+    """What is wrong with a module, and with its outputs by their names."""
+
+    losses: dict[str, str]
+    meeting: dict[str, str]
+    refusal: RunError | None
+
+    @property
+    def none(self) -> bool:
+        """Whether nothing is."""
+        return self.refusal is None and not self.losses and not self.meeting
+
+
+def _try(wrapped: Watched, arguments: Arguments, count: int, few: Sequence[int]) -> Findings:
+    def tried(take: Take) -> Findings:
+        return Trial(wrapped, arguments, count, few, take).run()
+
+    try:
+        found = tried(take_rows)
+    except UnclearError:
+        return tried(take_squares)  # such as the edges of a graph whose nodes are examples
+    if found.none:
+        return found
+    # A tensor may have as many rows as there are examples without being about them.
+    try:
+        other = tried(take_first)
+    except UnclearError:
+        return found
+    return other if other.none else found
 
 
 @dataclass(frozen=True)
@@ -89,185 +141,250 @@ class Trial:
     arguments: Arguments
     count: int
     few: Sequence[int]
+    take: Take
 
-    def run(self, take: Take) -> set[int]:
-        """Compare them together with some of them alone; the losses in which they meet."""
-        with _untouched(self.wrapped):
-            alone = [self._plain(take, [member]) for member in self.few[:ALONE]]
-            parts = self._parts(take, alone[0])
-            together = self._by_example(take)
-            rows = [place for place in range(len(together)) if self._is_row(place, together, alone)]
-            losses = [place for place in range(len(together)) if _is_loss(place, together, alone)]
-            meeting = self._meeting(together, parts, losses)
-            used = rows or [place for place in losses if place not in meeting]
-            if not used and not meeting:
-                raise UnclearError
+    def run(self) -> Findings:
+        """Compare the examples together with some of them alone."""
+        watch = self.wrapped.watch
+        with untouched(self.wrapped._module, watch.trained, self.wrapped.own_hooks()) as kept:
             try:
-                self._check_outputs(take, together, alone, rows)
-                if used:
-                    self._check_gradients(take, together, alone, used, by_row=bool(rows))
-            except RunError:
-                self._check_steady(take, alone)
-                raise
-            if meeting:
-                self._check_steady(take, alone)
-            return meeting
+                return self._run(kept)
+            finally:
+                watch.clear()
 
-    def _is_row(self, place: int, together: list[Tensor], alone: list[list[Tensor]]) -> bool:
-        """Whether an output has a row for each example."""
-        some = together[place]
-        return (
-            some.requires_grad
-            and some.dim() > 0
-            and len(some) == len(self.few)
-            and all(
-                place < len(one)
-                and one[place].requires_grad
-                and one[place].shape == (1, *some.shape[1:])
-                for one in alone
-            )
-        )
+    def _run(self, kept: Kept) -> Findings:
+        alone = [self._alone(kept, member) for member in self.few[:ALONE]]
+        divisions = self._divisions(kept, alone[0])
+        together = self._by_example(kept)
+        found = {
+            name: self._layout(output, [one[name] for one in alone])
+            for name, output in together.items()
+            if all(name in one for one in alone)
+        }
+        rows = {name: layout for name, layout in found.items() if isinstance(layout, Rows)}
+        losses = [name for name, layout in found.items() if layout is LOSS]
+        wrong = self._wrong_losses(together, divisions, losses)
+        used = list(rows) or [name for name in losses if name not in wrong]
+        refusal = self._wrong_gradients(kept, together, alone, used, rows) if used else None
+        if rows and refusal is None:
+            others = [name for name in losses if name not in wrong]
+            wrong |= {name: AVERAGED for name in others if self._is_unlike(kept, name)}
+        meeting = {name: self._company(kept) for name, how in found.items() if how is MEETING}
+        findings = Findings(wrong, meeting, refusal or self._memory(kept, alone[0]))
+        if not used and findings.none:
+            raise UnclearError("its outputs hold nothing that could be taken for examples")
+        if not findings.none:
+            self._check_steady(kept, alone)
+        return findings
 
-    def _parts(self, take: Take, first: list[Tensor]) -> list[tuple[list[Tensor], int]]:
-        """Outputs of a division of the examples, for modules that compute losses."""
-        if all(output.dim() for output in first):
-            return []
-        half = (len(self.few) + 1) // 2
-        divided = [part for part in (self.few[1:half], self.few[half:]) if part]
-        with torch.no_grad():
-            return [(first, 1), *((self._plain(take, part), len(part)) for part in divided)]
+    def _layout(self, some: Tensor, alone: Sequence[Tensor]) -> Rows | Other | None:
+        """How an output has its examples, if they are the same in company as alone."""
+        count = len(self.few)
+        if not all(output.requires_grad for output in (some, *alone)):
+            return None
+        if all(output.numel() == 1 for output in (some, *alone)):
+            return LOSS
+        if count > LEAST and is_square(some, count) and all(is_square(one, 2) for one in alone):
+            return MEETING
+        possible = [
+            layout
+            for layout in layouts(some, count)
+            if all(fits(some, one, layout.dimension, layout.each) for one in alone)
+        ]
+        for layout in possible:
+            company = layout.of(some, count)[: len(alone)].detach()
+            own = torch.stack([layout.of(one, 2)[0].detach() for one in alone])
+            if _disagreeing([difference(company, own)], self._allowed([some])) is None:
+                return layout
+        return MEETING if possible else None
 
-    def _meeting(
+    def _wrong_losses(
+        self, together: Outputs, divisions: Sequence[Sequence[Part]], losses: Sequence[str]
+    ) -> dict[str, str]:
+        """Losses that are not the mean, or the sum, of those of parts of the examples."""
+        wrong = {}
+        for name in losses:
+            whole, allowed = float(together[name]), self._allowed([together[name]]).own
+            for parts in divisions:
+                if not all(name in part.outputs for part in parts):
+                    continue
+                mean = [part.loss(name) * part.size / len(self.few) for part in parts]
+                total = [part.loss(name) * part.size / part.passed for part in parts]
+                expected, other = mean, total
+                if self.wrapped.loss_reduction == "sum":
+                    expected, other = total, mean
+                if not _is_sum(expected, whole, allowed):
+                    wrong[name] = REDUCTION if _is_sum(other, whole, allowed) else AVERAGED
+        return wrong
+
+    def _is_unlike(self, kept: Kept, name: str) -> bool:
+        """Whether a loss gives an example another gradient in company than alone.
+
+        In a new model all tokens have nearly the same loss, so that its value shows nothing.
+        """
+        alone = [self._alone(kept, member) for member in self.few[:ALONE]]
+        together = self._by_example(kept)
+        return self._wrong_gradients(kept, together, alone, [name], {}) is not None
+
+    def _wrong_gradients(
         self,
-        together: list[Tensor],
-        parts: list[tuple[list[Tensor], int]],
-        losses: Sequence[int],
-    ) -> set[int]:
-        """Losses that are not the mean, or the sum, of those of the parts."""
-        mean = self.wrapped.loss_reduction == "mean"
-        meeting = set()
-        for place in losses:
-            added = sum(
-                float(outputs[place]) * (size / len(self.few) if mean else 1)
-                for outputs, size in parts
-            )
-            whole = float(together[place])
-            if not abs(added - whole) <= self._allowed(together).own * abs(whole):
-                meeting.add(place)
-        return meeting
-
-    def _check_outputs(
-        self,
-        take: Take,
-        together: list[Tensor],
-        alone: list[list[Tensor]],
-        rows: Sequence[int],
-    ) -> None:
-        """Refuse outputs that are others for an example in company."""
-        for place in rows:
-            company = together[place][: len(alone)].detach()
-            found = torch.cat([one[place].detach() for one in alone])
-            if _disagreeing([difference(company, found)], self._allowed(together)) is not None:
-                raise RunError(
-                    f"examples meet in the module, as layer {self._meeting_layer(take)!r} shows: "
-                    "what comes out for an example is something else when the others are left "
-                    "out, so that clipping does not bound what one of them does. Leave out layers "
-                    "that look at the whole batch."
-                )
-
-    def _check_gradients(
-        self,
-        take: Take,
-        together: list[Tensor],
-        alone: list[list[Tensor]],
-        used: Sequence[int],
-        by_row: bool,
-    ) -> None:
-        """Refuse rows of gradients that are not those of the examples."""
+        kept: Kept,
+        together: Outputs,
+        alone: Sequence[Outputs],
+        used: Sequence[str],
+        rows: dict[str, Rows],
+    ) -> RunError | None:
+        """The refusal of rows of gradients that are not those of the examples."""
         watch, count = self.wrapped.watch, len(self.few)
-        weights = [_numbers(together[place]) for place in used]
-        share = count if by_row and self.wrapped.loss_reduction == "mean" else 1
-        self._backward([together[place] for place in used], [w / share for w in weights])
-        samples = [_rows(p, watch.names[p], count) for p in watch.trained]
+        by_row = bool(rows)
+        views = [
+            rows[name].of(together[name], count) if by_row else together[name] for name in used
+        ]
+        weights = [_numbers(view) for view in views]
+        mean = self.wrapped.loss_reduction == "mean"
+        self._backward(views, [w / count if by_row and mean else w for w in weights])
+        try:
+            samples = [_rows(p, watch.names[p], count) for p in watch.trained]
+        except RunError as wrong:
+            return wrong
+        allowed = self._allowed([*views, *(s for s in samples if s is not None)])
         self.wrapped.mute()
         for i, one in enumerate(alone):
-            own = [w[i : i + 1] if by_row else w for w in weights]
-            self._compare(
-                [None if sample is None else sample[i] for sample in samples],
-                [one[place] for place in used],
-                own,
-            )
-        if by_row:
-            some = _numbers(together[used[0]].new_empty(count))
-            outputs = self._plain(take, self.few)
-            self._compare(
-                [None if s is None else torch.tensordot(some.to(s), s, 1) for s in samples],
-                [outputs[place] for place in used],
-                [w * some.to(w).view(-1, *(1,) * (w.dim() - 1)) for w in weights],
-            )
+            if by_row:
+                own = [rows[name].of(one[name], 2)[:1] for name in used]
+                numbers = [w[i : i + 1] for w in weights]
+            else:
+                own = [one[name] for name in used]
+                numbers = weights if mean else [w / 2 for w in weights]
+            found = [None if sample is None else sample[i] for sample in samples]
+            refusal = self._difference(found, own, numbers, allowed)
+            if refusal is not None:
+                return refusal
+        if not by_row:
+            return None
+        some = _numbers(views[0].new_empty(count))
+        outputs = self._plain(kept, self.few)
+        return self._difference(
+            [None if s is None else torch.tensordot(some.to(s), s, 1) for s in samples],
+            [rows[name].of(outputs[name], count) for name in used],
+            [w * some.to(w).view(-1, *(1,) * (w.dim() - 1)) for w in weights],
+            allowed,
+        )
 
-    def _compare(
-        self, found: Sequence[Tensor | None], outputs: list[Tensor], weights: list[Tensor]
-    ) -> None:
-        """Refuse gradients that are not those of plain autograd."""
+    def _difference(
+        self,
+        found: Sequence[Tensor | None],
+        outputs: list[Tensor],
+        weights: list[Tensor],
+        allowed: Tolerance,
+    ) -> RunError | None:
+        """The refusal of gradients that are not those of plain autograd."""
         watch = self.wrapped.watch
-        _forget_gradients(watch.trained)
+        forget_gradients(watch.trained)
         self._backward(outputs, weights)
         apart = [difference(f, p.grad) for f, p in zip(found, watch.trained, strict=True)]
-        place = _disagreeing(apart, self._allowed(outputs))
-        if place is not None:
-            length, true, _ = apart[place].tolist()
-            words = _MISSING if found[place] is None else _WRONG
-            raise RunError(words.format(watch.names[watch.trained[place]], length, true))
+        place = _disagreeing(apart, allowed)
+        if place is None:
+            return None
+        length, true, _ = apart[place].tolist()
+        words = _MISSING if found[place] is None else _WRONG
+        return RunError(words.format(watch.names[watch.trained[place]], length, true))
 
-    def _check_steady(self, take: Take, alone: list[list[Tensor]]) -> None:
-        """Nothing can be said of a module that draws random numbers of its own."""
-        again = self._plain(take, self.few[:1], seed=1)  # the others drew with the seed 0
-        if not all(map(torch.equal, again, alone[0])):
-            raise UnclearError
+    def _memory(self, kept: Kept, first: Outputs) -> RunError | None:
+        """The refusal of a module that gives an example something else after others came by."""
+        again = self._alone(kept, self.few[0])
+        for name, output in first.items():
+            other = again.get(name)
+            if (
+                other is not None
+                and other.shape == output.shape
+                and _disagreeing(
+                    [difference(other.detach(), output.detach())], self._allowed([output])
+                )
+                is not None
+            ):
+                return RunError(_REMEMBERS)
+        return None
 
-    def _meeting_layer(self, take: Take) -> str:
-        """The first layer that gives an example something else in company than alone."""
+    def _check_steady(self, kept: Kept, alone: Sequence[Outputs]) -> None:
+        """Nothing can be said of a module that draws random numbers by means of its own."""
+        for member, one in zip(self.few, alone, strict=False):
+            other = self._alone(kept, member, seed=1)
+            if any(name not in other or not torch.equal(other[name], one[name]) for name in one):
+                raise UnclearError("it draws random numbers of its own")
+
+    def _company(self, kept: Kept) -> str:
+        """Why an output cannot be used that is something else in company, with a layer's name."""
         seen: dict[str, list[Tensor]] = {}
         handles = [
             layer.register_forward_hook(_note(seen, name))
             for name, layer in self.wrapped._module.named_modules()
         ]
         try:
-            self._plain(take, self.few)
+            self._plain(kept, self.few)
             company, order = dict(seen), list(seen)
             seen.clear()
-            self._plain(take, self.few[:1])
+            self._alone(kept, self.few[0])
         finally:
             for handle in handles:
                 handle.remove()
         for name in order:
             for some, one in zip(company[name], seen.get(name, []), strict=False):
-                if one.shape == (1, *some.shape[1:]) and not torch.allclose(
-                    some[:1].float(), one.float(), rtol=1e-3, atol=1e-5
+                if one.shape == (2, *some.shape[1:]) and not torch.allclose(
+                    some[:1].float(), one[:1].float(), rtol=1e-3, atol=1e-5
                 ):
-                    return name
-        return ""
+                    return _MEETING.format(f"layer {name!r}" if name else "the module itself")
+        return _MEETING.format("the module itself")
 
-    def _plain(self, take: Take, members: Sequence[int], seed: int = 0) -> list[Tensor]:
-        args, kwargs = take(self.arguments, self.count, members)
+    def _divisions(self, kept: Kept, first: Outputs) -> list[list[Part]]:
+        """Outputs of halves of the examples, for modules that compute losses.
+
+        Several times: two halves may have as many tokens by chance.
+        """
+        if not any(output.numel() == 1 for output in first.values()):
+            return []
+        found = []
+        middle = (len(self.few) + 1) // 2
+        for _ in range(DIVISIONS):
+            order = random.SystemRandom().sample(self.few, len(self.few))
+            halves = [order[:middle], order[middle:]]
+            with torch.no_grad():
+                found.append([self._part(kept, half) for half in halves])
+        return found
+
+    def _part(self, kept: Kept, members: Sequence[int]) -> Part:
+        passed = [*members, *members] if len(members) == 1 else members
+        return Part(self._plain(kept, passed), len(members), len(passed))
+
+    def _alone(self, kept: Kept, member: int, seed: int = 0) -> Outputs:
+        return self._plain(kept, [member, member], seed)
+
+    def _plain(self, kept: Kept, members: Sequence[int], seed: int = 0) -> Outputs:
+        kept.put_back_counts()
         self.wrapped.mute()
         try:
-            with _Still(), _seeded(seed):
-                return list(tensors_of(self.wrapped._module(*args, **kwargs)))
+            args, kwargs = self.take(self.arguments, self.count, members)
+            with Still(), seeded(seed):
+                returned = self.wrapped._module(*args, **kwargs)
         except Exception as problem:  # a module that cannot do with so few says nothing
-            raise UnclearError from problem
+            raise UnclearError(
+                f"it fails on some of the examples: {first_sentence(problem)}"
+            ) from problem
+        return outputs_of(self.wrapped._module, returned, kept.tensors)
 
-    def _by_example(self, take: Take) -> list[Tensor]:
-        args, kwargs = take(self.arguments, self.count, self.few)
+    def _by_example(self, kept: Kept) -> Outputs:
+        kept.put_back_counts()
+        args, kwargs = self.take(self.arguments, self.count, self.few)
         try:
-            with _Still(), _seeded(0):
-                return list(tensors_of(self.wrapped.by_example(args, kwargs, len(self.few))))
+            with Still(), seeded(0):
+                returned = self.wrapped.by_example(args, kwargs, len(self.few))
         except MmccError:
             raise
         except Exception as problem:
-            self._plain(take, self.few)  # unclear, if that fails too
-            raise RunError(self.wrapped.impossible(problem)) from problem
+            words = self.wrapped.impossible(problem)
+            self._plain(kept, self.few)  # unclear, if that fails too
+            raise RunError(words) from problem
+        return outputs_of(self.wrapped._module, returned, kept.tensors)
 
     def _backward(self, outputs: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
         try:
@@ -278,10 +395,48 @@ class Trial:
         except Exception as problem:
             raise RunError(self.wrapped.impossible(problem)) from problem
 
-    def _allowed(self, outputs: Sequence[Tensor]) -> Tolerance:
-        return tolerance(outputs[0].device, [output.dtype for output in outputs])
+    def _allowed(self, tensors: Sequence[Tensor]) -> Tolerance:
+        device = tensors[0].device
+        kinds = [tensor.dtype for tensor in tensors]
+        if torch.is_autocast_enabled(device.type):
+            kinds.append(torch.get_autocast_dtype(device.type))
+        return tolerance(device, kinds)
 
 
+@dataclass(frozen=True)
+class Part:
+    """A part of the examples: its outputs, how many it has, and how many were passed for them."""
+
+    outputs: Outputs
+    size: int
+    passed: int
+
+    def loss(self, name: str) -> float:
+        """Of the part."""
+        return float(self.outputs[name])
+
+
+_MEETING = (
+    "examples meet in the module, as {} shows: what comes out for an example is something else "
+    "when the others are left out, so that clipping does not bound what one of them does. Leave "
+    "out layers that look at the whole batch."
+)
+AVERAGED = (
+    "examples meet in the loss that the module computes itself: some of the batch's examples have "
+    "another loss together than in parts (a mean over tokens with padding, say), so that one of "
+    "them changes the gradients of the others and clipping does not bound it. Use "
+    "mmcc.training.per_example_loss on the module's outputs."
+)
+REDUCTION = (
+    "the loss that the module computes itself is not reduced over the examples as loss_reduction "
+    "says, so that every gradient would be clipped at another norm. Pass the other one of 'mean' "
+    "and 'sum' to make_private."
+)
+_REMEMBERS = (
+    "the module gives an example another output after other examples came by: it keeps something "
+    "of the data in an attribute, which carries no noise. Leave out running means, queues and "
+    "states that go from batch to batch."
+)
 _WRONG = (
     "the per-example gradients of parameter {!r} are not those of the examples: they are {:.3g} "
     "away from what plain autograd finds, whose length is {:.3g}, so that clipping would bound "
@@ -313,41 +468,10 @@ def first_sentence(problem: BaseException) -> str:
     return words.partition(". ")[0][:MOST_SAID].rstrip(". ")
 
 
-Take = Callable[[Arguments, int, Sequence[int]], Arguments]
-
-
-def _take_all(arguments: Arguments, count: int, members: Sequence[int]) -> Arguments:
-    """The arguments of some examples: the rows of every tensor that has one for each."""
-
-    def taken(value: Any) -> Any:
-        if isinstance(value, Tensor) and value.dim() and len(value) == count:
-            return value[list(members)]
-        if hasattr(value, "items"):  # such as a BatchEncoding, which torch does not look into
-            return type(value)({name: taken(part) for name, part in value.items()})
-        return value
-
-    args, kwargs = tree_map(taken, arguments)
-    return args, kwargs
-
-
-def _take_first(arguments: Arguments, count: int, members: Sequence[int]) -> Arguments:
-    """The same, for the first tensor alone."""
-    first = first_tensor(arguments)
-    assert first is not None
-    assert len(first) == count
-
-    def taken(value: Any) -> Any:
-        return first[list(members)] if value is first else value
-
-    args, kwargs = tree_map(taken, arguments)
-    return args, kwargs
-
-
-def _is_loss(place: int, together: list[Tensor], alone: list[list[Tensor]]) -> bool:
-    return all(
-        place < len(outputs) and outputs[place].requires_grad and not outputs[place].dim()
-        for outputs in (together, *alone)
-    )
+def outputs_of(module: nn.Module, returned: Any, before: Iterable[int]) -> Outputs:
+    """What a pass gives: the tensors that it returns, and losses that it leaves at its layers."""
+    found = {str(place): tensor for place, tensor in enumerate(tensors_of(returned))}
+    return {**found, **dict(left_at_layers(module, set(before)))}
 
 
 def _rows(parameter: Any, name: str, examples: int) -> Tensor | None:
@@ -372,74 +496,17 @@ def _note(seen: dict[str, list[Tensor]], name: str) -> Callable[..., None]:
 def _disagreeing(apart: Sequence[Tensor], allowed: Tolerance) -> int | None:
     rows = torch.stack([row.double().cpu() for row in apart])
     if not rows[:, 1].isfinite().all():
-        raise UnclearError  # an example without a finite gradient counts as zero
+        raise UnclearError("an example has no finite gradient")  # it counts as zero
     return worst(torch.nan_to_num(rows, nan=torch.inf).tolist(), allowed)
+
+
+def _is_sum(parts: Sequence[float], whole: float, allowed: float) -> bool:
+    """Whether a loss is the sum of others; one that is not finite may be."""
+    apart = abs(math.fsum(parts) - whole) if all(map(math.isfinite, parts)) else math.nan
+    return not apart > allowed * math.fsum(map(abs, parts))
 
 
 def _numbers(output: Tensor) -> Tensor:
     """Random numbers in the shape of an output, from a generator of their own."""
     own = torch.Generator().manual_seed(secrets.randbits(63))
     return torch.randn(output.shape, generator=own, dtype=torch.float32).to(output)
-
-
-def _forget_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    for p in parameters:
-        p.grad = None
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 (the one that modules use)
-    yield
-
-
-@contextmanager
-def _untouched(wrapped: Watched) -> Iterator[None]:
-    """Leave the run's generators, gradients and layers as they were."""
-    watch = wrapped.watch
-    devices = {p.device.index for p in watch.trained if p.device.type == "cuda"}
-    numpy, python = np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        with (
-            torch.random.fork_rng(devices=sorted(d for d in devices if d is not None)),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")  # the pass itself will say it again
-            yield
-    finally:
-        np.random.set_state(numpy)  # noqa: NPY002
-        random.setstate(python)
-        watch.clear()
-        _forget_gradients(watch.trained)
-
-
-_DROPOUTS = {
-    functional.dropout,
-    functional.dropout1d,
-    functional.dropout2d,
-    functional.dropout3d,
-    functional.alpha_dropout,
-    functional.feature_alpha_dropout,
-    torch.dropout,
-    torch.dropout_,
-}
-
-
-class _Still(TorchFunctionMode):
-    """Without dropout: what is left of a pass is the same for an example in any company."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        if func in _DROPOUTS:
-            return args[0] if args else kwargs["input"]
-        if func is functional.scaled_dot_product_attention and len(args) > 4:
-            args = (*args[:4], 0.0, *args[5:])  # query, key, value, mask, dropout, ...
-        elif func is functional.scaled_dot_product_attention:
-            kwargs["dropout_p"] = 0.0
-        elif func is functional.multi_head_attention_forward:
-            kwargs["training"] = False
-        return func(*args, **kwargs)

@@ -49,8 +49,8 @@ class Watching(Protocol):
     def forget(self) -> None:
         """A pass that was made has no step to come."""
 
-    def mark(self) -> None:
-        """From now on, until the next step, nothing may be written to the module."""
+    def mark(self, size: int) -> None:
+        """From now on, until the step on so many examples, nothing may be written to the module."""
 
     def check(self, batch: Batch) -> None:
         """Refuse a step that does not follow one pass over the batch."""
@@ -166,9 +166,9 @@ class Run:
         """Note which batch the training loop got."""
         self.check_current(iteration)
         self._check_ahead()
-        if not self._handed and self.watch is not None:
-            self.watch.mark()
         self._handed.append(batch)
+        if len(self._handed) == 1:
+            self.updated()
         self._fetched = True
 
     def exhausted(self, iteration: int) -> None:
@@ -250,9 +250,9 @@ class Run:
         self._stepped, self._fetched = True, False
 
     def updated(self) -> None:
-        """The parameters have changed, as the release of a step says."""
+        """All that was done with earlier batches is done: what follows is about the next one."""
         if self._handed and self.watch is not None:
-            self.watch.mark()
+            self.watch.mark(self._handed[0].size)
 
     def draw(self) -> Any:
         """The noise of the present step, which is thereby done."""

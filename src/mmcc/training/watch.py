@@ -9,14 +9,15 @@ gradients alone.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
-from mmcc.training.run import Batch, RunError
+from mmcc.training.examples import first_tensor, tensors_of
+from mmcc.training.run import Batch, Run, RunError
 
 LEFT = ("activations", "max_batch_len")
 """What Opacus keeps at a layer between a forward pass and its backward pass."""
@@ -45,32 +46,45 @@ class Watch:
         self.trained = tuple(trained)
         self.names = {p: name for name, p in module.named_parameters()}
         self.close = self.thorough = False
-        self.handed: Callable[[], Sequence[Batch]] = lambda: ()
+        self._run: Run | None = None
         self._due = FIRST
         self._passes = 0
         self._sizes: list[int | None] = []
         self._ordinary: dict[Tensor, Tensor] = {}
         self._handles: list[Any] = []
         self._content: list[int] = []
+        self._frozen: list[int] = []
         self._versions: list[int] = []
-        self._frozen: list[int] | None = None
+        self._unclear: int | None = 0
+
+    def follow(self, run: Run) -> None:
+        """Of this run are the batches."""
+        self._run = run
+
+    def guarded(self) -> bool:
+        """Whether there are steps to come, so that nothing else may train the module."""
+        return self._run is not None and not (self._run.finished or self._run.ended)
 
     @property
     def in_use(self) -> bool:
         return any(size != 0 for size in self._sizes)
 
     def start_over(self) -> None:
-        self._due, self._passes, self._frozen = FIRST, 0, None
+        self._due, self._passes, self._versions = FIRST, 0, []
 
     def forget(self) -> None:
         self._sizes.clear()
         self.clear()
 
-    def mark(self) -> None:
+    def mark(self, size: int) -> None:
+        due = self._passes < FIRST or (self._due > 0 and size != 1)  # one alone cannot meet others
+        self.thorough = bool(size) and due
+        self.close = bool(size) and (due or secrets.randbelow(SELDOM) == 0)
         self._content = check_sums(tensor for _, tensor in self._small())
-        self._versions = [tensor._version for _, tensor in self._kept()]
-        if self._frozen is None:
+        versions = self._present_versions()
+        if self.close or versions != self._versions:
             self._frozen = check_sums(tensor for _, tensor in self._kept())
+        self._versions = versions
 
     def clear(self) -> None:
         """Take away what passes have left at the parameters and layers."""
@@ -90,7 +104,7 @@ class Watch:
         """The module is about to make a pass for gradients."""
         batch = first_tensor(inputs)
         size = None if batch is None else len(batch)
-        handed = self.handed()
+        handed = () if self._run is None else self._run.handed
         if self.in_use and size != 0:
             raise RunError(
                 f"the module was called for gradients again, with {size} examples, before "
@@ -109,9 +123,6 @@ class Watch:
         for parameter in self.trained:
             parameter.grad = None  # what the last step has left there is no gradient of this batch
         self._passes += 1
-        due = self._passes <= FIRST or (self._due > 0 and size != 1)  # one alone cannot meet others
-        self.thorough = bool(size) and due
-        self.close = bool(size) and (due or secrets.randbelow(SELDOM) == 0)
 
     def expect_gradients(self) -> None:
         """Keep what the coming backward pass finds, whatever is done to `p.grad` after it."""
@@ -158,20 +169,39 @@ class Watch:
     def _changed(self) -> str | None:
         """What was written to, also behind autograd's back.
 
-        What is frozen is large and read in full on close batches only; on the others torch's own
-        count of changes will do.
+        What is frozen is large and read in full on close batches, and where torch has counted
+        a change; what was written there and put back is no change.
         """
         tensors = dict(self._small())
-        kept = dict(self._kept())
-        present = [*check_sums(tensors.values()), *(tensor._version for tensor in kept.values())]
-        names, before = [*tensors, *kept], [*self._content, *self._versions]
-        if self.close:
+        names, before, present = [*tensors], self._content, check_sums(tensors.values())
+        if self.close or self._present_versions() != self._versions:
+            kept = dict(self._kept())
+            names, before = [*names, *kept], [*before, *self._frozen]
             present += check_sums(kept.values())
-            names, before = [*names, *kept], [*before, *(self._frozen or [])]
         for name, found, expected in zip(names, present, before, strict=True):
             if found != expected:
                 return name
         return None
+
+    def _present_versions(self) -> list[int]:
+        return [tensor._version for _, tensor in self._kept()]
+
+    def note_clear(self) -> None:
+        """A rehearsal has said something about the module."""
+        self._unclear = None
+
+    def note_unclear(self, why: str) -> None:
+        """A rehearsal could say nothing; if none of the first could, that is told."""
+        if self._unclear is None:
+            return
+        self._unclear += 1
+        if self._unclear == FIRST:
+            self._unclear = None
+            warnings.warn(
+                "the module's gradients by example could not be compared with those of its "
+                f"examples alone ({why}): whether examples meet in it is not checked.",
+                stacklevel=5,
+            )
 
     def _small(self) -> Iterator[tuple[str, Tensor]]:
         """What may change from step to step: trained parameters and buffers."""
@@ -216,31 +246,23 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _is_of_later(inputs: Sequence[Any], handed: Sequence[Batch]) -> bool:
-    """Whether inputs share memory with a batch whose turn has not come, and not with the next."""
+    """Whether inputs are of a batch whose turn has not come, and not of the next."""
     if len(handed) < 2:
         return False
-    used = set(_memory(tensors_of(inputs)))
-    return used.isdisjoint(_memory(handed[0].content)) and any(
-        not used.isdisjoint(_memory(batch.content)) for batch in handed[1:]
+    used = list(tensors_of(inputs))
+    return not _is_of(used, handed[0]) and any(_is_of(used, batch) for batch in handed[1:])
+
+
+def _is_of(used: Sequence[Tensor], batch: Batch) -> bool:
+    """Whether a tensor is one of the batch's: has the same memory, or the same content."""
+    return any(
+        tensor.numel() > 0
+        and tensor.shape == part.shape
+        and tensor.dtype == part.dtype
+        and (tensor.data_ptr() == part.data_ptr() or torch.equal(tensor, part.to(tensor.device)))
+        for tensor in used
+        for part in batch.content
     )
-
-
-def _memory(tensors: Iterable[Tensor]) -> Iterator[int]:
-    return (tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel())
-
-
-def tensors_of(inputs: Any) -> Iterator[Tensor]:
-    """The tensors in arguments, in their order."""
-    for entry in tree_leaves(inputs):
-        if isinstance(entry, Tensor):
-            yield entry
-        elif isinstance(entry, Mapping):  # not one that torch knows, such as a BatchEncoding
-            yield from tensors_of(list(entry.values()))
-
-
-def first_tensor(inputs: Any) -> Tensor | None:
-    """The first tensor among arguments, with a dimension for the examples."""
-    return next((tensor for tensor in tensors_of(inputs) if tensor.dim()), None)
 
 
 def refuse_packed(_layer: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -1,0 +1,124 @@
+"""Where tensors have their examples.
+
+In: what a module is called with, and what it returns.  Out: the same for some of the examples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Take = Callable[[Arguments, int, Sequence[int]], Arguments]
+
+
+def tensors_of(inputs: Any) -> Iterator[Tensor]:
+    """The tensors in arguments or outputs, in their order."""
+    for entry in tree_leaves(inputs):
+        if isinstance(entry, Tensor):
+            yield entry
+        elif isinstance(entry, Mapping):  # not one that torch knows, such as a BatchEncoding
+            yield from tensors_of(list(entry.values()))
+        elif dataclasses.is_dataclass(entry) or isinstance(entry, SimpleNamespace):
+            yield from tensors_of(list(vars(entry).values()))
+
+
+def first_tensor(inputs: Any) -> Tensor | None:
+    """The first tensor among arguments, with a dimension for the examples."""
+    return next((tensor for tensor in tensors_of(inputs) if tensor.dim()), None)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where an output has its examples: a dimension, with `each` rows for each of them in turn."""
+
+    dimension: int = 0
+    each: int = 1
+    by_example: bool = True
+
+    def of(self, output: Tensor, count: int) -> Tensor:
+        """The output with the examples first."""
+        first = output.movedim(self.dimension, 0)
+        if self.each == 1:
+            return first
+        if self.by_example:
+            return first.reshape(count, self.each, *first.shape[1:])
+        return first.reshape(self.each, count, *first.shape[1:]).transpose(0, 1)
+
+
+class Other(Enum):
+    """Outputs that have no rows for examples."""
+
+    LOSS = "one number"
+    MEETING = "rows that are others in company"
+
+
+LOSS, MEETING = Other
+
+
+def is_square(tensor: Tensor, count: int) -> bool:
+    """Whether a tensor has a row and a column for each example."""
+    return tuple(tensor.shape[:2]) == (count, count)
+
+
+def layouts(output: Tensor, count: int) -> Iterator[Rows]:
+    """How an output might have its examples: first, second, and mixed with something else."""
+    for dimension in range(min(2, output.dim())):
+        each, over = divmod(output.shape[dimension], count)
+        if each and not over:
+            yield Rows(dimension, each)
+            if each > 1:
+                yield Rows(dimension, each, by_example=False)
+
+
+def fits(some: Tensor, pair: Tensor, dimension: int, each: int) -> bool:
+    """Whether an output for two has the shape of the one for some, but for the examples."""
+    shape = list(some.shape)
+    shape[dimension] = 2 * each
+    return list(pair.shape) == shape
+
+
+def take_rows(arguments: Arguments, count: int, members: Sequence[int]) -> Arguments:
+    """The arguments of some examples: the rows of every tensor that has one for each."""
+
+    def taken(value: Any) -> Any:
+        if isinstance(value, Tensor) and value.dim() and len(value) == count:
+            return value[list(members)]
+        if hasattr(value, "items"):  # such as a BatchEncoding, which torch does not look into
+            return type(value)({name: taken(part) for name, part in value.items()})
+        return value
+
+    args, kwargs = tree_map(taken, arguments)
+    return args, kwargs
+
+
+def take_squares(arguments: Arguments, count: int, members: Sequence[int]) -> Arguments:
+    """The same, and the columns too of what has a row and a column for each example."""
+    first = first_tensor(arguments)
+
+    def taken(value: Any) -> Any:
+        square = isinstance(value, Tensor) and value is not first and is_square(value, count)
+        return value[:, list(members)] if square else value
+
+    args, kwargs = take_rows(tree_map(taken, arguments), count, members)
+    return args, kwargs
+
+
+def take_first(arguments: Arguments, count: int, members: Sequence[int]) -> Arguments:
+    """The rows of the first tensor alone."""
+    first = first_tensor(arguments)
+    assert first is not None
+    assert len(first) == count
+
+    def taken(value: Any) -> Any:
+        return first[list(members)] if value is first else value
+
+    args, kwargs = tree_map(taken, arguments)
+    return args, kwargs
