@@ -12,7 +12,7 @@ are computed outside the module.
 
 "Alone" is a batch of an example and itself: some modules do other things with a single one.  Random
 numbers are constants, and the module is put back (`mmcc.training.stillness`).  A difference counts
-if it comes up every time: rounding may turn one rectifier around, but not three times in a row.
+if it comes up again: rounding may turn one rectifier around, but not three times.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,8 +59,9 @@ ALONE = 3
 """Of these are tried alone."""
 DIVISIONS = 3
 """How often the examples are divided, to see what becomes of a loss."""
-TRIES = 3
-"""A difference is refused if it comes up so many times in a row."""
+REPEATS, ENOUGH = 3, 3
+"""A difference is looked for again so many times, with other examples; it counts if it is there so
+many times in all."""
 MOST_SAID = 200
 """Characters of somebody else's error message."""
 
@@ -77,24 +79,24 @@ def rehearse(
         return {}
     draw = random.SystemRandom()
     most = MOST if wrapped.watch.thorough else max(ALONE, min(MOST, count) // 4)
-    losses: dict[str, str] = {}
-    meeting: dict[str, str] | None = None
-    for _ in range(TRIES):
-        few = draw.sample(range(count), min(count, most))
-        try:
-            found = _try(wrapped, (args, kwargs), count, few)
-        except UnclearError as problem:
-            wrapped.watch.note_unclear(str(problem))
-            return losses
-        wrapped.watch.note_clear()
-        losses |= found.losses
-        again = found.meeting.keys() & (found.meeting if meeting is None else meeting).keys()
-        meeting = {name: found.meeting[name] for name in again}
-        if found.refusal is None and not meeting:
-            return losses
-    if found.refusal is not None:
-        raise found.refusal
-    return {**losses, **(meeting or {})}
+    few = sorted(draw.sample(range(count), min(count, most)))
+    try:
+        found = [_try(wrapped, (args, kwargs), count, few)]
+        if not found[0].none:
+            for _ in range(REPEATS):
+                few = draw.sample(range(count), min(count, most))
+                found.append(_try(wrapped, (args, kwargs), count, few))
+    except UnclearError as problem:
+        wrapped.watch.note_unclear(str(problem))
+        return {}
+    wrapped.watch.note_clear()
+    refusals = [findings.refusal for findings in found if findings.refusal is not None]
+    if len(refusals) >= ENOUGH:
+        raise refusals[0]
+    meeting = Counter(name for findings in found for name in findings.meeting)
+    unusable = {name: why for findings in found for name, why in findings.meeting.items()}
+    unusable = {name: why for name, why in unusable.items() if meeting[name] >= ENOUGH}
+    return {**unusable, **{n: why for findings in found for n, why in findings.losses.items()}}
 
 
 class UnclearError(Exception):
@@ -364,7 +366,7 @@ class Trial:
         self.wrapped.mute()
         try:
             args, kwargs = self.take(self.arguments, self.count, members)
-            with Still(), seeded(seed):
+            with Still(len(members)), seeded(seed):
                 returned = self.wrapped._module(*args, **kwargs)
         except Exception as problem:  # a module that cannot do with so few says nothing
             raise UnclearError(
@@ -374,9 +376,10 @@ class Trial:
 
     def _by_example(self, kept: Kept) -> Outputs:
         kept.put_back_counts()
+        self.wrapped.watch.clear()
         args, kwargs = self.take(self.arguments, self.count, self.few)
         try:
-            with Still(), seeded(0):
+            with Still(len(self.few)), seeded(0):
                 returned = self.wrapped.by_example(args, kwargs, len(self.few))
         except MmccError:
             raise

@@ -24,10 +24,16 @@ from torch.overrides import TorchFunctionMode
 OWN = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
 CONTAINERS = (list, dict, set, deque)
+GOLDEN = 0.5 * (5**0.5 - 1)
+"""Multiples of it, without their whole parts, are spread evenly."""
 
 
 class Still(TorchFunctionMode):
-    """Random numbers are constants: an example gets the same ones in any company."""
+    """Random numbers are a fixed pattern: each of `examples` gets the same, in any company."""
+
+    def __init__(self, examples: int) -> None:
+        super().__init__()
+        self.examples = examples
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -35,8 +41,11 @@ class Still(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func in _DROPOUTS:
             return args[0] if args else kwargs["input"]
-        if func in _CONSTANT:
-            return _CONSTANT[func](func, args, kwargs)
+        kwargs.update({"generator": None} if kwargs.get("generator") is not None else {})
+        if func in _DRAWN:
+            return _DRAWN[func](func(*args, **kwargs), self.examples)
+        if func in _OTHERWISE:
+            return _OTHERWISE[func](args, kwargs)
         if func is functional.scaled_dot_product_attention and len(args) > 4:
             args = (*args[:4], 0.0, *args[5:])  # query, key, value, mask, dropout, ...
         elif func is functional.scaled_dot_product_attention:
@@ -46,60 +55,62 @@ class Still(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _filled(value: float) -> Callable[..., Tensor]:
-    def fill(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-        drawn: Tensor = func(*args, **{**kwargs, "generator": None})
-        return drawn.fill_(value)
+def spread(like: Tensor, examples: int) -> Tensor:
+    """Numbers in (0, 1) that are spread evenly, and the same for every example.
 
-    return fill
-
-
-def _filled_in_place(value: Callable[..., float]) -> Callable[..., Tensor]:
-    def fill(_func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-        target: Tensor = args[0]
-        numbers = {name: part for name, part in kwargs.items() if name != "generator"}
-        return target.fill_(value(*args[1:], **numbers))
-
-    return fill
+    What has as many entries as there are examples is taken for them.
+    """
+    shape = [1 if size == examples else size for size in like.shape]
+    places = torch.arange(math.prod(shape), dtype=torch.float64, device=like.device)
+    return ((0.5 + places * GOLDEN) % 1).clamp(1e-3, 1 - 1e-3).view(shape).expand(like.shape)
 
 
-def _like(value: float) -> Callable[..., Tensor]:
-    def fill(_func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-        options = {
-            name: part for name, part in kwargs.items() if name not in ("generator", "input")
-        }
-        like: Tensor = args[0] if args else kwargs["input"]
-        return torch.full_like(like, value, **options)
-
-    return fill
+def _uniform(drawn: Tensor, examples: int) -> Tensor:
+    return drawn.copy_(spread(drawn, examples))
 
 
-def _lowest(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-    drawn: Tensor = func(*args, **{**kwargs, "generator": None})
-    whole_range = len([number for number in args if isinstance(number, int)]) < 2
-    return drawn.fill_(kwargs.get("low", 0 if whole_range else args[0]))
+def _normal(drawn: Tensor, examples: int) -> Tensor:
+    return drawn.copy_(torch.special.ndtri(spread(drawn, examples)))
 
 
-def _turned(_func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
+def _exponential(drawn: Tensor, examples: int) -> Tensor:
+    return drawn.copy_(-torch.log(spread(drawn, examples)))
+
+
+def _whole(drawn: Tensor, examples: int) -> Tensor:
+    """Some of the numbers that were drawn, the same for every example."""
+    if not drawn.numel():
+        return drawn
+    low, high = int(drawn.min()), int(drawn.max())
+    return drawn.copy_((low + (high - low) * spread(drawn, examples)).floor())
+
+
+def _turned(args: Any, kwargs: dict[str, Any]) -> Tensor:
     """Everyone gets a neighbour's place: examples that are mixed by a permutation do meet."""
     options = {name: part for name, part in kwargs.items() if name not in ("generator", "n")}
     count = args[0] if args else kwargs["n"]
     return torch.arange(count, **options).roll(1)
 
 
-def _likely(_func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
+def _likely(args: Any, kwargs: dict[str, Any]) -> Tensor:
     probabilities: Tensor = args[0] if args else kwargs["input"]
     return (probabilities >= 0.5).to(probabilities.dtype)
 
 
-def _likeliest(_func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-    count = args[1] if len(args) > 1 else kwargs["num_samples"]
+def _likeliest(args: Any, kwargs: dict[str, Any]) -> Tensor:
     probabilities: Tensor = args[0] if args else kwargs["input"]
+    count = args[1] if len(args) > 1 else kwargs["num_samples"]
     top: Tensor = probabilities.topk(min(count, probabilities.shape[-1]), dim=-1).indices
     return top if top.shape[-1] == count else top[..., :1].expand(*top.shape[:-1], count)
 
 
-def _without_gumbel(_func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
+def _heads(args: Any, _kwargs: dict[str, Any]) -> Tensor:
+    """A coin, in place: heads, as dropout by hand keeps what it gets."""
+    target: Tensor = args[0]
+    return target.fill_(1.0)
+
+
+def _without_gumbel(args: Any, kwargs: dict[str, Any]) -> Tensor:
     names = ("logits", "tau", "hard", "eps", "dim")
     given = {"tau": 1.0, "hard": False, "dim": -1, **dict(zip(names, args, strict=False)), **kwargs}
     soft: Tensor = (given["logits"] / given["tau"]).softmax(given["dim"])
@@ -119,24 +130,27 @@ _DROPOUTS = {
     torch.dropout,
     torch.dropout_,
 }
-_CONSTANT: dict[Any, Callable[..., Tensor]] = {
-    torch.rand: _filled(0.5),
-    torch.randn: _filled(0.5),
-    torch.rand_like: _like(0.5),
-    torch.randn_like: _like(0.5),
-    torch.randint: _lowest,
+_DRAWN: dict[Any, Callable[[Tensor, int], Tensor]] = {
+    torch.rand: _uniform,
+    torch.rand_like: _uniform,
+    Tensor.uniform_: _uniform,
+    torch.randn: _normal,
+    torch.randn_like: _normal,
+    Tensor.normal_: _normal,
+    Tensor.exponential_: _exponential,
+    torch.randint: _whole,
+    torch.randint_like: _whole,
+}
+"""What stands in for numbers that were drawn; ranges other than the usual ones do not matter."""
+_OTHERWISE: dict[Any, Callable[[Any, dict[str, Any]], Tensor]] = {
     torch.randperm: _turned,
     torch.bernoulli: _likely,
     torch.multinomial: _likeliest,
     Tensor.multinomial: _likeliest,
-    Tensor.bernoulli_: _filled_in_place(lambda *_: 1.0),
-    Tensor.uniform_: _filled_in_place(
-        lambda low=0.0, high=1.0, **words: 0.5 * (words.get("from", low) + words.get("to", high))
-    ),
-    Tensor.normal_: _filled_in_place(lambda mean=0.0, std=1.0: mean + 0.5 * std),
-    Tensor.exponential_: _filled_in_place(lambda lambd=1.0: math.log(2.0) / lambd),
+    Tensor.bernoulli_: _heads,
     functional.gumbel_softmax: _without_gumbel,
 }
+"""What is done in place of a draw."""
 
 
 @contextmanager
@@ -162,11 +176,13 @@ class Kept:
         self.tensors = tensors_at_layers(module)
 
     def put_back_counts(self) -> None:
-        """All but tensors: a module may count its passes, but not remember what passed."""
+        """Numbers: a module may count its passes, but not remember what passed."""
         for layer, found in self._layers.items():
             for name, value in found.items():
-                if not isinstance(value, Tensor):
-                    layer.__dict__[name] = _own_copy(value)
+                if isinstance(value, int | float) and isinstance(
+                    vars(layer).get(name), int | float
+                ):
+                    layer.__dict__[name] = value
 
     def put_back(self) -> None:
         """Everything; what was not there is taken away."""
