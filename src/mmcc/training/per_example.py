@@ -164,9 +164,10 @@ class Hooked(Watched, GradSampleModule):
             if "BackwardHook" not in str(problem):  # an error of the module's own
                 raise
             layer = _innermost(problem.__traceback__)
-            name = "the module" if layer is None else f"layer {self.layer_name(layer)!r}"
+            name = "" if layer is None else self.layer_name(layer)
+            who = f"layer {name!r}" if name else "the module"
             raise RunError(
-                f"{name} changes what another layer gave it in place, and hooks cannot have that: "
+                f"{who} changes what another layer gave it in place, and hooks cannot have that: "
                 "write out = out + x, not out += x."
             ) from problem
 

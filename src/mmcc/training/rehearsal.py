@@ -176,7 +176,7 @@ class Trial:
         if not used and findings.none:
             raise UnclearError("its outputs hold nothing that could be taken for examples")
         if not findings.none:
-            self._check_steady(kept, alone)
+            self._check_steady(kept)
         return findings
 
     def _layout(self, some: Tensor, alone: Sequence[Tensor]) -> Rows | Other | None:
@@ -308,12 +308,20 @@ class Trial:
                 return RunError(_REMEMBERS)
         return None
 
-    def _check_steady(self, kept: Kept, alone: Sequence[Outputs]) -> None:
+    def _check_steady(self, kept: Kept) -> None:
         """Nothing can be said of a module that draws random numbers by means of its own."""
-        for member, one in zip(self.few, alone, strict=False):
-            other = self._alone(kept, member, seed=1)
-            if any(name not in other or not torch.equal(other[name], one[name]) for name in one):
+        for member in self.few[:ALONE]:
+            first, other = (self._alone_at_first(kept, member, seed) for seed in (0, 1))
+            if any(
+                name not in other or not torch.equal(other[name], first[name]) for name in first
+            ):
                 raise UnclearError("it draws random numbers of its own")
+
+    def _alone_at_first(self, kept: Kept, member: int, seed: int) -> Outputs:
+        """As if nothing had come by before."""
+        kept.put_back()
+        with torch.no_grad():
+            return self._alone(kept, member, seed)
 
     def _company(self, kept: Kept) -> str:
         """Why an output cannot be used that is something else in company, with a layer's name."""
