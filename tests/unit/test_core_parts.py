@@ -422,7 +422,7 @@ class Formula(Problem):
 
     def _analyse(self, _plan, delta_1, _target):
         value = self.delta_2(delta_1)
-        return Outcome(value, value, 0.0, 0, 1, 1.0)
+        return Outcome(value, math.inf, 0, 1, 1.0)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.02])

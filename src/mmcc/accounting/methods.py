@@ -245,8 +245,7 @@ class Problem:
             "delta_1": answer.delta_1,
             "events": outcome.events,
             "worst_group": outcome.group,
-            "remove": outcome.remove,
-            "add": outcome.add,
+            **sides,
             "max_p_tilde_over_p": outcome.blow_up,
         }
         if not answer.delta_1:
@@ -279,7 +278,7 @@ class Problem:
         odds = plan.share / (1 - plan.share)
         low, high, guess = -280.0, 0.0, -6.0
         for _ in range(10):
-            found = scout._analyse(plan, 10.0**guess, Target(epsilon=epsilon)).value
+            found = scout._analyse(plan, 10.0**guess, Target(epsilon=epsilon)).remove
             excess = math.log10(max(found * odds, 1e-280)) - guess
             low, high = (guess, high) if excess > 0 else (low, guess)
             if abs(excess) < 1e-2 or high - low < 1e-2:

@@ -90,7 +90,7 @@ def best_delta(problem: Problem, plans: list[Plan], epsilon: float) -> Best:
     def search(some: list[Plan]) -> Plan:
         scout = problem.scouting()
         tried = [replace(plan, share=share) for plan in some for share in (EVEN, SHARES[-1])]
-        return min(dict.fromkeys(tried), key=lambda plan: scout.delta(plan, epsilon).value)
+        return min(dict.fromkeys(tried), key=lambda plan: scout.delta(plan, epsilon).sides.remove)
 
     return _best(
         problem, plans, lower, CLOSED_DELTA, lambda plan: problem.delta(plan, epsilon), search
