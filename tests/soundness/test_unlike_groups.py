@@ -2,8 +2,8 @@
 
 Cyclic Poisson sampling splits the examples into groups that see different columns.  The group with
 the largest remove side need not have the largest add side, and whoever reads `details` (or takes
-the smaller of two bounds for each side) relies on both.  The truth is a quadrature in the plane, one
-group at a time; no tolerance.
+the smaller of two bounds for each side) relies on both.  The truth is a quadrature in the plane,
+one group at a time; no tolerance.
 """
 
 from __future__ import annotations

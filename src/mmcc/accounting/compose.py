@@ -117,6 +117,15 @@ class Composed:
             return self.lowest
         return self._between(low, high, delta)
 
+    def slope(self, epsilon: float) -> float:
+        """About how fast log delta falls at an epsilon in the window: for choosing a grid."""
+        here = self.delta(epsilon)
+        step = float(self.losses[1] - self.losses[0]) / 16
+        there = self.delta(epsilon + step)
+        if not 0 < there < here:
+            return self.tilt
+        return math.log(here / there) / step
+
     def _guess(self, delta: float) -> int:
         """Where delta(epsilon) is about delta, by suffix sums."""
         exponents = np.minimum(self.cumulant - self.tilt * self.losses, 300.0)
