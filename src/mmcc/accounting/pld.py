@@ -38,6 +38,8 @@ ROUGH = 30.0
 """How much coarser a first answer may be."""
 TAIL_SHARE = 1e-9
 """Share of delta that truncation of all rows together may cost."""
+CUT_SHARE = 1e-5
+"""The same where fine cells are worth more than far tails."""
 FIRST_TAIL = 1e-20
 PRECISION = 2e-10
 """Relative error of dP/dQ that a single row may have."""
@@ -146,6 +148,35 @@ def _answer(
     effort: Effort,
     tail: float,
 ) -> float:
+    rows = _rows(laws, side, effort, tail)
+    # Many different rows cost time in proportion to the grid: let them have a coarser one.
+    tolerance = effort.tolerance * min(max(len(rows.counts) / 256, 1.0), 3.0)
+    grid = _choose_grid(rows.samples, rows.weights, target, tolerance)
+    points = MAX_ROW_POINTS // 32 if effort.scouting else MAX_ROW_POINTS
+    spacing = effort.spacing or max(grid.spacing, rows.finest(points))
+    best, composed = _ask(rows, replace(grid, spacing=spacing), target, effort)
+    for _ in range(0 if effort.spacing else MAX_REFINEMENTS):
+        finer = _refined(rows, composed, best, spacing, target, tolerance)
+        if finer is None:
+            break
+        if finer.spacing < rows.finest(points) and tail < rows.tail_for(target.delta or best):
+            tail = rows.tail_for(target.delta or best)
+            rows = _rows(laws, side, effort, tail)
+        finer = replace(finer, spacing=max(finer.spacing, rows.finest(points)))
+        if not finer.spacing <= spacing / 2:
+            break
+        spacing = finer.spacing
+        try:
+            found, composed = _ask(rows, finer, target, effort)
+        except PrecisionError:  # too fine for floating point: what is known will do
+            break
+        best = min(best, found)
+    return best
+
+
+def _rows(
+    laws: Callable[[], Iterable[tuple[Law, int]]], side: Adjacency, effort: Effort, tail: float
+) -> Rows:
     different = Different(laws())
     expansions: list[Expansion] = []
     samples: list[tuple[FloatArray, FloatArray]] = []
@@ -158,24 +189,7 @@ def _answer(
         expansions.append(expansion)
         samples.append((losses, masses))
         effort.report("laws of the rows", len(expansions))
-    rows = Rows(expansions, samples, different.counts, side)
-    # Many different rows cost time in proportion to the grid: let them have a coarser one.
-    tolerance = effort.tolerance * min(max(len(expansions) / 256, 1.0), 3.0)
-    grid = _choose_grid(samples, rows.weights, target, tolerance)
-    finest = rows.finest(MAX_ROW_POINTS // 32 if effort.scouting else MAX_ROW_POINTS)
-    spacing = effort.spacing or max(grid.spacing, finest)
-    best, composed = _ask(rows, replace(grid, spacing=spacing), target, effort)
-    for _ in range(0 if effort.spacing else MAX_REFINEMENTS):
-        finer = _refined(rows, composed, best, spacing, target, tolerance, finest)
-        if finer is None:
-            break
-        spacing = finer.spacing
-        try:
-            found, composed = _ask(rows, finer, target, effort)
-        except PrecisionError:  # too fine for floating point: what is known will do
-            break
-        best = min(best, found)
-    return best
+    return Rows(expansions, samples, different.counts, side)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -196,6 +210,10 @@ class Rows:
         """The smallest spacing worth trying: so many points a row, far above the losses' errors."""
         widest = max(float(np.ptp(losses)) for losses, _ in self.samples)
         return max(widest / points, 100 * max(e.error + 1e-12 for e in self.expansions))
+
+    def tail_for(self, delta: float) -> float:
+        """Tails that may be cut off each row where the range of its losses limits the grid."""
+        return CUT_SHARE * delta / sum(self.counts)
 
     def added_variance(self, spacing: float) -> float:
         """About the variance that spreading losses over the cells of a grid adds, rows together.
@@ -240,7 +258,6 @@ def _refined(
     spacing: float,
     target: Target,
     tolerance: float,
-    finest: float,
 ) -> Grid | None:
     """A finer grid, if the answer shows that the first guess at epsilon made it too coarse.
 
@@ -261,9 +278,6 @@ def _refined(
     if added(spacing) * (1 + slope) / 2 <= COARSE * tolerance * scale:
         return None
     wanted = _spacing_for(added, 2 * REFINED * tolerance * scale / (1 + slope))
-    wanted = max(wanted, finest)
-    if not wanted <= spacing / 2:
-        return None
     # Small tilts keep the window narrow; the slope is where delta is decided.
     tilt = min(max(composed.tilt, 1.0), slope)
     return Grid(wanted, tilt, max(epsilon, composed.lowest))
