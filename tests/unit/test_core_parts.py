@@ -328,7 +328,8 @@ def test_the_grid_costs_what_it_may_and_no_less(target, tolerance, count):
     losses, masses = 0.3 * y + 0.045, np.exp(-0.5 * (y - 0.3) ** 2)
     masses /= masses.sum()
     counts = np.array([float(count)])
-    spacing, tilt, epsilon = pld._choose_grid([(losses, masses)], counts, target, tolerance)
+    grid = pld._choose_grid([(losses, masses)], counts, target, tolerance)
+    spacing, tilt, epsilon = grid.spacing, grid.tilt, grid.epsilon
     size = float(np.abs(losses) @ masses)
 
     def cost(h):

@@ -75,6 +75,7 @@ def _search(
     safe: tuple[Problem, Best] | None = None
     points: list[tuple[float, float]] = []  # log sigma, log epsilon against the target
     low, high = 0.0, math.inf
+    refused = 0.0  # the largest sigma at which all plans were tried in vain
     goal = -0.5 * TOLERANCE
     chosen = plans
     confirmed = False
@@ -85,10 +86,13 @@ def _search(
         best = _ask(problem, plans if explore else chosen, delta, explore=explore)
         near = abs(best.value / epsilon - 1) <= TOLERANCE
         if near and method == "tight" and not explore and best.value > CLOSED * best.lower:
-            confirmed = True
+            confirmed = explore = True
             best = _ask(problem, plans, delta, explore=True)
-        chosen = best.plans
         now = problem.sigma
+        if explore and best.plans != chosen:
+            # What other plans could not certify says nothing about these.
+            low, points = refused, []
+        chosen = best.plans
         if best.value <= epsilon:
             high = now
             safe = (problem, best)
@@ -96,6 +100,7 @@ def _search(
                 break
         else:
             low = now
+            refused = max(refused, now) if explore else refused
         points.append((math.log(now), math.log(max(best.value, 1e-12) / epsilon)))
         guess = next_sigma(points, goal)
         if not low < guess < high:

@@ -12,7 +12,7 @@ composed as for upper bounds, with every error subtracted.  Rounding: down.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,8 @@ LEFT_OUT = 1e-4
 """Part of delta that may be left out far above, where the range of losses limits the grid."""
 LOSS = 1e-4
 """How much of the variance of the loss, in units of epsilon^2, the cells may take."""
+FEW = 4
+"""With fewer grid points than this below zero the grid is moved."""
 MARGIN = 1e-12
 """Cells get at least this much more than their grid point: rounding of the masses."""
 TILTS = np.concatenate([np.geomspace(0.05, 2000.0, 80), np.geomspace(2300.0, 1e8, 80)])
@@ -103,10 +105,21 @@ def _composed(
             return None
         offset = math.fsum(o * count for (o, _), (_, count) in zip(cells, steps, strict=True))
         cumulant, at = cumulant_of(parts), epsilon - offset
-        tilt = float(min(TILTS, key=lambda x: cumulant(x) - x * at - math.log(x * (x + 1))))
+        tilt = _lowest(lambda x: cumulant(x) - x * at - math.log(x * (x + 1)))
         return Lower(compose(parts, tilt, 0.0), offset)
     except PrecisionError:
         return None
+
+
+def _lowest(convex: Callable[[float], float]) -> float:
+    """The tilt at which a convex function is lowest: the last one before it rises."""
+    best, value = float(TILTS[0]), convex(float(TILTS[0]))
+    for tilt in TILTS[1:]:
+        found = convex(float(tilt))
+        if found > value:
+            break
+        best, value = float(tilt), found
+    return best
 
 
 def _short_reach(share: float, total: int, delta: float) -> float:
@@ -142,13 +155,14 @@ def _cells(
     first, offset = math.floor(lowest / spacing) + 1, 0.0
     left, end = (-REACH, a + reach) if remove else (-a - reach, REACH)
     ordinary = 0.0
-    if remove and first == 0 and highest > spacing:
-        # No grid point is as low as the loss of ordinary outputs, nearly all of them: the grid is
-        # moved so that they have one, and lose nothing.
+    if remove and first > -FEW and highest > spacing:
+        # Hardly a grid point is as low as the loss of ordinary outputs, which are nearly all: the
+        # grid is moved so that they have one, and lose nothing.
         place = math.log((1 - p) * math.expm1(0.5 * spacing) / p) / a + 0.5 * a
         place = min(max(place, -0.9 * REACH), end)
         loss, ordinary = _cell(left, place, a, p, True, NODES, WEIGHTS)
-        left, offset = place, loss - MARGIN
+        left, offset, first = place, loss - MARGIN, 0
+        size = max(math.floor((highest - offset) / spacing), 1)
     masses = _fill(a, p, spacing, first, size, remove, offset, left, end, NODES, WEIGHTS)
     masses[0] += ordinary
     return offset, GridLoss(spacing, first, masses * (1 - 1e-12), 0.0)
