@@ -76,7 +76,7 @@ class CyclicPoisson:
         object.__setattr__(self, "separation", whole("separation", self.separation, 1, MAX_STEPS))
 
     def chance(self, steps: int) -> float:
-        """The chance that an example takes part at all, rounded up: of the group with most rounds."""
+        """The chance that an example takes part at all, rounded up; in the largest group."""
         return _chance(self.probability, -(-steps // self.separation))
 
     def draw(
@@ -104,7 +104,7 @@ class MinSeparation:
         object.__setattr__(self, "separation", whole("separation", self.separation, 1, MAX_STEPS))
 
     def chance(self, steps: int) -> float:
-        """The chance that an example takes part at all, rounded up: it is eligible until it does."""
+        """The chance that an example takes part at all, rounded up; it is eligible until then."""
         return _chance(self.probability, steps)
 
     def draw(self, steps: int, count: int, generator: np.random.Generator) -> Participations:

@@ -37,6 +37,8 @@ LEFT_OUT = 1e-4
 """Part of delta that may be left out far above, where the range of losses limits the grid."""
 LOSS = 1e-4
 """How much of the variance of the loss, in units of epsilon^2, the cells may take."""
+WRAPPED = 12.0
+"""Mass from below the window is at most e^-WRAPPED of delta, by the tilt."""
 FEW = 4
 """With fewer grid points than this below zero the grid is moved."""
 MARGIN = 1e-12
@@ -54,7 +56,7 @@ def lower_epsilon(
     """A lower bound on epsilon at delta; `about` is a guess, from above, that sets the grid."""
     if not 0 < about < math.inf or p >= 1.0:
         return 0.0
-    lower = _composed(steps, p, adjacency, about, delta)
+    lower = _composed(steps, p, adjacency, about, delta, about)
     if lower is None or lower.delta(0.0) < delta:
         return 0.0
     low, high = 0.0, about
@@ -68,9 +70,11 @@ def lower_delta(
     steps: Sequence[Step], p: float, epsilon: float, adjacency: Adjacency, about: float
 ) -> float:
     """A lower bound on delta at epsilon; `about` is a guess at it that sets the grid."""
-    if not 0 < about or p >= 1.0:
+    if not about > 0 or p >= 1.0:
         return 0.0
-    lower = _composed(steps, p, adjacency, epsilon, about)
+    variances = (count * p * p * math.expm1(min(a * a, 100.0)) for a, count in steps)
+    scale = max(epsilon, min(math.sqrt(math.fsum(variances)), 1.0))
+    lower = _composed(steps, p, adjacency, epsilon, about, scale)
     return 0.0 if lower is None else max(lower.delta(epsilon), 0.0)
 
 
@@ -87,12 +91,20 @@ class Lower:
 
 
 def _composed(
-    steps: Sequence[Step], p: float, adjacency: Adjacency, epsilon: float, delta: float
+    steps: Sequence[Step],
+    p: float,
+    adjacency: Adjacency,
+    epsilon: float,
+    delta: float,
+    scale: float,
 ) -> Lower | None:
-    """The loss of all steps after their outputs were put into cells; None beyond floats."""
+    """The loss of all steps after their outputs were put into cells; None beyond floats.
+
+    It is good near (epsilon, delta), for a curve that falls on the given scale.
+    """
     total = sum(count for _, count in steps)
     # Second-order loss: each of `total` steps loses about h^2 / 24 of variance.
-    spacing = max(epsilon * math.sqrt(LOSS / total), FINEST)
+    spacing = max(scale * math.sqrt(LOSS / total), FINEST)
     reach = REACH
     if any(_size(a, p, spacing, adjacency, REACH) > MAX_POINTS for a, _ in steps):
         reach = _short_reach(p if adjacency == "remove" else 1.0, total, delta)
@@ -106,7 +118,12 @@ def _composed(
         offset = math.fsum(o * count for (o, _), (_, count) in zip(cells, steps, strict=True))
         cumulant, at = cumulant_of(parts), epsilon - offset
         tilt = _lowest(lambda x: cumulant(x) - x * at - math.log(x * (x + 1)))
-        return Lower(compose(parts, tilt, 0.0), offset)
+        composed = compose(parts, tilt, 0.0)
+        window = float(composed.losses[-1] - composed.losses[0])
+        enough = (WRAPPED - math.log(delta)) / window
+        if composed.below > 0 and composed.tilt < enough:
+            composed = compose(parts, enough, 0.0)
+        return Lower(composed, offset)
     except PrecisionError:
         return None
 
@@ -158,7 +175,9 @@ def _cells(
     if remove and first > -FEW and highest > spacing:
         # Hardly a grid point is as low as the loss of ordinary outputs, which are nearly all: the
         # grid is moved so that they have one, and lose nothing.
-        place = math.log((1 - p) * math.expm1(0.5 * spacing) / p) / a + 0.5 * a
+        half = 0.5 * spacing
+        above = half if half > 40 else math.log(math.expm1(half))
+        place = (above + math.log1p(-p) - math.log(p)) / a + 0.5 * a  # loss: half a cell above
         place = min(max(place, -0.9 * REACH), end)
         loss, ordinary = _cell(left, place, a, p, True, NODES, WEIGHTS)
         left, offset, first = place, loss - MARGIN, 0
@@ -214,24 +233,34 @@ def _fill(
     """
     masses = np.zeros(size)
     sign = 1.0 if remove else -1.0
+    width = end - left
     for k in range(size):
         goal = offset + (first + k) * spacing + MARGIN
         if sign * _log_ratio(sign * left, a, p) >= goal:
             continue  # this grid point was passed
-        low, high = left, end
         if _cell(left, end, a, p, remove, nodes, weights)[0] < goal:
             break  # all that is left has a smaller loss
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            if _cell(left, middle, a, p, remove, nodes, weights)[0] >= goal:
-                high = middle
-            else:
-                low = middle
-            if high - low <= 1e-13 * (1.0 + abs(high)):
+        low, high = left, min(left + 2.0 * width, end)
+        below, above = sign * _log_ratio(sign * left, a, p) - goal, 0.0
+        while True:  # cells are about as wide as the one before
+            above = _cell(left, high, a, p, remove, nodes, weights)[0] - goal
+            if above >= 0.0 or high >= end:
                 break
+            low, below, high = high, above, min(left + 2.0 * (high - left), end)
+        for turn in range(60):  # false position, halved where one end stays
+            if high - low <= 1e-13 * (1.0 + abs(high)) or above <= 1e-9 * spacing:
+                break
+            share = below / (below - above) if turn % 3 else 0.5
+            middle = low + share * (high - low)
+            found = _cell(left, middle, a, p, remove, nodes, weights)[0] - goal
+            if found >= 0.0:
+                high, above = middle, found
+            else:
+                low, below = middle, found
         loss, mass = _cell(left, high, a, p, remove, nodes, weights)
         if loss >= goal:
             masses[k] = mass
+            width = high - left
             left = high
         if left >= end:
             break

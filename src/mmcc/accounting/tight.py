@@ -25,6 +25,8 @@ SHARES = (0.5, 0.1, 0.02)
 """Shares of delta for bad events: the paper's, and two that the search starts from."""
 CROWDED = 24
 """With more bad events than this for each column MMCC is far behind the projection, and slow."""
+ENORMOUS = 50.0
+"""Above this epsilon an exact MMCC is not compared with slower bounds: there they know nothing."""
 LONG = 4096
 """From this many columns on the chain is tried before the projection."""
 
@@ -131,6 +133,8 @@ def _best(
             refusal = not_possible
             continue
         if best_of(answers).value <= closed * lower:
+            break
+        if closed == CLOSED and _exact(problem, group[0]) and answers[-1].value > ENORMOUS:
             break
     amplified = any(answer.plan.bound != "unamplified" for answer in answers)
     # Where floats cannot go the plain bound will do; that a mechanism is too large must be known.
