@@ -87,24 +87,6 @@ def test_the_reported_sigma():
     assert step_delta(5.3e-4, found.sigma / norm, 4.05e-4) <= 9.13e-6
 
 
-def test_the_search_for_sigma_is_not_misled_by_a_plan_that_fails_at_one_sigma(monkeypatch):
-    """A bound that is far too large at one noise level must not close that side of the search."""
-    exact = Problem.epsilon
-
-    def failing(self, plan, delta):
-        answer = exact(self, plan, delta)
-        if plan.bound == "projection" and self.sigma > 1.2:
-            sides = type(answer.sides)(10 * answer.sides.remove, 10 * answer.sides.add)
-            return type(answer)(sides, plan)
-        return answer
-
-    monkeypatch.setattr(Problem, "epsilon", failing)
-    monkeypatch.setattr(Problem, "lower_epsilon", lambda _self, _delta: 0.0)
-    tree = strategies.binary_tree(8), sampling.Poisson(0.05)
-    found = mmcc.sigma(*tree, epsilon=2.0, delta=1e-5)
-    assert 1.99 <= found.epsilon <= 2.0
-
-
 def test_where_nearly_nobody_takes_part_no_noise_is_needed_and_the_guarantee_says_so():
     mechanism = strategies.identity(100), sampling.Poisson(1e-9)
     found = mmcc.epsilon(*mechanism, sigma=0.01, delta=1e-6)
