@@ -37,6 +37,8 @@ LABELS = {
     "delta_lower": "lower bound on the true delta (certified)",
     "sigma_lower": "sigma below which this is impossible (certified)",
     "slack": "sigma that the proof costs beyond that",
+    "chance_to_take_part": "chance to take part at all",
+    "any_sigma": "any sigma will do",
     "group": "examples in the group",
     "black_box": "from one example's epsilon alone, links at their best",
     "black_box_even": "from one example's epsilon alone, all links alike",
