@@ -54,6 +54,8 @@ MAX_SPACING = 0.5
 LARGEST_SPACING = 2.0
 MAX_WIDENINGS = 8
 MAX_ROW_POINTS = 2**19
+MAX_REFINED_POINTS, LEAST_ROW_POINTS = 2**23, 2**12
+"""Points of all rows together on a grid that is refined, and of each at least."""
 MAX_WINDOW_POINTS = 2**23
 MAX_TRANSFORMED = 2**27
 MAX_COUNT = 10**12
@@ -155,6 +157,7 @@ def _answer(
     points = MAX_ROW_POINTS // 32 if effort.scouting else MAX_ROW_POINTS
     spacing = effort.spacing or max(grid.spacing, rows.finest(points))
     best, composed = _ask(rows, replace(grid, spacing=spacing), target, effort)
+    points = min(points, max(MAX_REFINED_POINTS // len(rows.counts), LEAST_ROW_POINTS))
     for _ in range(0 if effort.spacing else MAX_REFINEMENTS):
         finer = _refined(rows, composed, best, spacing, target, tolerance)
         if finer is None:

@@ -189,7 +189,7 @@ def _comparison_table(comparison: Comparison) -> Table:
 
 
 def _details_table(asked: str, found: Guarantee, seconds: float) -> Table:
-    part = "delta beyond bad events" if asked == "delta" else "epsilon"
+    part = "delta" if asked == "delta" else "epsilon"
     table = _table("how it came about", "")
     for name, value in found.details.items():
         if name == "worst_group" and not found.sampling.startswith("CyclicPoisson"):
