@@ -7,6 +7,7 @@ independently of each other under every scheme but `Shuffle`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,10 @@ class Poisson:
         """Steps between two rounds of one example's group: every step."""
         return 1
 
+    def chance(self, steps: int) -> float:
+        """The chance that an example takes part at all, rounded up."""
+        return _chance(self.probability, steps)
+
     def draw(self, steps: int, count: int, generator: np.random.Generator) -> Participations:
         """Participation sets of `count` examples."""
         return _renewals(steps, count, self.probability, 1, generator)
@@ -69,6 +74,10 @@ class CyclicPoisson:
     def __post_init__(self) -> None:
         object.__setattr__(self, "probability", _probability(self.probability))
         object.__setattr__(self, "separation", whole("separation", self.separation, 1, MAX_STEPS))
+
+    def chance(self, steps: int) -> float:
+        """The chance that an example takes part at all, rounded up; in the largest group."""
+        return _chance(self.probability, -(-steps // self.separation))
 
     def draw(
         self, steps: int, count: int, generator: np.random.Generator, group: int = 0
@@ -94,6 +103,10 @@ class MinSeparation:
         object.__setattr__(self, "probability", _probability(self.probability))
         object.__setattr__(self, "separation", whole("separation", self.separation, 1, MAX_STEPS))
 
+    def chance(self, steps: int) -> float:
+        """The chance that an example takes part at all, rounded up; it is eligible until then."""
+        return _chance(self.probability, steps)
+
     def draw(self, steps: int, count: int, generator: np.random.Generator) -> Participations:
         """Participation sets of `count` examples."""
         return _renewals(steps, count, self.probability, self.separation, generator)
@@ -114,6 +127,10 @@ class BallsInBins:
     def epochs(self, steps: int) -> int:
         """How many epochs the steps make."""
         return _epochs(steps, self.bins, "bins")
+
+    def chance(self, steps: int) -> float:
+        """The chance that an example takes part at all: every one does."""
+        return 1.0
 
     def draw(self, steps: int, count: int, generator: np.random.Generator) -> Participations:
         """Participation sets of `count` examples."""
@@ -141,6 +158,10 @@ class Shuffle:
         """How many epochs the steps make."""
         return 1 if self.epoch_steps is None else _epochs(steps, self.epoch_steps, "epoch_steps")
 
+    def chance(self, steps: int) -> float:
+        """The chance that an example takes part at all: every one does."""
+        return 1.0
+
     def draw(self, steps: int, count: int, generator: np.random.Generator) -> Participations:
         """Participation sets of `count` examples, each drawn from a shuffle of its own."""
         epochs = self.epochs(steps)
@@ -166,6 +187,13 @@ def _probability(value: Any) -> float:
             "nobody takes part either."
         )
     return number
+
+
+def _chance(probability: float, rounds: int) -> float:
+    """1 - (1 - probability)^rounds, rounded up: four operations, none of which cancels."""
+    if probability == 1.0:
+        return 1.0
+    return min(-math.expm1(rounds * math.log1p(-probability)) * (1 + 2.0**-49), 1.0)
 
 
 def _epochs(steps: int, length: int, name: str) -> int:

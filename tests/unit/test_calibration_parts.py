@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 import truth
 
+from mmcc import strategies
+from mmcc.accounting import calibrate
 from mmcc.accounting.calibrate import _gaussian_sigma, next_sigma
 from mmcc.accounting.guarantee import Details, rounded_down, rounded_up
+from mmcc.accounting.methods import Answer, Plan, Problem
+from mmcc.accounting.sides import Sides
+from mmcc.accounting.tight import best_of
+from mmcc.sampling import Poisson
 
 
 @pytest.mark.parametrize("slope", [-0.4, -1.0, -2.5])
@@ -63,3 +69,23 @@ def test_details_are_a_mapping_whose_late_entries_are_made_once():
     assert made == [1]
     assert dict(details.extended({"a": 5, "c": 3})) == {"a": 5, "b": 2, "c": 3}
     assert pickle.loads(pickle.dumps(Details({"a": 1}, {"b": lambda: 2}))) == {"a": 1, "b": 2}
+
+
+def test_the_search_forgets_what_a_plan_that_fails_could_not_certify(monkeypatch):
+    """One plan is the best at the first guess and useless at the second, where another is fine."""
+    good, steady = Plan("projection"), Plan("chain")
+
+    def answer(plan, sigma):
+        value = (2.2 / sigma) ** 2
+        if plan == good:
+            value = (2 / sigma) ** 2 if sigma < 1 else 100.0
+        return Answer(Sides(value, value), plan)
+
+    def ask(problem, plans, _delta, *, explore):
+        return best_of(answer(plan, problem.sigma) for plan in plans)
+
+    monkeypatch.setattr(calibrate, "_ask", ask)
+    problem = Problem(strategies.identity(1), Poisson(0.5), 0.5)
+    found, best = calibrate._search(problem, [good, steady], 1.0, 1e-5, "tight")
+    assert 0.999 <= best.value <= 1.0
+    assert found.sigma == pytest.approx(2.2, rel=1e-3)

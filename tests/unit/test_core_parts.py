@@ -328,7 +328,8 @@ def test_the_grid_costs_what_it_may_and_no_less(target, tolerance, count):
     losses, masses = 0.3 * y + 0.045, np.exp(-0.5 * (y - 0.3) ** 2)
     masses /= masses.sum()
     counts = np.array([float(count)])
-    spacing, tilt, epsilon = pld._choose_grid([(losses, masses)], counts, target, tolerance)
+    grid = pld._choose_grid([(losses, masses)], counts, target, tolerance)
+    spacing, tilt, epsilon = grid.spacing, grid.tilt, grid.epsilon
     size = float(np.abs(losses) @ masses)
 
     def cost(h):
@@ -422,7 +423,7 @@ class Formula(Problem):
 
     def _analyse(self, _plan, delta_1, _target):
         value = self.delta_2(delta_1)
-        return Outcome(value, value, 0.0, 0, 1, 1.0)
+        return Outcome(value, math.inf, 0, 1, 1.0)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.02])

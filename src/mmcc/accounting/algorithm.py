@@ -12,6 +12,7 @@ compose.  The dominating pair depends on C through C^T C alone, so any order is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -31,15 +32,24 @@ MAX_GROUPS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer for the worst group and both adjacencies (the smaller one only roughly)."""
+    """Bounds for both adjacencies, and the group that has the largest (the smaller only roughly).
 
-    value: float
+    Each side holds for every group by itself: `remove` and `add` may come from different groups,
+    and either may be combined with another bound's other side.
+    """
+
     remove: float
     add: float
+    """Infinite when scouting, which looks at the remove adjacency alone."""
     group: int
     events: int
     blow_up: float
-    """max p~/p over all entries: roughly how far epsilon can be from the truth."""
+    """max p~/p over all entries of that group: roughly how far epsilon can be from the truth."""
+
+    @property
+    def value(self) -> float:
+        """What is promised: the larger adjacency."""
+        return max(self.remove, self.add)
 
 
 def geometries(
@@ -87,14 +97,21 @@ def analyse(
     delta_1: float,
     effort: Effort,
 ) -> Outcome:
-    """The worst group's epsilon at `target.delta` (= delta_2), or its delta_2 at an epsilon."""
-    worst: Outcome | None = None
-    for group, geometry in geometries(strategy, scheme, order):
-        outcome = _group(geometry, group, scheme.probability, sigma, target, delta_1, effort)
-        if worst is None or outcome.value > worst.value:
-            worst = outcome
-    assert worst is not None
-    return worst
+    """The largest epsilon at `target.delta` (= delta_2), or delta_2 at an epsilon, of all groups.
+
+    The largest of each adjacency: the group with the largest remove side need not have the
+    largest add side.
+    """
+    found = [
+        _group(geometry, group, scheme.probability, sigma, target, delta_1, effort)
+        for group, geometry in geometries(strategy, scheme, order)
+    ]
+    worst = max(found, key=lambda outcome: (outcome.value, outcome.remove))
+    return replace(
+        worst,
+        remove=max(outcome.remove for outcome in found),
+        add=max(outcome.add for outcome in found),
+    )
 
 
 def uncorrelated(
@@ -146,7 +163,7 @@ def _group(
     if effort.scouting:
         effort = replace(effort, tolerance=8 * effort.tolerance)
         rough = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
-        return Outcome(rough, rough, 0.0, group, geometry.events, largest / probability)
+        return Outcome(rough, math.inf, group, geometry.events, largest / probability)
     remove = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
     add = bound_at_least(lambda: laws("add"), geometry.rows, target, effort, remove)
-    return Outcome(max(remove, add), remove, add, group, geometry.events, largest / probability)
+    return Outcome(remove, add, group, geometry.events, largest / probability)

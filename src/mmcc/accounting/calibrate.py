@@ -17,7 +17,11 @@ from mmcc.sampling import BallsInBins
 
 TOLERANCE = 1e-4
 """Epsilon may be this much (relative) below the target."""
+NARROW = 1e-5
+"""Sigma may be this much (relative) above one that certifies less, where epsilon jumps."""
 MAX_TURNS = 16
+EXPLORED = (0, 2, 5, 8, 11, 14)
+"""Turns in which all plans are tried."""
 FLOOR_TURNS = 12
 SLOPE = -1.2
 """Of log epsilon against log sigma, before anything is known."""
@@ -51,12 +55,16 @@ def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
 
     guess = _first_guess(problem)
     points: list[tuple[float, float]] = []
+    above = math.inf
     for _ in range(FLOOR_TURNS):
         found = excess(guess)
         points.append((math.log(guess), found))
         if 0 <= found <= TOLERANCE or (found <= -20 and len(points) > 2 and not largest):
             break
+        above = min(above, guess) if found < 0 else above
         guess = next_sigma(points, 0.3 * TOLERANCE)
+        if largest > 0 and not largest < guess < above and above < math.inf:
+            guess = math.sqrt(largest * above)
     return largest
 
 
@@ -75,27 +83,33 @@ def _search(
     safe: tuple[Problem, Best] | None = None
     points: list[tuple[float, float]] = []  # log sigma, log epsilon against the target
     low, high = 0.0, math.inf
+    refused = 0.0  # the largest sigma at which all plans were tried in vain
     goal = -0.5 * TOLERANCE
     chosen = plans
     confirmed = False
     for turn in range(MAX_TURNS):
         # All plans are tried at the first guess, after the first steps, and at the answer, so that
         # asking for epsilon at this sigma gives the same number.
-        explore = method == "tight" and (confirmed or turn in (0, 2))
+        # Later again: a plan that was good elsewhere may have failed here.
+        explore = method == "tight" and (confirmed or turn in EXPLORED)
         best = _ask(problem, plans if explore else chosen, delta, explore=explore)
         near = abs(best.value / epsilon - 1) <= TOLERANCE
         if near and method == "tight" and not explore and best.value > CLOSED * best.lower:
-            confirmed = True
+            confirmed = explore = True
             best = _ask(problem, plans, delta, explore=True)
-        chosen = best.plans
         now = problem.sigma
+        if explore and best.plans != chosen:
+            # What other plans could not certify says nothing about these.
+            low, points = refused, []
+        chosen = best.plans
         if best.value <= epsilon:
             high = now
             safe = (problem, best)
-            if best.value >= epsilon * (1 - TOLERANCE) or high - low <= 1e-6 * high:
+            if best.value >= epsilon * (1 - TOLERANCE) or high - low <= NARROW * high:
                 break
         else:
             low = now
+            refused = max(refused, now) if explore else refused
         points.append((math.log(now), math.log(max(best.value, 1e-12) / epsilon)))
         guess = next_sigma(points, goal)
         if not low < guess < high:

@@ -53,6 +53,8 @@ class Composed:
     """Bound on the 2-norm of the error that the transforms leave in `tilted`."""
     relative: float
     """Bound on the relative error of tilting and of the cumulant."""
+    below: float = 1.0
+    """Bound on the mass below the window, which reappears in it."""
 
     @property
     def lowest(self) -> float:
@@ -90,7 +92,7 @@ class Composed:
         slack = self.error * float(np.linalg.norm(weights))
         rounding = self.relative + (4 * losses.size + 16 * (1 + abs(self.cumulant))) * EPS
         window = float(self.losses[-1] - self.losses[0])
-        wrapped = math.exp(-self.tilt * window)
+        wrapped = self.below * math.exp(-self.tilt * window)
         wrapped += 2 * WINDOW_TAIL * math.exp(self.cumulant - self.tilt * epsilon)
         return (total - slack) * (1 - 2 * rounding) - wrapped - slack * rounding
 
@@ -116,6 +118,15 @@ class Composed:
         if high == 0:
             return self.lowest
         return self._between(low, high, delta)
+
+    def slope(self, epsilon: float) -> float:
+        """About how fast log delta falls at an epsilon in the window: for choosing a grid."""
+        here = self.delta(epsilon)
+        step = float(self.losses[1] - self.losses[0]) / 16
+        there = self.delta(epsilon + step)
+        if not 0 < there < here:
+            return self.tilt
+        return math.log(here / there) / step
 
     def _guess(self, delta: float) -> int:
         """Where delta(epsilon) is about delta, by suffix sums."""
@@ -190,7 +201,8 @@ def compose(parts: Parts, tilt: float, lowest: float) -> Composed:
         for loss, count in parts
     )
     relative = 2 * EPS * (operations + len(parts) * (1 + abs(centre)))
-    return Composed(losses, tilted, tilt, centre, infinite * (1 + 1e-12), error, relative)
+    below = 0.0 if first <= sum(count * loss.first for loss, count in parts) else 1.0
+    return Composed(losses, tilted, tilt, centre, infinite * (1 + 1e-12), error, relative, below)
 
 
 def _window(

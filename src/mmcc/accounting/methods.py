@@ -55,6 +55,10 @@ class Plan:
         return f"mmcc, rows in {self.order} order" if self.bound == "mmcc" else self.bound
 
 
+RARELY = Plan("chance of participation")
+"""delta is at most the chance that the example takes part at all, at every epsilon and sigma."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The numbers asked for and how they came about."""
@@ -79,6 +83,7 @@ class Problem:
     sigma: float
     effort: Effort = field(default_factory=Effort)
     _cascades: dict[float, Cascade] = field(default_factory=dict)
+    _composed: dict[tuple[Plan, Target], Answer] = field(default_factory=dict)
 
     def at(self, sigma: float) -> Problem:
         """The same mechanism with another noise level."""
@@ -88,6 +93,22 @@ class Problem:
     def sensitivity(self) -> float:
         """|C 1_S| for the worst participation set that the scheme allows, rounded up."""
         return worst_sensitivity(self.strategy, self.scheme)
+
+    @cached_property
+    def chance(self) -> float:
+        """How likely it is, at most, that the example takes part at all."""
+        return self.scheme.chance(self.strategy.steps)
+
+    def rarely(self, delta: float | None = None) -> Answer | None:
+        """By the chance to take part alone: delta, or epsilon 0 at a delta; None if that is no use.
+
+        Participation does not depend on what was released, so with the example the output has the
+        law (1 - chance) Q + chance R, Q the law without it: P(A) - e^eps Q(A) <= chance, and
+        Q(A) - e^eps P(A) <= 1 - (1 - chance) e^eps <= chance, for every A and eps >= 0.
+        """
+        if delta is None:
+            return _both(self.chance, RARELY) if self.chance < 1.0 else None
+        return _both(0.0, RARELY) if self.chance <= delta else None
 
     def epsilon(self, plan: Plan, delta: float) -> Answer:
         """Certified epsilon at delta by one plan."""
@@ -99,9 +120,12 @@ class Problem:
             return Answer(self.projection.bound_epsilon(delta), plan)
         if plan.bound == "chain":
             return Answer(self._chain(chain.bound_epsilon, delta), plan)
-        delta_1 = plan.share * delta if self.has_events(plan) else 0.0
-        outcome = self._analyse(plan, delta_1, Target(delta=delta - delta_1))
-        return Answer(_sides(outcome), plan, delta_1, outcome)
+        asked = plan, Target(delta=delta)
+        if asked not in self._composed:
+            delta_1 = plan.share * delta if self.has_events(plan) else 0.0
+            outcome = self._analyse(plan, delta_1, Target(delta=delta - delta_1))
+            self._composed[asked] = Answer(_sides(outcome), plan, delta_1, outcome)
+        return self._composed[asked]
 
     def delta(self, plan: Plan, epsilon: float) -> Answer:
         """Certified delta at epsilon by one plan.
@@ -118,9 +142,12 @@ class Problem:
             return Answer(self.projection.bound_delta(epsilon), plan)
         if plan.bound == "chain":
             return Answer(self._chain(chain.bound_delta, epsilon), plan)
-        delta_1 = self._split(plan, epsilon) if self.has_events(plan) else 0.0
-        outcome = self._analyse(plan, delta_1, Target(epsilon=epsilon))
-        return Answer(_sides(outcome, delta_1), plan, delta_1, outcome)
+        asked = plan, Target(epsilon=epsilon)
+        if asked not in self._composed:
+            delta_1 = self._split(plan, epsilon) if self.has_events(plan) else 0.0
+            outcome = self._analyse(plan, delta_1, Target(epsilon=epsilon))
+            self._composed[asked] = Answer(_sides(outcome, delta_1), plan, delta_1, outcome)
+        return self._composed[asked]
 
     def lower_epsilon(self, delta: float) -> float:
         """No method can prove less than this; 0 where nothing is known."""
@@ -170,7 +197,26 @@ class Problem:
         if self.hierarchy is not None:
             found = self._lower(self.cascade(self._least_delta(epsilon)).lower_delta, epsilon)
             return found or self._lower(lambda at: self.projection.lower_delta(at), epsilon)
-        return self._lower(lambda at: self.projection.lower_delta(at), epsilon)
+        composed, about = self._lower_composed_delta(epsilon)
+        if composed > COMPOSED * about:
+            return composed
+        return max(composed, self._lower(lambda at: self.projection.lower_delta(at), epsilon))
+
+    def _lower_composed_delta(self, epsilon: float) -> tuple[float, float]:
+        """The same for delta at epsilon."""
+        steps = self.independent_steps()
+        if not steps:
+            return 0.0, 0.0
+        p = self.rounds.probability
+        try:
+            about = self.delta(Plan("mmcc"), epsilon).sides
+        except MmccError:
+            return 0.0, 0.0
+        lower = lower_composition.lower_delta(steps, p, epsilon, "remove", about.remove)
+        if lower < about.add:
+            other = lower_composition.lower_delta(steps, p, epsilon, "add", about.add)
+            lower = max(lower, other)
+        return lower, about.value
 
     @cached_property
     def sampled(self) -> PoissonScheme | BallsInBins:
@@ -236,6 +282,8 @@ class Problem:
         outcome = answer.outcome
         sides = {"remove": answer.sides.remove, "add": answer.sides.add}
         if outcome is None:
+            if answer.plan == RARELY:
+                return Details({"chance_to_take_part": self.chance})
             if answer.plan.bound == "unamplified":
                 return Details({"sensitivity": self._ratio() * self.sigma})
             notes = {"setting": dict(answer.sides.notes)} if answer.sides.notes else {}
@@ -245,8 +293,7 @@ class Problem:
             "delta_1": answer.delta_1,
             "events": outcome.events,
             "worst_group": outcome.group,
-            "remove": outcome.remove,
-            "add": outcome.add,
+            **sides,
             "max_p_tilde_over_p": outcome.blow_up,
         }
         if not answer.delta_1:
@@ -279,7 +326,7 @@ class Problem:
         odds = plan.share / (1 - plan.share)
         low, high, guess = -280.0, 0.0, -6.0
         for _ in range(10):
-            found = scout._analyse(plan, 10.0**guess, Target(epsilon=epsilon)).value
+            found = scout._analyse(plan, 10.0**guess, Target(epsilon=epsilon)).remove
             excess = math.log10(max(found * odds, 1e-280)) - guess
             low, high = (guess, high) if excess > 0 else (low, guess)
             if abs(excess) < 1e-2 or high - low < 1e-2:

@@ -38,13 +38,24 @@ ROUGH = 30.0
 """How much coarser a first answer may be."""
 TAIL_SHARE = 1e-9
 """Share of delta that truncation of all rows together may cost."""
+CUT_SHARE = 1e-5
+"""The same where fine cells are worth more than far tails."""
 FIRST_TAIL = 1e-20
 PRECISION = 2e-10
 """Relative error of dP/dQ that a single row may have."""
+MAX_REFINEMENTS = 6
+COARSE = 20.0
+"""A grid that costs more than this times the tolerance is refined, once the answer is known."""
+REFINED = 4.0
+"""What it may cost then."""
+FLAT = 0.01
+"""A curve that falls by less than this part down to the answer is resolved like one that does."""
 MAX_SPACING = 0.5
 LARGEST_SPACING = 2.0
 MAX_WIDENINGS = 8
 MAX_ROW_POINTS = 2**19
+MAX_REFINED_POINTS, LEAST_ROW_POINTS = 2**23, 2**12
+"""Points of all rows together on a grid that is refined, and of each at least."""
 MAX_WINDOW_POINTS = 2**23
 MAX_TRANSFORMED = 2**27
 MAX_COUNT = 10**12
@@ -139,6 +150,36 @@ def _answer(
     effort: Effort,
     tail: float,
 ) -> float:
+    rows = _rows(laws, side, effort, tail)
+    # Many different rows cost time in proportion to the grid: let them have a coarser one.
+    tolerance = effort.tolerance * min(max(len(rows.counts) / 256, 1.0), 3.0)
+    grid = _choose_grid(rows.samples, rows.weights, target, tolerance)
+    points = MAX_ROW_POINTS // 32 if effort.scouting else MAX_ROW_POINTS
+    spacing = effort.spacing or max(grid.spacing, rows.finest(points))
+    best, composed = _ask(rows, replace(grid, spacing=spacing), target, effort)
+    points = min(points, max(MAX_REFINED_POINTS // len(rows.counts), LEAST_ROW_POINTS))
+    for _ in range(0 if effort.spacing else MAX_REFINEMENTS):
+        finer = _refined(rows, composed, best, spacing, target, tolerance)
+        if finer is None:
+            break
+        if finer.spacing < rows.finest(points) and tail < rows.tail_for(target.delta or best):
+            tail = rows.tail_for(target.delta or best)
+            rows = _rows(laws, side, effort, tail)
+        finer = replace(finer, spacing=max(finer.spacing, rows.finest(points)))
+        if not finer.spacing <= spacing / 2:
+            break
+        spacing = finer.spacing
+        try:
+            found, composed = _ask(rows, finer, target, effort)
+        except PrecisionError:  # too fine for floating point: what is known will do
+            break
+        best = min(best, found)
+    return best
+
+
+def _rows(
+    laws: Callable[[], Iterable[tuple[Law, int]]], side: Adjacency, effort: Effort, tail: float
+) -> Rows:
     different = Different(laws())
     expansions: list[Expansion] = []
     samples: list[tuple[FloatArray, FloatArray]] = []
@@ -151,16 +192,52 @@ def _answer(
         expansions.append(expansion)
         samples.append((losses, masses))
         effort.report("laws of the rows", len(expansions))
-    counts = different.counts
-    # Many different rows cost time in proportion to the grid: let them have a coarser one.
-    tolerance = effort.tolerance * min(max(len(expansions) / 256, 1.0), 3.0)
-    spacing, tilt, estimate = _choose_grid(samples, np.array(counts, np.float64), target, tolerance)
-    points = MAX_ROW_POINTS // 32 if effort.scouting else MAX_ROW_POINTS
-    spacing = effort.spacing or max(
-        spacing,
-        max(float(np.ptp(losses)) for losses, _ in samples) / points,
-        100 * max(expansion.error + 1e-12 for expansion in expansions),
-    )
+    return Rows(expansions, samples, different.counts, side)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rows:
+    """The different rows, how often each one comes, and rough losses of them."""
+
+    expansions: list[Expansion]
+    samples: list[tuple[FloatArray, FloatArray]]
+    counts: list[int]
+    side: Adjacency
+
+    @property
+    def weights(self) -> FloatArray:
+        """The counts, ready for sums."""
+        return np.array(self.counts, np.float64)
+
+    def finest(self, points: int) -> float:
+        """The smallest spacing worth trying: so many points a row, far above the losses' errors."""
+        widest = max(float(np.ptp(losses)) for losses, _ in self.samples)
+        return max(widest / points, 100 * max(e.error + 1e-12 for e in self.expansions))
+
+    def tail_for(self, delta: float) -> float:
+        """Tails that may be cut off each row where the range of its losses limits the grid."""
+        return CUT_SHARE * delta / sum(self.counts)
+
+    def added_variance(self, spacing: float) -> float:
+        """About the variance that spreading losses over the cells of a grid adds, rows together.
+
+        It is spacing^2/6 a row, or spacing E|L| if the row's losses L are far smaller than a cell.
+        """
+        return _added_variance(self.samples, self.weights, spacing)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How to put losses on a grid: for an answer of about `epsilon`."""
+
+    spacing: float
+    tilt: float
+    epsilon: float
+
+
+def _ask(rows: Rows, grid: Grid, target: Target, effort: Effort) -> tuple[float, Composed]:
+    """The answer on one grid, coarser if cells are too narrow for their rounding errors."""
+    spacing = grid.spacing
     for widening in range(MAX_WIDENINGS):
         if not spacing <= LARGEST_SPACING:
             raise PrecisionError(
@@ -168,13 +245,45 @@ def _answer(
                 "composition here. Use a larger sigma, or method='unamplified'."
             )
         try:
-            parts = _on_grid(expansions, counts, spacing, side, effort)
+            parts = _on_grid(rows.expansions, rows.counts, spacing, rows.side, effort)
             break
         except PrecisionError:
             if effort.spacing or widening == MAX_WIDENINGS - 1:
                 raise
-            spacing *= 8  # the grid was too fine for the rounding errors of the cells
-    return _read_off(parts, tilt, estimate, target)
+            spacing *= 8
+    return _read_off(parts, grid.tilt, grid.epsilon, target)
+
+
+def _refined(
+    rows: Rows,
+    composed: Composed,
+    found: float,
+    spacing: float,
+    target: Target,
+    tolerance: float,
+) -> Grid | None:
+    """A finer grid, if the answer shows that the first guess at epsilon made it too coarse.
+
+    The guess is Chernoff's.  Where large losses are rare, as with small probabilities and little
+    noise, the true epsilon can be a thousandth of it, and delta falls far faster at first: on the
+    scale of the losses of one participation.  So both are read off the composed curve.
+    """
+    epsilon = found if target.epsilon is None else target.epsilon
+    if epsilon == 0.0 and target.epsilon is None:
+        return None
+    slope = composed.slope(max(epsilon, composed.lowest))
+    scale = max(epsilon, target.floor, FLAT / slope)
+
+    def added(spacing: float) -> float:
+        # Between grid points the curve is a chord, as if the whole loss were spread over a cell.
+        return max(rows.added_variance(spacing), spacing**2 / 4)
+
+    if added(spacing) * (1 + slope) / 2 <= COARSE * tolerance * scale:
+        return None
+    wanted = _spacing_for(added, 2 * REFINED * tolerance * scale / (1 + slope))
+    # Small tilts keep the window narrow; the slope is where delta is decided.
+    tilt = min(max(composed.tilt, 1.0), slope)
+    return Grid(wanted, tilt, max(epsilon, composed.lowest))
 
 
 def _on_grid(
@@ -236,7 +345,7 @@ def _prepare(
 
 def _read_off(
     parts: list[tuple[GridLoss, int]], tilt: float, estimate: float, target: Target
-) -> float:
+) -> tuple[float, Composed]:
     # Every tilt gives a certified answer; others are tried where the first did not do its work.
     composed = compose(parts, tilt, target.epsilon if target.epsilon is not None else math.inf)
     found = _read(composed, target)
@@ -245,16 +354,17 @@ def _read_off(
         if found <= scale:
             break
         try:
-            composed = compose(parts, other, composed.lowest)
+            another = compose(parts, other, composed.lowest)
         except PrecisionError:
             break
-        found = min(found, _read(composed, target))
+        if (value := _read(another, target)) < found:
+            found, composed = value, another
     if not math.isfinite(found):
         raise PrecisionError(
             f"delta = {target.delta:g} is below the mass that truncation and round-off leave at "
             f"infinity ({composed.infinite:.2g}). Use a larger delta."
         )
-    return found
+    return found, composed
 
 
 def _read(composed: Composed, target: Target) -> float:
@@ -271,12 +381,11 @@ def _choose_grid(
     counts: FloatArray,
     target: Target,
     tolerance: float,
-) -> tuple[float, float, float]:
+) -> Grid:
     """Spacing, tilt and epsilon from rough losses of the rows.
 
-    Spreading each loss over its cell adds a variance of about spacing^2/6 a row, or spacing E|L|
-    if the row's losses L are far smaller than the cell; v in all, which raises epsilon by
-    v (1 + tilt)/2 where delta falls as e^(-tilt epsilon).
+    Spreading each loss over its cell adds a variance (`Rows.added_variance`), v in all, which
+    raises epsilon by v (1 + tilt)/2 where delta falls as e^(-tilt epsilon).
     """
     losses = np.array([row for row, _ in samples])
     with np.errstate(divide="ignore"):
@@ -296,18 +405,30 @@ def _choose_grid(
         epsilon = target.epsilon
         tilt = _best_tilt(lambda t: cumulant(t) - t * epsilon)
     epsilon = max(epsilon, target.floor, 1e-3 / tilt)
-    sizes = np.array([float(np.abs(row) @ masses) for row, masses in samples])
-    allowed = 2 * tolerance * epsilon / (1 + tilt)
-    low, high = 1e-14, MAX_SPACING
-    while high > 1.05 * low:
-        middle = math.sqrt(low * high)
-        added = float(counts @ np.minimum(middle**2 / 6, middle * sizes))
-        low, high = (middle, high) if added <= allowed else (low, middle)
-    spacing = low
+    spacing = _spacing_for(
+        lambda middle: _added_variance(samples, counts, middle),
+        2 * tolerance * epsilon / (1 + tilt),
+    )
     curvature = abs(cumulant(1.01 * tilt) - 2 * cumulant(tilt) + cumulant(0.99 * tilt))
     width = 16 * math.sqrt(curvature) / (0.01 * tilt)
     points = max(min(MAX_WINDOW_POINTS, MAX_TRANSFORMED // len(samples)), 2**16)
-    return max(spacing, width / points), tilt, epsilon
+    return Grid(max(spacing, width / points), tilt, epsilon)
+
+
+def _added_variance(
+    samples: list[tuple[FloatArray, FloatArray]], counts: FloatArray, spacing: float
+) -> float:
+    sizes = np.array([float(np.abs(row) @ masses) for row, masses in samples])
+    return float(counts @ np.minimum(spacing**2 / 6, spacing * sizes))
+
+
+def _spacing_for(added: Callable[[float], float], allowed: float) -> float:
+    """The widest cells, to 5 %, that add no more variance than allowed."""
+    low, high = 1e-14, MAX_SPACING
+    while high > 1.05 * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if added(middle) <= allowed else (low, middle)
+    return low
 
 
 def _best_tilt(objective: Callable[[float], float]) -> float:

@@ -13,11 +13,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Certified upper bounds for both adjacencies of the worst group of examples."""
+    """Certified upper bounds for both adjacencies, each of them for every group of examples."""
 
     remove: float
     add: float
     group: int = 0
+    """The group that has the larger of the two."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """How the bound came about: shown to users, never computed with."""
 

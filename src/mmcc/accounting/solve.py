@@ -16,7 +16,14 @@ from typing import Any
 from mmcc.accounting import chain
 from mmcc.accounting.calibrate import gaussian_problem, smallest_sigma
 from mmcc.accounting.guarantee import Bracket, Guarantee
-from mmcc.accounting.methods import Plan, Problem, amplified, unproven, worst_sensitivity
+from mmcc.accounting.methods import (
+    RARELY,
+    Plan,
+    Problem,
+    amplified,
+    unproven,
+    worst_sensitivity,
+)
 from mmcc.accounting.montecarlo.estimate import estimate as simulate
 from mmcc.accounting.parallel import Progress
 from mmcc.accounting.pld import Effort
@@ -36,6 +43,8 @@ BINS_METHODS = ("tight", "projection", "cascade", "unamplified")
 """What there is for balls-in-bins, and for one shuffled pass."""
 MIN_DELTA = 1e-200
 MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
+NEXT_TO_NOTHING = 1e-6
+"""Part of the sensitivity that `sigma` returns where no noise is needed."""
 MAX_RATIO = 1e4
 """Above this ratio of column norm to sigma no amplification is looked for."""
 
@@ -108,6 +117,10 @@ def sigma(
     computed at the safe end, so its epsilon is at most the one asked for.  Where a lower bound
     is known, `details` also has `sigma_lower`, below which (epsilon, delta) is impossible whatever
     the method, and `slack`, how much larger the certified sigma is.
+
+    Where the chance to take part at all is at most delta, any noise will do, and so would none:
+    `details` has `any_sigma`, and sigma is next to nothing (`NEXT_TO_NOTHING` of the sensitivity).
+    Such a delta promises nothing to those who do take part; a smaller one should be asked for.
     """
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
     delta = real("delta", delta, MIN_DELTA, 1)
@@ -115,6 +128,9 @@ def sigma(
     effort = _effort(executor, progress)
     make = partial(Problem, strategy, sampling, effort=effort)
     sensitivity = worst_sensitivity(strategy, sampling)
+    if method == "tight" and (zero := make(1.0).rarely(delta)):
+        problem = make(max(NEXT_TO_NOTHING * sensitivity, 2 * MIN_SIGMA))
+        return _guarantee(problem, method, best_of([zero]), 0.0, delta, "sigma")
     problem = gaussian_problem(make, sensitivity, epsilon, delta)
     if plans == [Plan("unamplified")]:
         best = best_of([problem.epsilon(plans[0], delta)])
@@ -269,6 +285,8 @@ def _guarantee(
         extra |= {"remove_by": str(best.remove.plan), "add_by": str(best.add.plan)}
     if method == "tight" and best.lower > 0:
         extra["delta_lower" if asked == "delta" else "epsilon_lower"] = best.lower
+    if winner.plan == RARELY and asked == "sigma":
+        extra["any_sigma"] = True
     if floor > 0:
         extra |= {"sigma_lower": floor, "slack": problem.sigma / floor - 1}
     return Guarantee(

@@ -25,6 +25,8 @@ SHARES = (0.5, 0.1, 0.02)
 """Shares of delta for bad events: the paper's, and two that the search starts from."""
 CROWDED = 24
 """With more bad events than this for each column MMCC is far behind the projection, and slow."""
+ENORMOUS = 50.0
+"""Above this epsilon an exact MMCC is not compared with slower bounds: there they know nothing."""
 LONG = 4096
 """From this many columns on the chain is tried before the projection."""
 
@@ -75,12 +77,16 @@ def best_of(answers: Iterable[Answer], lower: float = 0.0) -> Best:
 
 def best_epsilon(problem: Problem, plans: list[Plan], delta: float) -> Best:
     """The smallest certified epsilon at delta."""
+    if zero := problem.rarely(delta):
+        return best_of([zero])
     lower = problem.lower_epsilon(delta)
 
     def search(some: list[Plan]) -> Plan:
         return best_share(problem, some, delta)
 
-    return _best(problem, plans, lower, CLOSED, lambda plan: problem.epsilon(plan, delta), search)
+    return _best(
+        problem, plans, lower, CLOSED, lambda plan: problem.epsilon(plan, delta), search, None
+    )
 
 
 def best_delta(problem: Problem, plans: list[Plan], epsilon: float) -> Best:
@@ -90,10 +96,16 @@ def best_delta(problem: Problem, plans: list[Plan], epsilon: float) -> Best:
     def search(some: list[Plan]) -> Plan:
         scout = problem.scouting()
         tried = [replace(plan, share=share) for plan in some for share in (EVEN, SHARES[-1])]
-        return min(dict.fromkeys(tried), key=lambda plan: scout.delta(plan, epsilon).value)
+        return min(dict.fromkeys(tried), key=lambda plan: scout.delta(plan, epsilon).sides.remove)
 
     return _best(
-        problem, plans, lower, CLOSED_DELTA, lambda plan: problem.delta(plan, epsilon), search
+        problem,
+        plans,
+        lower,
+        CLOSED_DELTA,
+        lambda plan: problem.delta(plan, epsilon),
+        search,
+        problem.rarely(),
     )
 
 
@@ -104,8 +116,9 @@ def _best(
     closed: float,
     ask: Callable[[Plan], Answer],
     search: Callable[[list[Plan]], Plan],
+    free: Answer | None,
 ) -> Best:
-    """Ask the plans in turn; MMCC in its best order last, unless it is exact."""
+    """Ask the plans in turn until one is close to the lower bound; `free` is known already."""
     answers: list[Answer] = []
     refusal: MmccError | None = None
     for group in _in_turn(problem, plans):
@@ -119,23 +132,26 @@ def _best(
         except (MethodError, StrategyError) as not_possible:
             refusal = not_possible
             continue
-        if _exact(problem, group[0]) or best_of(answers).value <= closed * lower:
+        if best_of(answers).value <= closed * lower:
+            break
+        if closed == CLOSED and _exact(problem, group[0]) and answers[-1].value > ENORMOUS:
             break
     amplified = any(answer.plan.bound != "unamplified" for answer in answers)
     # Where floats cannot go the plain bound will do; that a mechanism is too large must be known.
     plain_will_do = answers and isinstance(refusal, PrecisionError)
     if refusal is not None and not amplified and not plain_will_do:
         raise refusal
-    return best_of(answers, lower)
+    return best_of([*answers, free] if free else answers, lower)
 
 
 def _in_turn(problem: Problem, plans: list[Plan]) -> Iterator[list[Plan]]:
-    """Plans in the order of their cost; all orders of MMCC together."""
+    """Plans in the order of their cost; all orders of MMCC together, first where it is exact."""
     mmcc = [plan for plan in plans if plan.bound == "mmcc"]
     single = {plan.bound: plan for plan in plans if plan.bound != "mmcc"}
     if "unamplified" in single:
         yield [single["unamplified"]]
-    if mmcc and _exact(problem, mmcc[0]):
+    exact = bool(mmcc) and _exact(problem, mmcc[0])
+    if exact:
         yield mmcc[:1]
     names = ["cascade", "projection", "chain"]
     scheme = problem.scheme
@@ -144,12 +160,15 @@ def _in_turn(problem: Problem, plans: list[Plan]) -> Iterator[list[Plan]]:
     for name in names:
         if name in single and (name != "chain" or chain.applies(problem.strategy)):
             yield [single[name]]
-    if mmcc:
+    if mmcc and not exact:
         yield mmcc
 
 
 def _exact(problem: Problem, plan: Plan) -> bool:
-    """Whether MMCC loses nothing: no two rows share a column, so no probability is bounded."""
+    """Whether MMCC loses next to nothing: no two rows share a column, no probability is bounded.
+
+    Its grid may still cost something, so the lower bound decides whether others are asked.
+    """
     if plan.bound != "mmcc" or problem.rounds.probability == 1.0:
         return False
     try:

@@ -37,6 +37,8 @@ LABELS = {
     "delta_lower": "lower bound on the true delta (certified)",
     "sigma_lower": "sigma below which this is impossible (certified)",
     "slack": "sigma that the proof costs beyond that",
+    "chance_to_take_part": "chance to take part at all",
+    "any_sigma": "any sigma will do",
     "group": "examples in the group",
     "black_box": "from one example's epsilon alone, links at their best",
     "black_box_even": "from one example's epsilon alone, all links alike",
@@ -187,7 +189,7 @@ def _comparison_table(comparison: Comparison) -> Table:
 
 
 def _details_table(asked: str, found: Guarantee, seconds: float) -> Table:
-    part = "delta beyond bad events" if asked == "delta" else "epsilon"
+    part = "delta" if asked == "delta" else "epsilon"
     table = _table("how it came about", "")
     for name, value in found.details.items():
         if name == "worst_group" and not found.sampling.startswith("CyclicPoisson"):

@@ -20,7 +20,7 @@ import numpy as np
 
 from mmcc.errors import PrecisionError, real
 from mmcc.ledger.entries import Dot, Fingerprint, Planned
-from mmcc.sampling import BallsInBins, Poisson, Scheme
+from mmcc.sampling import Scheme
 from mmcc.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def planned(
         spacing = 2.0 ** math.floor(math.log2(far.epsilon / DOTS))  # multiples are exact
         for place in range(math.ceil(far.epsilon / spacing) + 1):
             epsilon = place * spacing
-            dots.append(Dot(epsilon, *_sides(ask(solve.delta, epsilon=epsilon), sampling)))
+            dots.append(Dot(epsilon, *_sides(ask(solve.delta, epsilon=epsilon))))
             if progress is not None:
                 progress("dots of the delta curve", len(dots))
     printed: Fingerprint = fingerprint if isinstance(fingerprint, str) else dict(fingerprint)
@@ -99,17 +99,12 @@ def _assumes_more(asked: Guarantee, found: Guarantee) -> bool:
     return elsewhere or asked.adaptive < found.adaptive or asked.adjacency != found.adjacency
 
 
-def _sides(found: Guarantee, sampling: Scheme) -> tuple[float, float]:
-    """Certified deltas of both adjacencies.
-
-    Where examples belong to groups, a guarantee's sides are those of its worst group, and another
-    group may have more on the smaller side: then both get the larger.
-    """
-    both = (found.delta, found.delta)
-    if not isinstance(sampling, Poisson | BallsInBins):
-        return both
+def _sides(found: Guarantee) -> tuple[float, float]:
+    """Certified deltas of both adjacencies, each for every group of examples."""
     details = found.details
-    return (details["remove"], details["add"]) if "remove" in details else both
+    if "remove" in details:
+        return details["remove"], details["add"]
+    return found.delta, found.delta
 
 
 def dots_of(run: Planned) -> tuple[Dot, ...]:

@@ -27,6 +27,9 @@ from mmcc.strategies.gram import Gram
 
 ROUNDS = 3
 SCAN = np.linspace(-1.5, 2.0, 15)
+BELOW = np.linspace(2.0, 0.25, 8)
+LOWEST = -3.0
+"""Where the scan starts at the latest: there both laws are nearly whole."""
 GOLDEN = 0.5 * (math.sqrt(5) - 1)
 FARTHEST, FARTHEST_BELOW = 1e5, 38.0
 """Thresholds beyond these are of no use: below the second, Q has no mass that floats could hold."""
@@ -147,12 +150,16 @@ def _scan(
 ) -> float:
     """Scan, then golden section: any threshold is valid, so no care is needed."""
     if centre is None:
-        # The best threshold lies above the delta-quantile of Q; with strong signals far above.
+        # The best threshold lies above the delta-quantile of Q, with strong signals far above;
+        # with rare participation below it, where enough mass of P is beyond.
         start = sign * -float(special.ndtri(min(delta, 0.4)))
         scan = [start + sign * x for x in SCAN]
         while True:
             values = [value(t) for t in scan]
             place = int(np.argmax(values))
+            if place == 0 and sign * scan[0] > LOWEST:
+                scan = [scan[0] - sign * x for x in BELOW] + scan
+                continue
             if place < len(scan) - 1 or len(scan) > 400:
                 break
             gap = scan[-1] - scan[-2]
