@@ -72,13 +72,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for; return the exit code."""
     try:
         _answer(sys.argv[1:] if arguments is None else arguments)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemError) as problem:
+        if not _interrupted(problem):
+            raise
         return _complain("stopped; the same command goes on from here.", STOPPED)
     except MmccError as problem:
         return _complain(str(problem), BAD_INPUT)
     except OSError as problem:
         return _complain(f"cannot read or write: {problem.strerror or problem}.", BAD_INPUT)
     return 0
+
+
+def _interrupted(problem: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind it: out of a compiled kernel it comes as a SystemError."""
+    while problem is not None and not isinstance(problem, KeyboardInterrupt):
+        problem = problem.__cause__
+    return problem is not None
 
 
 def _answer(words: Sequence[str]) -> None:

@@ -110,14 +110,29 @@ def test_all_leaves_out_what_lacks_its_parts_and_says_so(tmp_path, monkeypatch, 
     assert "no images in here" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_told_in_one_line(monkeypatch, capsys):
+@pytest.mark.parametrize("compiled", [False, True])
+def test_ctrl_c_is_told_in_one_line(compiled, monkeypatch, capsys):
+    """In a compiled kernel as well, out of which it comes as a SystemError."""
+
     def interrupted(self, folder, *, quick, progress):
+        if compiled:
+            raise SystemError from KeyboardInterrupt()
         raise KeyboardInterrupt
 
     faked(monkeypatch, "one")
     monkeypatch.setattr(Fake, "run", interrupted)
     assert main(["one"]) == 130
     assert capsys.readouterr().err == "paper: stopped; the same command goes on from here.\n"
+
+
+def test_a_mistake_of_the_program_is_not_hidden(monkeypatch):
+    def broken(self, folder, *, quick, progress):
+        raise SystemError
+
+    faked(monkeypatch, "one")
+    monkeypatch.setattr(Fake, "run", broken)
+    with pytest.raises(SystemError):
+        main(["one"])
 
 
 def test_progress_is_shown_on_a_terminal_only(monkeypatch):
