@@ -19,7 +19,7 @@ from typing import Any
 import mmcc
 
 STORED = Path(__file__).parent / "api" / "public_api.txt"
-BESIDES = ("comparison", "errors", "studies")
+BESIDES = ("comparison", "errors")
 """Packages that docs and examples name, though `import mmcc` does not offer them."""
 COMMAND_LINE = "mmcc.cli"
 
@@ -35,9 +35,7 @@ def lines(module: str) -> list[str]:
     if module == COMMAND_LINE:
         return list(_commands())
     loaded = import_module(module)
-    return [
-        line for name in _names(loaded) for line in _described(f"{module}.{name}", loaded, name)
-    ]
+    return [line for name in names(loaded) for line in _described(f"{module}.{name}", loaded, name)]
 
 
 def stored(module: str) -> list[str]:
@@ -51,7 +49,7 @@ def stored(module: str) -> list[str]:
     return found.get(module, [])
 
 
-def _names(module: ModuleType) -> list[str]:
+def names(module: ModuleType) -> list[str]:
     """Those of `__all__`; without one, the classes and functions that are written there."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
@@ -77,7 +75,7 @@ def _described(path: str, module: ModuleType, name: str) -> Iterator[str]:
 
 
 def _types(module: ModuleType) -> list[str]:
-    return [name for name in _names(module) if isinstance(getattr(module, name), type)]
+    return [name for name in names(module) if isinstance(getattr(module, name), type)]
 
 
 def _class(path: str, kind: type, public: set[type]) -> Iterator[str]:

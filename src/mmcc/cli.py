@@ -23,7 +23,6 @@ from mmcc.command_line import comparing, ledger, mixtures, output
 from mmcc.command_line import doctor as examining
 from mmcc.command_line import explore as exploring
 from mmcc.command_line import report as reporting
-from mmcc.command_line import reproduce as studying
 from mmcc.command_line.guide import Group, guided
 from mmcc.command_line.mistakes import one_line
 from mmcc.command_line.options import BOUND, MECHANISM, SIMULATION, command
@@ -197,20 +196,6 @@ def report(options: Options) -> None:
 def explore(port: exploring.Port = exploring.PORT, no_browser: exploring.NoBrowser = False) -> None:
     """Open a page on this machine in which parameters move and certified numbers follow."""
     exploring.show_explorer(port, no_browser)
-
-
-@app.command()
-def reproduce(
-    name: studying.Name,
-    quick: studying.Quick = False,
-    out: studying.Out = studying.FOLDER,
-    data: studying.Data = studying.IMAGES,
-) -> None:
-    """Compute the paper's figures: a CSV, a picture and a paragraph for each study.
-
-    A study that was stopped goes on where it was.
-    """
-    studying.show_study(name, quick, out, data)
 
 
 @app.command()

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from mmcc.cli import COMMANDS, main
-from mmcc.command_line.words import METHODS, SCHEMES, STRATEGIES, STUDIES
+from mmcc.command_line.words import METHODS, SCHEMES, STRATEGIES
 
 
 def environment(shell: str, line: str) -> dict[str, str]:
@@ -68,7 +68,6 @@ def completed(monkeypatch, capsys):
             "mmcc compare --strategies identity,banded",
             ("identity,banded:", "identity,banded-toeplitz:", "identity,banded-inverse:"),
         ),
-        ("mmcc reproduce ", (*STUDIES, "all")),
         ("mmcc epsilon --str", ("--strategy",)),
     ],
 )

@@ -36,7 +36,6 @@ NUMBERS = "--steps 4 --prob 1/2 --sigma 9 --delta 1e-6"
         ("bracket --estimat", "--estimate"),
         ("group --exmaples 4", "--examples"),
         ("ledger f --dat x", "--data"),
-        ("reproduce tree --quik", "--quick"),
         ("doctor --jsn", "--json"),
         (f"epsilon --sampling poisson {NUMBERS} --strategy binry-tree", "'binary-tree'"),
         (f"epsilon --sampling poisson {NUMBERS} --strategy counting", "'continual-counting'"),
@@ -52,8 +51,6 @@ NUMBERS = "--steps 4 --prob 1/2 --sigma 9 --delta 1e-6"
         (f"{COMPARED} --method tigth", "'tight'"),
         (f"{COMPARED} --strategies identty", "'identity'"),
         (f"{COMPARED} --strategies identity --schemes poison", "'poisson'"),
-        ("reproduce tre", "'tree'"),
-        ("reproduce prefix_sums", "'prefix-sums'"),
     ],
 )
 def test_on_the_command_line(capsys, line, meant):

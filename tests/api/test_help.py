@@ -13,7 +13,6 @@ from ledger_cases import begin
 from typer.main import get_command
 from werkzeug.serving import BaseWSGIServer
 
-from mmcc import studies
 from mmcc.accounting import solve
 from mmcc.audit import streams
 from mmcc.cli import COMMANDS, app, main
@@ -140,4 +139,3 @@ def test_the_command_line_knows_the_names_of_the_library():
     assert words.GENERATORS == randomness.GENERATORS
     assert words.COMPARED_STRATEGIES == candidates.WORDS
     assert words.COMPARED_SCHEMES == schemes.WORDS
-    assert tuple(studies.STUDIES) == words.STUDIES

@@ -33,7 +33,6 @@ MODULES = (
     "mmcc.report",
     "mmcc.sampling",
     "mmcc.strategies",
-    "mmcc.studies",
     "mmcc.training",
     "mmcc.utility",
 )

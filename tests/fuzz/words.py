@@ -70,7 +70,6 @@ LINES = (
     "--decoder online --stream numpy --generator philox --epsilon 5",
     "ledger ledger.jsonl --data d --delta 1e-5 --json",
     "ledger plan.jsonl",
-    "reproduce tree --quick --out o",
     "--version",
     "epsilon --help",
 )
@@ -215,7 +214,7 @@ def stubs() -> Iterator[None]:
 
     - The bounds: after all checks of a question the cheapest bound, unamplified, is the only one
       tried, and the lower end of a bracket is 0.
-    - Searches for strategies, audits, comparisons, pictures and studies end where the work begins.
+    - Searches for strategies, audits, comparisons and pictures end where the work begins.
     - Estimates are those of the first group, in which nobody takes part; group and last-iterate
       have the laws of their counts, and an epsilon of 1.
     """
@@ -275,11 +274,9 @@ def stubs() -> Iterator[None]:
     ):
         holder = sys.modules[f"mmcc.strategies.{module}"]
         replaced.append((holder, name, search(getattr(holder, name))))
-    studies = import_module("mmcc.studies").STUDIES
     with ExitStack() as stack:
         for holder, name, stub in replaced:
             stack.enter_context(mock.patch.object(holder, name, stub))
-        stack.enter_context(mock.patch.dict(studies, dict.fromkeys(studies, accepted)))
         yield
 
 

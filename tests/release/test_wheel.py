@@ -90,7 +90,7 @@ def test_the_source_archive_is_small_and_can_be_tested(archives):
     with tarfile.open(archives[0]) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
     assert {f"src/{name}" for name in sources()} <= names
-    tracked = ("tests", "docs", "examples", "benchmarks")
+    tracked = ("tests", "docs", "examples", "benchmarks", "paper")
     assert all(any(name.startswith(f"{folder}/") for name in names) for folder in tracked)
     assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "SECURITY.md"} <= names
     unwanted = re.compile(r"(^|/)(__pycache__|\.venv|\.git|dist|build)/|\.pyc$")

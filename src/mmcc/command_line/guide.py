@@ -46,7 +46,6 @@ GUIDE: Mapping[str, Mapping[str, str]] = {
         "--sigma 14 --delta 1e-6 --out report.html",
     },
     "This software": {
-        "reproduce": "mmcc reproduce last-iterate --quick --out figures",
         "doctor": "mmcc doctor",
     },
 }

@@ -76,19 +76,6 @@ COMPARED_SCHEMES = (
     "min-separation:N",
 )
 FORMATS = ("html", "markdown")
-STUDIES = (
-    "tree",
-    "counting",
-    "tree-restart",
-    "prefix-sums",
-    "cifar10",
-    "group",
-    "last-iterate",
-    "shuffled-tree",
-    "bracket",
-    "speed",
-)
-"""As in `mmcc.studies`, for help and completion."""
 FILES = (".npy", ".npz", ".csv")
 A_FILE = f"a {', '.join(FILES)} file"
 MAX_COMPARED_STEPS = 4096
