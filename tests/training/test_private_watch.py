@@ -104,7 +104,7 @@ class WritesBuffer(nn.Module):
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_statistics_written_behind_autograds_back_are_refused(frozen):
-    with pytest.raises(RunError, match="changed (between a batch and its step|during training)"):
+    with pytest.raises(RunError, match=r"changed (between a batch and its step|during training)"):
         train(private(WritesBuffer(frozen), **EVERYBODY))
 
 

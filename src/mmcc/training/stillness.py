@@ -58,9 +58,11 @@ class Still(TorchFunctionMode):
 def spread(like: Tensor, examples: int) -> Tensor:
     """Numbers in (0, 1) that are spread evenly, and the same for every example.
 
-    What has as many entries as there are examples is taken for them.
+    The first dimension that has as many entries as there are examples is taken for them.
     """
-    shape = [1 if size == examples else size for size in like.shape]
+    shape = list(like.shape)
+    if examples in shape:
+        shape[shape.index(examples)] = 1
     places = torch.arange(math.prod(shape), dtype=torch.float64, device=like.device)
     return ((0.5 + places * GOLDEN) % 1).clamp(1e-3, 1 - 1e-3).view(shape).expand(like.shape)
 
@@ -178,11 +180,13 @@ class Kept:
     def put_back_counts(self) -> None:
         """Numbers: a module may count its passes, but not remember what passed."""
         for layer, found in self._layers.items():
-            for name, value in found.items():
-                if isinstance(value, int | float) and isinstance(
-                    vars(layer).get(name), int | float
-                ):
-                    layer.__dict__[name] = value
+            for name, value in _attributes(layer).items():
+                if not isinstance(value, int | float):
+                    continue
+                if name not in found:
+                    del layer.__dict__[name]
+                elif isinstance(found[name], int | float):
+                    layer.__dict__[name] = found[name]
 
     def put_back(self) -> None:
         """Everything; what was not there is taken away."""
