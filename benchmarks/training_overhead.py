@@ -153,10 +153,10 @@ class Checked(Timed):
         for name in ("mark", "_changed"):
             setattr(self._watch, name, self._clocked(getattr(self._watch, name)))
 
-    def _clocked(self, work: Callable[[], Any]) -> Callable[[], Any]:
-        def clocked() -> Any:
+    def _clocked(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def clocked(*arguments: Any) -> Any:
             begun = time.perf_counter()
-            done = work()
+            done = work(*arguments)
             self.digests[-1] += time.perf_counter() - begun
             return done
 
