@@ -22,7 +22,7 @@ from mmcc.errors import ParameterError
 from mmcc.training.agreement import check_gradients
 from mmcc.training.mechanism import Mechanism
 from mmcc.training.peers import ENDING
-from mmcc.training.rehearsal import wrong_count
+from mmcc.training.refusals import wrong_count
 from mmcc.training.run import Batch, Run, RunError
 from mmcc.training.watch import Watch, check_sums
 

@@ -26,9 +26,11 @@ from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
 from mmcc.errors import MmccError, ParameterError
 from mmcc.training.examples import first_tensor, tensors_of
-from mmcc.training.rehearsal import first_sentence, outputs_of, rehearse
+from mmcc.training.refusals import first_sentence
+from mmcc.training.rehearsal import rehearse
 from mmcc.training.run import RunError
 from mmcc.training.stillness import tensors_at_layers
+from mmcc.training.trial import outputs_of
 from mmcc.training.watch import Watch, refuse_packed
 
 
