@@ -1,7 +1,7 @@
 """One trial of a module: a few examples together, by example, against plain autograd.
 
-In: a wrapped module, and which examples of a batch.  Out: `Findings`.  What is tried, and why, is in
-`mmcc.training.rehearsal`.
+In: a wrapped module, and which examples of a batch.  Out: `Findings`.  What is tried, and why, is
+in `mmcc.training.rehearsal`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 LEAST = 2
 """Fewer examples cannot be taken for each other."""
 ALONE = 3
-"""Of these are tried alone."""
+"""How many of the examples are tried alone."""
 DIVISIONS = 3
 """How often the examples are divided, to see what becomes of a loss."""
 Outputs = dict[str, Tensor]
