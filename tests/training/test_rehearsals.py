@@ -11,6 +11,7 @@ import warnings
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -35,7 +36,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from mmcc import MmccError, strategies  # noqa: E402
 from mmcc.sampling import Poisson  # noqa: E402
 from mmcc.training import RunError, make_private, watch  # noqa: E402
-from mmcc.training.stillness import Still, spread  # noqa: E402
+from mmcc.training.stillness import Still  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
@@ -63,6 +64,7 @@ class Body(nn.Module):
         self.first = nn.Linear(FEATURES, 6).double()
         self.head = nn.Linear(6, CLASSES).double()
         self.change, self.wrap = change, wrap
+        self.own = np.random.default_rng(3)
 
     def forward(self, x):
         hidden = torch.tanh(self.first(x))
@@ -148,6 +150,7 @@ def test_a_graph_whose_nodes_are_examples():
         break
 
 
+@pytest.mark.filterwarnings("ignore:the module's gradients")
 def test_a_square_that_is_about_no_example():
     """A mask of positions has as many rows as there are examples, by chance."""
 
@@ -183,19 +186,98 @@ def test_examples_that_are_mixed_by_a_permutation():
         run_with(Body(mixed))
 
 
-def test_a_loss_that_is_left_at_a_layer():
+LEFT = {
+    "number": (lambda mean: mean.square().sum(), lambda kept: kept),
+    "vector": (lambda mean: mean, lambda kept: kept.square().sum()),
+    "list": (lambda mean: [mean.square().sum()], lambda kept: kept[0]),
+    "dictionary": (lambda mean: {"balance": mean.square().sum()}, lambda kept: kept["balance"]),
+    "object": (lambda mean: SimpleNamespace(l=mean.square().sum()), lambda kept: kept.l),
+}
+
+
+@pytest.mark.parametrize("way", LEFT)
+def test_a_loss_that_is_left_at_a_layer(way):
     """As mixtures of experts leave theirs: it looks at how all examples are routed."""
+    leave, read = LEFT[way]
 
     def balanced(module, logits):
-        module.extra = logits.softmax(dim=1).mean(dim=0).square().sum()
+        module.extra = leave(logits.softmax(dim=1).mean(dim=0))
         return logits
 
     module, _, loader = private(Body(balanced))
     for inputs, labels in loader:
         loss = functional.cross_entropy(module(inputs), labels)
-        with refused("examples meet in the loss"):
-            (loss + module._module.extra).backward()
+        with refused("examples meet in"):
+            (loss + read(module._module.extra)).backward()
         break
+
+
+BESIDE = {
+    "mean over the batch": lambda logits: logits.mean(dim=0),
+    "covariance": lambda logits: logits.T @ logits,
+    "object": lambda logits: SimpleNamespace(loss=logits.std(dim=0).sum()),
+}
+
+
+@pytest.mark.parametrize("way", BESIDE)
+def test_statistics_of_the_batch_beside_scores(way):
+    def both(_, logits):
+        return logits, BESIDE[way](logits)
+
+    def total(extra):
+        return extra.loss if isinstance(extra, SimpleNamespace) else extra.square().sum()
+
+    module, _, loader = private(Body(both))
+    for inputs, labels in loader:
+        logits, extra = module(inputs)
+        with refused("examples meet in"):
+            (functional.cross_entropy(logits, labels) + total(extra)).backward()
+        break
+    run_with(Body(both), lambda outputs: outputs[0])
+
+
+def test_a_second_argument_through_which_examples_meet():
+    """The argument has a row for each example; leaving it whole does not excuse the module."""
+
+    class Keys(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = linear()
+
+        def forward(self, x, keys):
+            return self.head(x) - keys.double().mean()
+
+    module, _, loader = private(Keys())
+    for inputs, labels in loader:
+        with refused("examples meet in the module"):
+            functional.cross_entropy(module(inputs, labels), labels).backward()
+        break
+
+
+def test_a_few_examples_that_meet_the_others():
+    def trimmed(_, logits):
+        centre = logits.mean(dim=0)
+        far = (logits - centre).norm(dim=1, keepdim=True)
+        return torch.where(far >= far.max(), centre, logits)
+
+    with refused("examples meet in the module"):
+        run_with(Body(trimmed))
+
+
+def test_examples_that_are_mixed_by_sorted_random_numbers():
+    def mixed(_, logits):
+        return 0.7 * logits + 0.3 * logits[torch.rand(len(logits)).argsort()]
+
+    with refused("examples meet in the module"):
+        run_with(Body(mixed))
+
+
+def test_examples_that_meet_by_the_fall_of_a_coin():
+    def now_and_then(_, logits):
+        return centred(_, logits) if torch.rand(()) < 0.5 else logits
+
+    with refused("examples meet in the module"):
+        run_with(Body(now_and_then), steps=100)
 
 
 # ---------------------------------------------------------------- traces of the data
@@ -214,22 +296,101 @@ def queue(module, logits):
     return logits + kept.mean()
 
 
-@pytest.mark.parametrize("change", [running_mean, queue])
+def queue_in_a_list(module, logits):
+    module.__dict__.setdefault("entries", []).append(logits.detach().mean())
+    return logits + sum(module.entries[:-1][-3:])
+
+
+@pytest.mark.parametrize("change", [running_mean, queue, queue_in_a_list])
 def test_what_a_module_remembers_is_refused(change):
     with refused("after other examples came by"):
         run_with(Body(change))
 
 
-def test_a_module_may_count_its_passes():
+COUNTERS = {
+    "number": (lambda: 0, lambda c: c + 1, lambda c: c),
+    "tensor": (lambda: torch.tensor(0), lambda c: c + 1, int),
+    "list": (lambda: [0], lambda c: c.__setitem__(0, c[0] + 1) or c, lambda c: c[0]),
+    "dictionary": (lambda: {"n": 0}, lambda c: c.update(n=c["n"] + 1) or c, lambda c: c["n"]),
+    "object": (
+        lambda: SimpleNamespace(n=0),
+        lambda c: setattr(c, "n", c.n + 1) or c,
+        lambda c: c.n,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", COUNTERS)
+def test_a_module_may_count_its_passes(way):
     """And looking closely does not count."""
+    start, count, read = COUNTERS[way]
 
     def annealed(module, logits):
-        module.passes = getattr(module, "passes", 0) + 1
-        return logits / module.passes
+        module.passes = count(module.passes)
+        return logits / read(module.passes)
 
     body = Body(annealed)
+    body.passes = start()
     run_with(body)
-    assert body.passes == STEPS
+    assert read(body.passes) == STEPS
+
+
+def test_containers_that_layers_share_stay_shared():
+    def skipping(module, logits):
+        module.stack.append(logits)
+        return logits + module.head.stack.pop()
+
+    body = Body(skipping)
+    body.stack = body.head.stack = []
+    run_with(body)
+    assert body.stack is body.head.stack
+    assert body.stack == []
+
+
+def test_an_attribute_with_a_name_that_opacus_uses():
+    def activated(module, logits):
+        return module.activations[0](logits)
+
+    body = Body(activated)
+    body.activations = [torch.tanh]
+    run_with(body)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        lambda logits: logits.argmax(dim=1),
+        lambda logits: logits > 0,
+        lambda logits: torch.tensor(3),
+        lambda logits: None,
+    ],
+)
+def test_outputs_that_are_no_real_numbers(extra):
+    run_with(Body(lambda _, logits: (logits, extra(logits))), lambda outputs: outputs[0])
+
+
+def test_outputs_that_are_parameters():
+    body = Body(lambda module, logits: (logits, module.head.weight))
+    module, optimizer, loader = private(
+        body, strategy=strategies.identity(30), sampling=Poisson(0.1)
+    )
+    for inputs, labels in loader:
+        if len(labels):
+            functional.cross_entropy(module(inputs)[0], labels).backward()
+        optimizer.step()
+    assert optimizer.finished
+
+
+def test_scores_that_are_masked():
+    def masked(_, logits):
+        return logits.masked_fill(torch.tensor([False, False, True]), -torch.inf)
+
+    inputs, labels = data().tensors
+    module, optimizer, loader = private(Body(masked), TensorDataset(inputs, labels % 2))
+    train(module, optimizer, loader)
+    met = Body(lambda _, logits: masked(_, centred(_, logits)))
+    with refused("examples meet in the module"):
+        train(*private(met, TensorDataset(inputs, labels % 2)))
 
 
 def test_looking_closely_leaves_no_entries_behind():
@@ -288,7 +449,42 @@ def jittered(_, logits):
     return logits * torch.empty_like(logits).uniform_(0.9, 1.1)
 
 
-@pytest.mark.parametrize("change", [drop_path, drop_words, chosen, jittered])
+def time_first(_, logits):
+    return (logits.T + 0.1 * torch.randn(CLASSES, len(logits), dtype=torch.float64)).T
+
+
+def sampled_often(_, logits):
+    often = logits.repeat(4, 1)
+    return (often + torch.randn_like(often)).view(4, -1, CLASSES).mean(dim=0)
+
+
+def timesteps(_, logits):
+    return logits * torch.randint(1, 100, (len(logits), 1)) / 100
+
+
+def own_numbers(module, logits):
+    return logits * torch.from_numpy(module.own.random((len(logits), 1)) < 0.6)
+
+
+def global_numbers(_, logits):
+    return logits * torch.from_numpy(np.random.rand(len(logits), 1) < 0.6)  # noqa: NPY002
+
+
+@pytest.mark.filterwarnings("ignore:the module's gradients")
+@pytest.mark.parametrize(
+    "change",
+    [
+        drop_path,
+        drop_words,
+        chosen,
+        jittered,
+        time_first,
+        sampled_often,
+        timesteps,
+        own_numbers,
+        global_numbers,
+    ],
+)
 def test_random_modules_are_trained(change):
     run_with(Body(change), steps=30)
 
@@ -402,13 +598,9 @@ def test_an_example_without_a_finite_loss_inside():
 
 
 def test_what_cannot_be_compared_is_told_once():
-    class Opaque:
-        def __init__(self, logits) -> None:
-            self.hidden = {"logits": logits}
-
-    body = Body(same, lambda logits: Opaque(logits))
+    body = Body(same, lambda logits: lambda: logits)
     with pytest.warns(UserWarning, match="could not be compared.*is not checked") as caught:
-        run_with(body, lambda outputs: outputs.hidden["logits"])
+        run_with(body, lambda outputs: outputs())
     assert len([w for w in caught if "compared" in str(w.message)]) == 1
 
 
@@ -511,27 +703,22 @@ def test_empty_batches_of_any_kind(collate, check):
 # ---------------------------------------------------------------- numbers that stand in for chance
 
 
-@pytest.mark.parametrize("examples", [2, 7])
-def test_every_example_gets_the_same_numbers(examples):
-    shape = (examples, 5, 3)
-    with Still(examples):
+@pytest.mark.parametrize("chance", [0.1, 0.7])
+def test_what_is_drawn_is_one_number(chance):
+    shape = (4, 5)
+    with Still(chance):
         drawn = [
             torch.rand(shape),
             torch.randn(*shape),
             torch.randint(2, 40, shape),
+            torch.normal(torch.zeros(shape), 1.0),
             torch.empty(shape).exponential_(),
             torch.empty(shape).normal_(),
-            torch.bernoulli(torch.full(shape, 0.7)),
-            torch.full((examples, 6), 0.2).multinomial(4),
+            torch.bernoulli(torch.full(shape, 0.5)),
+            torch.empty(shape).bernoulli_(0.5),
         ]
-    for numbers in drawn:
-        assert all(torch.equal(numbers[0], row) for row in numbers)
-    for numbers in drawn[:5]:
-        assert numbers[0].unique().numel() > 5
-
-
-def test_numbers_are_spread_evenly():
-    numbers = spread(torch.empty(2, 1000), 2)[0]
-    assert ((numbers > 0) & (numbers < 1)).all()
-    for quantile in (0.1, 0.5, 0.9):
-        assert abs((numbers < quantile).double().mean() - quantile) < 0.01
+        order = torch.rand(6).argsort()
+    assert all(numbers.unique().numel() == 1 for numbers in drawn)
+    assert drawn[0][0, 0] == pytest.approx(chance)
+    assert drawn[-1][0, 0] == (chance < 0.5)
+    assert sorted(order.tolist()) == list(range(6)) != order.tolist()

@@ -5,29 +5,37 @@ In: what a module is called with, and what it returns.  Out: the same for some o
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Take = Callable[[Arguments, int, Sequence[int]], Arguments]
 
 
-def tensors_of(inputs: Any) -> Iterator[Tensor]:
+def is_plain_object(value: Any) -> bool:
+    """Whether something holds values in attributes and is nothing else: a record, a result."""
+    return (
+        hasattr(value, "__dict__")
+        and not isinstance(value, type | Tensor | nn.Module | ModuleType)
+        and not callable(value)
+    )
+
+
+def tensors_of(inputs: Any, depth: int = 4) -> Iterator[Tensor]:
     """The tensors in arguments or outputs, in their order."""
     for entry in tree_leaves(inputs):
         if isinstance(entry, Tensor):
             yield entry
-        elif isinstance(entry, Mapping):  # not one that torch knows, such as a BatchEncoding
-            yield from tensors_of(list(entry.values()))
-        elif dataclasses.is_dataclass(entry) or isinstance(entry, SimpleNamespace):
-            yield from tensors_of(list(vars(entry).values()))
+        elif depth and isinstance(entry, Mapping):  # not one that torch knows: a BatchEncoding
+            yield from tensors_of(list(entry.values()), depth - 1)
+        elif depth and is_plain_object(entry):
+            yield from tensors_of(list(vars(entry).values()), depth - 1)
 
 
 def first_tensor(inputs: Any) -> Tensor | None:
@@ -58,9 +66,10 @@ class Other(Enum):
 
     LOSS = "one number"
     MEETING = "rows that are others in company"
+    UNKNOWN = "something else that depends on the examples"
 
 
-LOSS, MEETING = Other
+LOSS, MEETING, UNKNOWN = Other
 
 
 def is_square(tensor: Tensor, count: int) -> bool:
@@ -69,8 +78,8 @@ def is_square(tensor: Tensor, count: int) -> bool:
 
 
 def layouts(output: Tensor, count: int) -> Iterator[Rows]:
-    """How an output might have its examples: first, second, and mixed with something else."""
-    for dimension in range(min(2, output.dim())):
+    """How an output might have its examples: in a dimension, alone or with something else."""
+    for dimension in range(output.dim()):
         each, over = divmod(output.shape[dimension], count)
         if each and not over:
             yield Rows(dimension, each)

@@ -74,7 +74,7 @@ class Watched(AbstractGradSampleModule):
         self.watch.passed(inputs)
         batch = first_tensor(inputs)
         count = 0 if batch is None else len(batch)
-        before = tensors_at_layers(self._module) if self.watch.close else set()
+        before = tensors_at_layers(self._module) if self.watch.close else {}
         with self._inside():
             unusable = rehearse(self, args, kwargs, count) if self.watch.close else {}
             self.watch.expect_gradients()
@@ -148,7 +148,8 @@ class Hooked(Watched, GradSampleModule):
         for layer in module.modules():
             if getattr(layer, "inplace", None) is True:
                 setattr(layer, "inplace", False)  # noqa: B010 (which layers have it is theirs)
-        for layer in self.iterate_submodules(module):
+        watch.hooked = list(self.iterate_submodules(module))
+        for layer in watch.hooked:
             if type(layer) not in (DPRNN, DPLSTM, DPGRU, RNNLinear):
                 handle = layer.register_forward_pre_hook(self._prepare, with_kwargs=True)
                 self.autograd_grad_sample_hooks.append(handle)

@@ -16,6 +16,11 @@ AVERAGED = (
     "them changes the gradients of the others and clipping does not bound it. Use "
     "mmcc.training.per_example_loss on the module's outputs."
 )
+UNCLEAR_OUTPUT = (
+    "the loss uses something of the module that depends on the examples and has no row for each "
+    "of them, such as a mean over the batch: examples meet in it, so that clipping does not bound "
+    "what one of them does. Use outputs with one row for each example."
+)
 REDUCTION = (
     "the loss that the module computes itself is not reduced over the examples as loss_reduction "
     "says, so that every gradient would be clipped at another norm. Pass the other one of 'mean' "

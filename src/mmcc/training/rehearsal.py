@@ -22,7 +22,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mmcc.training.examples import Arguments, Take, take_first, take_rows, take_squares
+from mmcc.training.examples import (
+    Arguments,
+    Take,
+    take_first,
+    take_rows,
+    take_squares,
+    tensors_of,
+)
 from mmcc.training.trial import ALONE, LEAST, Findings, Trial, UnclearError
 
 if TYPE_CHECKING:
@@ -47,13 +54,14 @@ def rehearse(
     draw = random.SystemRandom()
     most = MOST if wrapped.watch.thorough else max(ALONE, min(MOST, count) // 4)
     few = sorted(draw.sample(range(count), min(count, most)))
-    found = _tried(wrapped, (args, kwargs), count, few)
+    seed = draw.randrange(2**31)
+    found = _tried(wrapped, (args, kwargs), count, few, seed)
     if found is None or found.none:
         return {}
     all_found = [found]
     for _ in range(REPEATS):
         others = draw.sample(range(count), len(few))
-        again = _tried(wrapped, (args, kwargs), count, others)
+        again = _tried(wrapped, (args, kwargs), count, others, seed)
         all_found += [] if again is None else [again]
     enough = min(ENOUGH, len(all_found))
     refusals = [findings.refusal for findings in all_found if findings.refusal is not None]
@@ -72,11 +80,11 @@ def rehearse(
 
 
 def _tried(
-    wrapped: Watched, arguments: Arguments, count: int, few: Sequence[int]
+    wrapped: Watched, arguments: Arguments, count: int, few: Sequence[int], seed: int
 ) -> Findings | None:
     """What a trial says; None if it says nothing."""
     try:
-        found = _try(wrapped, arguments, count, few)
+        found = _try(wrapped, arguments, count, few, seed)
     except UnclearError as problem:
         wrapped.watch.note_unclear(str(problem))
         return None
@@ -84,19 +92,24 @@ def _tried(
     return found
 
 
-def _try(wrapped: Watched, arguments: Arguments, count: int, few: Sequence[int]) -> Findings:
+def _try(
+    wrapped: Watched, arguments: Arguments, count: int, few: Sequence[int], seed: int
+) -> Findings:
     def tried(take: Take) -> Findings:
-        return Trial(wrapped, arguments, count, few, take).run()
+        return Trial(wrapped, arguments, count, few, take, seed).run()
 
     try:
         found = tried(take_rows)
     except UnclearError:
         return tried(take_squares)  # such as the edges of a graph whose nodes are examples
-    if found.none:
+    others = list(tensors_of(arguments))[1:]
+    if found.none or not any(tensor.dim() and len(tensor) == count for tensor in others):
         return found
     # A tensor may have as many rows as there are examples without being about them.
     try:
         other = tried(take_first)
     except UnclearError:
         return found
-    return other if other.none else found
+    if not other.none or wrapped.watch.is_about_examples(others, count):
+        return found
+    raise UnclearError("an argument has as many rows as there are examples")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from mmcc.training.agreement import Tolerance, difference, tolerance, worst
 from mmcc.training.examples import (
     LOSS,
     MEETING,
+    UNKNOWN,
     Arguments,
     Other,
     Rows,
@@ -36,6 +37,7 @@ from mmcc.training.refusals import (
     MISSING,
     REDUCTION,
     REMEMBERS,
+    UNCLEAR_OUTPUT,
     WRONG,
     first_sentence,
     wrong_count,
@@ -50,6 +52,8 @@ LEAST = 2
 """Fewer examples cannot be taken for each other."""
 ALONE = 3
 """How many of the examples are tried alone."""
+STEADY = 8
+"""Seeds with which a module that is to be refused must give the same."""
 DIVISIONS = 3
 """How often the examples are divided, to see what becomes of a loss."""
 Outputs = dict[str, Tensor]
@@ -82,6 +86,8 @@ class Trial:
     count: int
     few: Sequence[int]
     take: Take
+    seed: int
+    """Of what is drawn; the same in all trials of one rehearsal."""
 
     def run(self) -> Findings:
         """Compare the examples together with some of them alone."""
@@ -94,12 +100,13 @@ class Trial:
 
     def _run(self, kept: Kept) -> Findings:
         alone = [self._alone(kept, member) for member in self.few[:ALONE]]
+        halves = self._halves(kept, self.few)
         divisions = self._divisions(kept, alone[0])
         together = self._by_example(kept)
         found = {
-            name: self._layout(output, [one[name] for one in alone])
+            name: self._layout(name, output, alone, halves)
             for name, output in together.items()
-            if all(name in one for one in alone)
+            if all(name in other for other in (*alone, *(half.outputs for half in halves)))
         }
         rows = {name: layout for name, layout in found.items() if isinstance(layout, Rows)}
         losses = [name for name, layout in found.items() if layout is LOSS]
@@ -109,6 +116,7 @@ class Trial:
         if rows and refusal is None:
             others = [name for name in losses if name not in wrong]
             wrong |= {name: AVERAGED for name in others if self._is_unlike(kept, name)}
+        wrong |= {name: UNCLEAR_OUTPUT for name, how in found.items() if how is UNKNOWN}
         meeting = {name: self._company(kept) for name, how in found.items() if how is MEETING}
         findings = Findings(wrong, meeting, refusal or self._memory(kept, alone[0]))
         if not used and findings.none:
@@ -117,26 +125,33 @@ class Trial:
             self._check_steady(kept)
         return findings
 
-    def _layout(self, some: Tensor, alone: Sequence[Tensor]) -> Rows | Other | None:
+    def _layout(
+        self, name: str, some: Tensor, alone: Sequence[Outputs], halves: Sequence[Part]
+    ) -> Rows | Other | None:
         """How an output has its examples, if they are the same in company as alone."""
-        count = len(self.few)
-        if not all(output.requires_grad for output in (some, *alone)):
+        count, pairs = len(self.few), [one[name] for one in alone]
+        if some.is_leaf or not all(output.requires_grad for output in (some, *pairs)):
             return None
-        if all(output.numel() == 1 for output in (some, *alone)):
+        if all(output.numel() == 1 for output in (some, *pairs)):
             return LOSS
-        if count > LEAST and is_square(some, count) and all(is_square(one, 2) for one in alone):
+        if all(_is_same(some, pair) for pair in pairs):
+            return None  # about parameters, not about examples
+        if count > LEAST and is_square(some, count) and all(is_square(one, 2) for one in pairs):
             return MEETING
         possible = [
             layout
             for layout in layouts(some, count)
-            if all(fits(some, one, layout.dimension, layout.each) for one in alone)
+            if all(fits(some, one, layout.dimension, layout.each) for one in pairs)
         ]
         for layout in possible:
-            company = layout.of(some, count)[: len(alone)].detach()
-            own = torch.stack([layout.of(one, 2)[0].detach() for one in alone])
-            if _disagreeing([difference(company, own)], self._allowed([some])) is None:
+            company = layout.of(some, count).detach()
+            own = torch.stack([layout.of(pair, 2)[0].detach() for pair in pairs])
+            parts = [layout.of(half.outputs[name], half.passed)[: half.size] for half in halves]
+            split = torch.cat([part.detach() for part in parts])
+            apart = [_apart(company[: len(pairs)], own), _apart(company, split)]
+            if _disagreeing(apart, self._allowed([some])) is None:
                 return layout
-        return MEETING if possible else None
+        return MEETING if possible else UNKNOWN
 
     def _wrong_losses(
         self, together: Outputs, divisions: Sequence[Sequence[Part]], losses: Sequence[str]
@@ -180,7 +195,7 @@ class Trial:
         views = [
             rows[name].of(together[name], count) if by_row else together[name] for name in used
         ]
-        weights = [_numbers(view) for view in views]
+        weights = [torch.where(view.isfinite(), _numbers(view), 0.0) for view in views]
         mean = self.wrapped.loss_reduction == "mean"
         self._backward(views, [w / count if by_row and mean else w for w in weights])
         try:
@@ -233,33 +248,31 @@ class Trial:
     def _memory(self, kept: Kept, first: Outputs) -> RunError | None:
         """The refusal of a module that gives an example something else after others came by."""
         again = self._alone(kept, self.few[0])
-        for name, output in first.items():
-            other = again.get(name)
-            if (
-                other is not None
-                and other.shape == output.shape
-                and _disagreeing(
-                    [difference(other.detach(), output.detach())], self._allowed([output])
-                )
-                is not None
-            ):
-                return RunError(REMEMBERS)
-        return None
+        apart = [
+            _apart(again[name].detach(), output.detach())
+            for name, output in first.items()
+            if name in again and again[name].shape == output.shape
+        ]
+        if not apart or _disagreeing(apart, self._allowed(list(first.values()))) is None:
+            return None
+        return RunError(REMEMBERS)
 
     def _check_steady(self, kept: Kept) -> None:
         """Nothing can be said of a module that draws random numbers by means of its own."""
-        for member in self.few[:ALONE]:
-            first, other = (self._alone_at_first(kept, member, seed) for seed in (0, 1))
-            if any(
-                name not in other or not torch.equal(other[name], first[name]) for name in first
-            ):
-                raise UnclearError("it draws random numbers of its own")
+        for members in ([self.few[0]] * 2, self.few):
+            first = self._at_first(kept, members, 0)
+            for change in range(1, STEADY):
+                other = self._at_first(kept, members, change)
+                if first.keys() != other.keys() or not all(
+                    torch.equal(other[name], output) for name, output in first.items()
+                ):
+                    raise UnclearError("it draws random numbers of its own")
 
-    def _alone_at_first(self, kept: Kept, member: int, seed: int) -> Outputs:
-        """As if nothing had come by before."""
+    def _at_first(self, kept: Kept, members: Sequence[int], change: int) -> Outputs:
+        """As if nothing had come by before, with another seed for what the module draws itself."""
         kept.put_back()
         with torch.no_grad():
-            return self._alone(kept, member, seed)
+            return self._plain(kept, members, self.seed + change)
 
     def _company(self, kept: Kept) -> str:
         """Why an output cannot be used that is something else in company, with a layer's name."""
@@ -291,28 +304,36 @@ class Trial:
         """
         if not any(output.numel() == 1 for output in first.values()):
             return []
-        found = []
-        middle = (len(self.few) + 1) // 2
-        for _ in range(DIVISIONS):
-            order = random.SystemRandom().sample(self.few, len(self.few))
-            halves = [order[:middle], order[middle:]]
-            with torch.no_grad():
-                found.append([self._part(kept, half) for half in halves])
-        return found
+        members = list(self.few)
+        return [
+            self._halves(kept, random.SystemRandom().sample(members, len(members)))
+            for _ in range(DIVISIONS)
+        ]
+
+    def _halves(self, kept: Kept, members: Sequence[int]) -> list[Part]:
+        middle = (len(members) + 1) // 2
+        with torch.no_grad():
+            return [self._part(kept, half) for half in (members[:middle], members[middle:])]
 
     def _part(self, kept: Kept, members: Sequence[int]) -> Part:
         passed = [*members, *members] if len(members) == 1 else members
         return Part(self._plain(kept, passed), len(members), len(passed))
 
-    def _alone(self, kept: Kept, member: int, seed: int = 0) -> Outputs:
-        return self._plain(kept, [member, member], seed)
+    def _alone(self, kept: Kept, member: int) -> Outputs:
+        return self._plain(kept, [member, member])
 
-    def _plain(self, kept: Kept, members: Sequence[int], seed: int = 0) -> Outputs:
-        kept.put_back_counts()
+    @property
+    def _chance(self) -> float:
+        """The one number that stands in for what torch draws."""
+        return random.Random(self.seed).uniform(0.02, 0.98)
+
+    def _plain(self, kept: Kept, members: Sequence[int], seed: int | None = None) -> Outputs:
+        seed = self.seed if seed is None else seed
+        kept.put_back_counts(seed)
         self.wrapped.mute()
         try:
             args, kwargs = self.take(self.arguments, self.count, members)
-            with Still(len(members)), seeded(seed):
+            with Still(self._chance), seeded(seed):
                 returned = self.wrapped._module(*args, **kwargs)
         except Exception as problem:  # a module that cannot do with so few says nothing
             raise UnclearError(
@@ -321,11 +342,11 @@ class Trial:
         return outputs_of(self.wrapped._module, returned, kept.tensors)
 
     def _by_example(self, kept: Kept) -> Outputs:
-        kept.put_back_counts()
+        kept.put_back_counts(self.seed)
         self.wrapped.watch.clear()
         args, kwargs = self.take(self.arguments, self.count, self.few)
         try:
-            with Still(len(self.few)), seeded(0):
+            with Still(self._chance), seeded(self.seed):
                 returned = self.wrapped.by_example(args, kwargs, len(self.few))
         except MmccError:
             raise
@@ -365,10 +386,14 @@ class Part:
         return float(self.outputs[name])
 
 
-def outputs_of(module: nn.Module, returned: Any, before: Iterable[int]) -> Outputs:
+def outputs_of(module: nn.Module, returned: Any, before: Mapping[int, Tensor]) -> Outputs:
     """What a pass gives: the tensors that it returns, and losses that it leaves at its layers."""
-    found = {str(place): tensor for place, tensor in enumerate(tensors_of(returned))}
-    return {**found, **dict(left_at_layers(module, set(before)))}
+    found = {
+        str(place): tensor
+        for place, tensor in enumerate(tensors_of(returned))
+        if tensor.is_floating_point()
+    }
+    return {**found, **dict(left_at_layers(module, before))}
 
 
 def _rows(parameter: Any, name: str, examples: int) -> Tensor | None:
@@ -388,6 +413,16 @@ def _note(seen: dict[str, list[Tensor]], name: str) -> Callable[..., None]:
         seen[name] = [tensor for tensor in tensors if tensor.dim()]
 
     return note
+
+
+def _apart(found: Tensor, truth: Tensor) -> Tensor:
+    """How far apart outputs are; what is infinite in both, such as masked scores, is equal."""
+    both = (found == truth) & found.isinf()
+    return difference(found.masked_fill(both, 0.0), truth.masked_fill(both, 0.0))
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other)
 
 
 def _disagreeing(apart: Sequence[Tensor], allowed: Tolerance) -> int | None:

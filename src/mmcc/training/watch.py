@@ -56,6 +56,8 @@ class Watch:
         self._frozen: list[int] = []
         self._versions: list[int] = []
         self._unclear: int | None = 0
+        self._coincided: set[int] = set()
+        self.hooked: Sequence[nn.Module] = ()
 
     def follow(self, run: Run) -> None:
         """Of this run are the batches."""
@@ -96,7 +98,7 @@ class Watch:
             if hasattr(parameter, "_forward_counter"):
                 parameter._forward_counter = 0
             parameter.__dict__.pop("_current_grad_sample", None)
-        for layer in self._module.modules():
+        for layer in self.hooked:
             for name in LEFT:
                 layer.__dict__.pop(name, None)
 
@@ -185,6 +187,18 @@ class Watch:
 
     def _present_versions(self) -> list[int]:
         return [tensor._version for _, tensor in self._kept()]
+
+    def is_about_examples(self, tensors: Sequence[Tensor], count: int) -> bool:
+        """Whether tensors with a row for each of `count` examples are about them.
+
+        They are if they came with the batch, or if they had as many rows as there were examples
+        in a batch of another size too.
+        """
+        self._coincided.add(count)
+        batch = self._run.handed[:1] if self._run is not None else ()
+        return len(self._coincided) > 1 or any(
+            _is_of([tensor], one) for one in batch for tensor in tensors
+        )
 
     def note_clear(self) -> None:
         """A rehearsal has said something about the module."""
