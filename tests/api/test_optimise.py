@@ -167,6 +167,7 @@ def test_it_can_be_interrupted():
         ({"epsilon": "1"}, ParameterError, "epsilon"),
         ({"delta": 0.0}, ParameterError, "delta"),
         ({"delta": 1.0}, ParameterError, "delta"),
+        ({"sampling": sampling.Poisson(1e-9)}, ParameterError, "nothing to optimise"),
         ({"sampling": sampling.BallsInBins(5)}, SamplingError, "epochs"),
         ({"sampling": sampling.Shuffle()}, SamplingError, "Shuffle"),
         ({"sampling": sampling.MinSeparation(0.1, 3)}, SamplingError, "MinSeparation"),

@@ -90,7 +90,8 @@ def test_the_reported_sigma():
 def test_where_nearly_nobody_takes_part_no_noise_is_needed_and_the_guarantee_says_so():
     mechanism = strategies.identity(100), sampling.Poisson(1e-9)
     found = mmcc.epsilon(*mechanism, sigma=0.01, delta=1e-6)
-    assert (found.epsilon, found.bound) == (0.0, "chance of participation")
+    assert found.epsilon == 0.0
+    assert found.bound == "chance of participation, which protects nobody who takes part"
     assert found.details["chance_to_take_part"] == pytest.approx(1e-7)
     assert "certified by chance of participation" in str(found)
     calibrated = mmcc.sigma(*mechanism, epsilon=1.0, delta=1e-6)
@@ -99,3 +100,8 @@ def test_where_nearly_nobody_takes_part_no_noise_is_needed_and_the_guarantee_say
     again = mmcc.epsilon(*mechanism, sigma=calibrated.sigma, delta=1e-6)
     assert again.epsilon == 0.0
     assert mmcc.delta(*mechanism, sigma=1e-9, epsilon=1.0).delta == pytest.approx(1e-7)
+
+
+def test_a_bracket_of_nothing_is_closed():
+    found = mmcc.bracket(strategies.identity(10), sampling.Poisson(1e-6), sigma=1.0, delta=1e-3)
+    assert (found.lower, found.upper, found.ratio) == (0.0, 0.0, 1.0)

@@ -181,6 +181,15 @@ def test_one_batch_is_not_taken_for_another_that_was_fetched_ahead():
     assert optimizer.position == 1
 
 
+# ---------------------------------------------------------------- a target without noise
+
+
+def test_a_target_that_needs_no_noise_is_refused():
+    """With so large a delta the promise is true, and nobody who takes part is protected."""
+    with pytest.raises(MmccError, match=r"whoever takes part is not protected\. Use a smaller"):
+        private(sampling=Poisson(1e-4), epsilon=1.0, delta=1e-2)
+
+
 # ---------------------------------------------------------------- scaled losses
 
 

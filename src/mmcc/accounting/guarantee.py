@@ -138,7 +138,9 @@ class Bracket:
 
     @property
     def ratio(self) -> float:
-        """Upper over lower: how much of the upper end may be the proof's."""
+        """Upper over lower: how much of the upper end may be the proof's; 1 if both are 0."""
+        if self.upper == 0:
+            return 1.0
         return self.upper / self.lower if self.lower > 0 else math.inf
 
     def __str__(self) -> str:

@@ -55,7 +55,7 @@ class Plan:
         return f"mmcc, rows in {self.order} order" if self.bound == "mmcc" else self.bound
 
 
-RARELY = Plan("chance of participation")
+RARELY = Plan("chance of participation, which protects nobody who takes part")
 """delta is at most the chance that the example takes part at all, at every epsilon and sigma."""
 
 

@@ -167,7 +167,7 @@ def bracket(
         executor=executor,
         progress=progress,
     )
-    lower = found.details.get("epsilon_lower")
+    lower = 0.0 if found.epsilon == 0 else found.details.get("epsilon_lower")
     if lower is None:
         lower = Problem(strategy, sampling, found.sigma).lower_epsilon(found.delta)
     if lower > found.epsilon:

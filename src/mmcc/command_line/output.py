@@ -38,7 +38,7 @@ LABELS = {
     "sigma_lower": "sigma below which this is impossible (certified)",
     "slack": "sigma that the proof costs beyond that",
     "chance_to_take_part": "chance to take part at all",
-    "any_sigma": "any sigma will do",
+    "any_sigma": "any sigma will do: choose a smaller delta",
     "group": "examples in the group",
     "black_box": "from one example's epsilon alone, links at their best",
     "black_box_even": "from one example's epsilon alone, all links alike",
@@ -106,7 +106,7 @@ def print_bracket(found: Bracket, seconds: float) -> None:
     ends.add_row(
         "lower",
         f"[bold]{rounded_down(found.lower)}[/bold]",
-        LOWER_BY if found.lower > 0 else "nothing is known here",
+        LOWER_BY if found.lower > 0 or found.upper == 0 else "nothing is known here",
     )
     if found.estimate is not None:
         ends.add_row("estimate", _interval(found.estimate), _remark(found))

@@ -133,6 +133,11 @@ def optimised(
     steps = whole("steps", steps, 1, LARGEST)
     scheme = _checked_scheme(sampling, steps)
     target = _checked_target(target)
+    if scheme.chance(steps) <= target.delta:
+        raise ParameterError(
+            f"the chance to take part at all, {scheme.chance(steps):.3g}, is no larger than delta, "
+            "so that no noise is needed and there is nothing to optimise. Use a smaller delta."
+        )
     if objective not in MEASURES:
         names = tuple(MEASURES)
         raise ParameterError(f"unknown objective {objective!r}; {suggestion(objective, names)}")

@@ -81,11 +81,13 @@ class Claim:
     @property
     def shown_lower(self) -> str:
         """The lower end for print, rounded down; empty where nothing is known."""
-        return rounded_down(self.lower) if self.lower else ""
+        return rounded_down(self.lower or 0.0) if self.lower or not self.epsilon else ""
 
     @property
     def ratio(self) -> str:
         """Upper end over lower end, rounded up; empty where nothing is known."""
+        if not self.epsilon:
+            return "1"
         return rounded_up(self.epsilon / self.lower * (1 + 2**-50)) if self.lower else ""
 
     @property

@@ -163,6 +163,12 @@ def certified(
         found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=proven)
     elif epsilon is not None:
         found = solve.sigma(strategy, sampling, epsilon=epsilon, delta=delta, method=proven)
+        if "any_sigma" in found.details:
+            raise ParameterError(
+                f"the chance to take part at all, {sampling.chance(strategy.steps):.3g}, is no "
+                f"larger than delta = {delta:g}, so that any noise will do and whoever takes part "
+                "is not protected. Use a smaller delta, or give sigma."
+            )
     else:
         raise ParameterError("a guarantee is of a sigma or for an epsilon.")
     if not found.adaptive or found.setting:
