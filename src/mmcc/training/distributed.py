@@ -27,6 +27,7 @@ from torch import Tensor
 from mmcc.errors import ParameterError
 from mmcc.training.peers import ACTS, ALONE, STEPPING, Peers
 from mmcc.training.run import RunError
+from mmcc.training.watch import check_sums
 
 SEED_BITS = 256
 LIMB = 16
@@ -157,7 +158,7 @@ class Several:
         self, act: str, sums: Sequence[Tensor], position: int, replica: Sequence[Tensor]
     ) -> list[Tensor]:
         """One collective: all sums and, in a place of its own, where each process stands."""
-        stance = Stance(ACTS.index(act), position, _check_sum(replica))
+        stance = Stance(ACTS.index(act), position, sum(check_sums(replica)) % 2**64)
         stances = torch.zeros(self.count, sum(LIMBS))
         stances[self.rank] = torch.tensor(stance.numbers())
         flat = _joined([*sums, stances])
@@ -210,16 +211,6 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     """All in one vector, on the device of the first, in a type that holds each."""
     kind = torch.float64 if any(p.dtype == torch.float64 for p in parts) else torch.float32
     return torch.cat([part.reshape(-1).to(parts[0].device, kind) for part in parts])
-
-
-def _check_sum(tensors: Sequence[Tensor]) -> int:
-    """Of the bits, as integers, modulo 2^64: where one bit differs, so does it."""
-    kinds = {4: torch.int32, 8: torch.int64}
-    sums = [
-        int(t.detach().reshape(-1).view(kinds[t.element_size()]).sum(dtype=torch.int64))
-        for t in tensors
-    ]
-    return sum(sums) % 2**64
 
 
 def _tensor(content: bytes) -> Tensor:

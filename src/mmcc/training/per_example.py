@@ -9,6 +9,7 @@ first batches, and now and then (`mmcc.training.rehearsal`).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -115,9 +116,9 @@ class Watched(AbstractGradSampleModule):
         """Handles of the forward hooks that make the gradients by example."""
         return []
 
+    @abstractmethod
     def by_example(self, args: Any, kwargs: Any, count: int) -> Any:
         """A pass after which the backward pass leaves a row for each of `count` examples."""
-        raise NotImplementedError  # pragma: no cover
 
     def mute(self) -> None:
         """Until the next pass by example, passes are as if nothing had been wrapped."""
