@@ -303,7 +303,7 @@ def queue_in_a_list(module, logits):
 
 @pytest.mark.parametrize("change", [running_mean, queue, queue_in_a_list])
 def test_what_a_module_remembers_is_refused(change):
-    with refused("after other examples came by"):
+    with refused("after other examples have passed"):
         run_with(Body(change))
 
 

@@ -98,9 +98,9 @@ def check_gradients(
     raise RunError(
         f"the per-example gradients of parameter {names[place]!r} are not those of the loss: their "
         f"{reduction} is {apart:.3g} away from the gradient of backward(), whose length is "
-        f"{true:.3g}, so that clipping would bound nothing. Usual causes: a penalty on weights in "
-        "the loss (use the optimizer's weight_decay), a layer used outside the module's forward, "
-        "or a module that holds parameters of its own beside other layers (put them into a small "
+        f"{true:.3g}, so clipping would bound nothing. Usual causes: a penalty on weights in the "
+        "loss (use the optimizer's weight_decay), a layer used outside the module's forward, or a "
+        "module that holds parameters of its own alongside other layers (move them into a small "
         "module with one input)."
     )
 
