@@ -278,6 +278,8 @@ def _exit_code(words: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped.", STOPPED)
     except Exception as problem:
+        if isinstance(problem.__cause__, KeyboardInterrupt):  # as it comes out of compiled kernels
+            return _complain("stopped.", STOPPED)
         message = one_line(problem)
         if message is None:
             raise

@@ -624,6 +624,19 @@ def test_ctrl_c(monkeypatch, capsys):
     assert printed.err == "mmcc: stopped.\n"
 
 
+def test_ctrl_c_in_a_compiled_kernel(monkeypatch, capsys):
+    """It comes out as another error, whose cause it is."""
+
+    def interrupted(*_, **__):
+        raise SystemError(
+            "a kernel returned a result with an exception set"
+        ) from KeyboardInterrupt()
+
+    monkeypatch.setattr(mmcc, "epsilon", interrupted, raising=False)
+    assert main(words()) == 130
+    assert capsys.readouterr().err == "mmcc: stopped.\n"
+
+
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_in_the_middle_of_the_work(monkeypatch, capsys):
