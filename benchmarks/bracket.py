@@ -18,9 +18,9 @@ import numpy as np
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting.calibrate import impossible_sigma
-from mmcc.accounting.methods import Problem
-from mmcc.strategies.base import Strategy
+from mmcc.accounting._calibrate import impossible_sigma
+from mmcc.accounting._methods import Problem
+from mmcc.strategies._base import Strategy
 
 PATIENCE = 30
 """Seconds after which the paper's algorithm is given up: it is slow where the noise is small."""

@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import mmcc.utility  # noqa: F401  imported before processes fork
-from mmcc.comparison import candidates
-from mmcc.comparison.ask import baseline_cell, cell_against, known_errors
-from mmcc.comparison.cells import Limits, answer
-from mmcc.comparison.schemes import family
-from mmcc.comparison.table import Comparison, Row
+from mmcc.design import _candidates as candidates
+from mmcc.design._cells import Limits, answer
+from mmcc.design._compare import baseline_cell, cell_against, known_errors
+from mmcc.design._families import family
+from mmcc.design._table import Comparison, Row
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)

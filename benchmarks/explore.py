@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from playwright.sync_api import Page, sync_playwright
 
 from mmcc.errors import MmccError
-from mmcc.explore import answers, server
-from mmcc.explore.page import ENDS, NOTCHES
-from mmcc.explore.settings import DEFAULTS, read
+from mmcc.explore import _answers as answers
+from mmcc.explore import _server as server
+from mmcc.explore._page import ENDS, NOTCHES
+from mmcc.explore._settings import DEFAULTS, read
 
 STEPS = "1000"
 STRATEGIES = (

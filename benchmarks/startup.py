@@ -21,7 +21,7 @@ COMMANDS = {
     UNIT: ["-c", "import typer"],
     "import typer and its rich help": ["-c", "import typer.rich_utils"],
     "import mmcc": ["-c", "import mmcc"],
-    "import mmcc.cli": ["-c", "import mmcc.cli"],
+    "import mmcc._cli.app": ["-c", "import mmcc._cli.app"],
     "mmcc --help": ["-m", "mmcc", "--help"],
     "mmcc epsilon --help": ["-m", "mmcc", "epsilon", "--help"],
     "mmcc epsilom": ["-m", "mmcc", "epsilom"],

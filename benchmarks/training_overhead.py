@@ -9,7 +9,7 @@ correlating and adding) is taken apart; the overhead is its ratio to the rest of
 median over the rounds, and the ratio of the sums (trees draw more at some steps than at others).
 The batch is loaded before the clock starts.
 
-A second table says what it costs to look at gradients closely (`mmcc.training.watch`): steps with
+A second table says what it costs to look at gradients closely (`mmcc.training._watch`): steps with
 and without it in turn, for several batch sizes, and what that makes of a run of 1024 steps, in
 which the first three and one of a hundred of the others are looked at.  The sums of bits by which
 writes to the module are seen are in every step, and stand in a column of their own.
@@ -37,7 +37,7 @@ from mmcc import strategies
 from mmcc.sampling import CyclicPoisson
 from mmcc.strategies import Strategy
 from mmcc.training import TorchNoiseStream, make_private
-from mmcc.training import watch as watching
+from mmcc.training import _watch as watching
 
 BATCH = 256
 STEPS = 1024

@@ -31,7 +31,7 @@ from torch.utils.data import TensorDataset
 
 import mmcc
 from mmcc import sampling, strategies, utility
-from mmcc.comparison import TunedBlt
+from mmcc.design import TunedBlt
 from mmcc.sampling import Scheme
 from mmcc.strategies import Strategy
 from mmcc.training import load_checkpoint, make_private, save_checkpoint

@@ -129,7 +129,7 @@ def _mechanism(
 @cache
 def _tuned(part: int, epsilon: float, method: str) -> Strategy:
     """The one-buffer BLT found for a target by a bound."""
-    from mmcc.comparison import TunedBlt  # takes a second to import
+    from mmcc.design import TunedBlt  # takes a second to import
 
     return TunedBlt(STEPS).tuned(sampling.Poisson(1 / part), epsilon, DELTA, method)
 

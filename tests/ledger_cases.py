@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from mmcc.accounting.guarantee import Guarantee
+from mmcc.accounting._guarantee import Guarantee
 from mmcc.ledger import Ledger, Planned
-from mmcc.ledger.entries import FIRST, Dot, sealed
+from mmcc.ledger._entries import FIRST, Dot, sealed
 
 
 def guarantee(epsilon: float = 1.0, delta: float = 1e-6, **changed: Any) -> Guarantee:

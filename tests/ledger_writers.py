@@ -18,8 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mmcc.accounting.guarantee import Guarantee
-from mmcc.ledger import Ledger, files
+from mmcc.accounting._guarantee import Guarantee
+from mmcc.ledger import Ledger
+from mmcc.ledger import _files as files
 
 GUARANTEE = Guarantee(0.25, 1e-6, 1.0, "tight", "identity(4)", "Poisson(0.5)", True, "mmcc")
 

@@ -38,7 +38,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from mmcc import MmccError, strategies
 from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
 from mmcc.training import load_checkpoint, save_checkpoint
-from mmcc.training.distributed import peers_of
+from mmcc.training._distributed import peers_of
 
 STRATEGIES = {
     "identity": strategies.identity(STEPS),

@@ -21,7 +21,7 @@ import mmcc
 STORED = Path(__file__).parent / "api" / "public_api.txt"
 BESIDES = ("comparison", "errors")
 """Packages that docs and examples name, though `import mmcc` does not offer them."""
-COMMAND_LINE = "mmcc.cli"
+COMMAND_LINE = "mmcc._cli.app"
 
 
 def modules() -> list[str]:
@@ -146,7 +146,7 @@ def _commands() -> Iterator[str]:
     """Every option of every command, by its spelling."""
     from typer.main import get_command
 
-    from mmcc.cli import app
+    from mmcc._cli.app import app
 
     for name, command in sorted(get_command(app).commands.items()):  # type: ignore[attr-defined]
         for option in sorted(command.params, key=lambda option: option.opts):

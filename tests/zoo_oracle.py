@@ -18,7 +18,7 @@ from zoo_case import Batch, Case, batch_of, seeded
 from mmcc import strategies
 from mmcc.sampling import Poisson
 from mmcc.training import make_private
-from mmcc.training.optimizer import STABILISER
+from mmcc.training._optimizer import STABILISER
 
 STEPS = 3
 SIGMA = 1e-9

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
         training,
         utility,
     )
-    from mmcc.accounting.guarantee import Bracket, Estimate, Guarantee
-    from mmcc.accounting.montecarlo.estimate import estimate
-    from mmcc.accounting.solve import bracket, delta, epsilon, sigma
-    from mmcc.comparison import compare
+    from mmcc._simulation.estimate import estimate
+    from mmcc.accounting._guarantee import Bracket, Estimate, Guarantee
+    from mmcc.accounting._questions import bracket, delta, epsilon, sigma
+    from mmcc.design import compare
 
 __version__ = "0.9.0"
 
@@ -66,15 +66,15 @@ _PACKAGES = (
     "utility",
 )
 _LATER = {
-    "Bracket": "mmcc.accounting.guarantee",
-    "Estimate": "mmcc.accounting.guarantee",
-    "Guarantee": "mmcc.accounting.guarantee",
-    "bracket": "mmcc.accounting.solve",
-    "compare": "mmcc.comparison",
-    "delta": "mmcc.accounting.solve",
-    "epsilon": "mmcc.accounting.solve",
-    "estimate": "mmcc.accounting.montecarlo.estimate",
-    "sigma": "mmcc.accounting.solve",
+    "Bracket": "mmcc.accounting._guarantee",
+    "Estimate": "mmcc.accounting._guarantee",
+    "Guarantee": "mmcc.accounting._guarantee",
+    "bracket": "mmcc.accounting._questions",
+    "compare": "mmcc.design",
+    "delta": "mmcc.accounting._questions",
+    "epsilon": "mmcc.accounting._questions",
+    "estimate": "mmcc._simulation.estimate",
+    "sigma": "mmcc.accounting._questions",
 }
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mmcc.accounting.laws import MixtureLaw
-from mmcc.accounting.pld import PrivacyLossDistribution, composed
-from mmcc.arrays import FloatArray, real_array
+from mmcc._arrays import FloatArray, real_array
+from mmcc.accounting._losses.engine import PrivacyLossDistribution, composed
+from mmcc.accounting._losses.laws import MixtureLaw
 from mmcc.errors import ParameterError, StrategyError, real
 
 __all__ = ("PrivacyLossDistribution", "conditional_composition", "mixture_of_gaussians")

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 import mmcc
-from mmcc.accounting import chain
-from mmcc.accounting.methods import Problem, amplified
-from mmcc.accounting.parallel import Progress, spread
-from mmcc.comparison import Comparison
-from mmcc.comparison.table import UNAMPLIFIED
+from mmcc._outputs import check_place
+from mmcc.accounting._bounds import chain
+from mmcc.accounting._methods import Problem, amplified
+from mmcc.accounting._parallel import Progress, spread
+from mmcc.design import Comparison
+from mmcc.design._table import UNAMPLIFIED
 from mmcc.errors import MmccError, ParameterError
-from mmcc.outputs import check_place
 from mmcc.sampling import BallsInBins, Scheme, Shuffle
-from mmcc.strategies.base import Strategy
+from mmcc.strategies._base import Strategy
 
 FORMATS = (".png", ".svg", ".pdf")
 POINTS = 7

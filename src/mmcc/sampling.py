@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mmcc.arrays import IntArray
+from mmcc._arrays import IntArray
 from mmcc.errors import ParameterError, SamplingError, real, whole
 
 MAX_STEPS = 10**12

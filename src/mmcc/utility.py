@@ -16,22 +16,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mmcc.arrays import FloatArray
-from mmcc.errors import PrecisionError, real
-from mmcc.strategies.base import Strategy
-from mmcc.strategies.decoders import (
-    FULL,
-    decoder_matrix,
-    decoder_name,
-    divided,
-    inverse,
-    level_weights,
-    noise_memory,
-)
-from mmcc.strategies.toeplitz import Toeplitz
-from mmcc.strategies.tree import Tree
-from mmcc.strategies.tree_errors import row_variances, schedule_variances, toeplitz_variances
-from mmcc.workloads import (
+from mmcc._arrays import FloatArray
+from mmcc.design._workloads import (
     DenseWorkload,
     ScheduleWorkload,
     ToeplitzWorkload,
@@ -41,6 +27,20 @@ from mmcc.workloads import (
     schedule,
     workload_of,
 )
+from mmcc.errors import PrecisionError, real
+from mmcc.strategies._base import Strategy
+from mmcc.strategies._decoders import (
+    FULL,
+    decoder_matrix,
+    decoder_name,
+    divided,
+    inverse,
+    level_weights,
+    noise_memory,
+)
+from mmcc.strategies._toeplitz import Toeplitz
+from mmcc.strategies._tree import Tree
+from mmcc.strategies._tree_errors import row_variances, schedule_variances, toeplitz_variances
 
 __all__ = (
     "Workload",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ledger_cases import begin
 from typer.main import get_command
 
-from mmcc.cli import COMMANDS, app, main
-from mmcc.command_line.guide import example
+from mmcc._cli.app import COMMANDS, app, main
+from mmcc._cli.guide import example
 from mmcc.ledger import Ledger
 
 BAD = {

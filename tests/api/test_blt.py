@@ -11,7 +11,7 @@ import mmcc
 from mmcc import strategies
 from mmcc.errors import MethodError, ParameterError, StrategyError
 from mmcc.sampling import Poisson
-from mmcc.strategies.blt import prefix_error
+from mmcc.strategies._blt import prefix_error
 
 
 def error(matrix: np.ndarray) -> float:
@@ -118,7 +118,7 @@ def test_other_methods_take_it():
 
 
 def test_the_chain_refuses_what_it_cannot_prove():
-    from mmcc.accounting import chain
+    from mmcc.accounting._bounds import chain
 
     for strategy in (strategies.binary_tree(8), strategies.continual_counting(3000)):
         assert not chain.applies(strategy)

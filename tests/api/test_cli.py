@@ -16,10 +16,10 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.cli import COMMANDS, main
-from mmcc.command_line import output
-from mmcc.command_line.output import rounded_up
-from mmcc.command_line.words import UsageError, number, whole_number
+from mmcc._cli import output
+from mmcc._cli.app import COMMANDS, main
+from mmcc._cli.output import rounded_up
+from mmcc._cli.words import UsageError, number, whole_number
 
 MECHANISM = {"--strategy": "binary-tree", "--steps": "8", "--sampling": "poisson", "--prob": "1/8"}
 NUMBERS = {

@@ -12,8 +12,9 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.cli import main
-from mmcc.comparison import TunedBlt, candidates, family
+from mmcc._cli.app import main
+from mmcc.design import TunedBlt, family
+from mmcc.design import _candidates as candidates
 from mmcc.errors import MethodError, ParameterError, SamplingError, StrategyError
 
 DELTA = 1e-5

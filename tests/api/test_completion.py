@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from mmcc.cli import COMMANDS, main
-from mmcc.command_line.words import METHODS, SCHEMES, STRATEGIES
+from mmcc._cli.app import COMMANDS, main
+from mmcc._cli.words import METHODS, SCHEMES, STRATEGIES
 
 
 def environment(shell: str, line: str) -> dict[str, str]:

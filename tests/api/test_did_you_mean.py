@@ -9,9 +9,9 @@ import pytest
 
 import mmcc
 from mmcc import MmccError, mixtures, pld, sampling, strategies
+from mmcc._cli.app import COMMANDS, main
 from mmcc.audit import audit
-from mmcc.bridge.gridded import gridded
-from mmcc.cli import COMMANDS, main
+from mmcc.bridge._gridded import gridded
 from mmcc.errors import closest, suggestion
 from mmcc.training import Mechanism, NoiseStream
 

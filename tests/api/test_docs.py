@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mmcc.cli import main
+from mmcc._cli.app import main
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

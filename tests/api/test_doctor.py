@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import mmcc
-from mmcc import doctor, sampling, strategies
-from mmcc.cli import main
+from mmcc import _doctor as doctor
+from mmcc import sampling, strategies
+from mmcc._cli.app import main
 
 ROOT = Path(__file__).parents[2]
 

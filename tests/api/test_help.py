@@ -13,16 +13,18 @@ from ledger_cases import begin
 from typer.main import get_command
 from werkzeug.serving import BaseWSGIServer
 
-from mmcc.accounting import solve
-from mmcc.audit import streams
-from mmcc.cli import COMMANDS, app, main
-from mmcc.command_line import words
-from mmcc.command_line.guide import GUIDE
-from mmcc.comparison import candidates, schemes
+from mmcc._cli import words
+from mmcc._cli.app import COMMANDS, app, main
+from mmcc._cli.guide import GUIDE
+from mmcc.accounting import _questions as solve
+from mmcc.audit import _streams as streams
+from mmcc.design import _candidates as candidates
+from mmcc.design import _families as schemes
 from mmcc.ledger import Ledger
-from mmcc.strategies import blt_optimum, decoders
-from mmcc.strategies.base import ORDERS
-from mmcc.training import randomness
+from mmcc.strategies import _blt_optimum as blt_optimum
+from mmcc.strategies import _decoders as decoders
+from mmcc.strategies._base import ORDERS
+from mmcc.training import _randomness as randomness
 
 GROUP = get_command(app)
 DOCS = Path(__file__).parents[2] / "docs" / "command-line.md"

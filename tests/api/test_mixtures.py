@@ -9,7 +9,7 @@ import pytest
 
 import mmcc
 from mmcc import mixtures
-from mmcc.cli import main
+from mmcc._cli.app import main
 from mmcc.errors import MethodError, ParameterError, PrecisionError, SamplingError
 
 NUMBERS = ["--sigma", "2", "--delta", "1e-5"]

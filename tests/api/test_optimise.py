@@ -9,8 +9,8 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
+from mmcc.design._optimise import Candidate, Optimised, RuledOut
 from mmcc.errors import MethodError, ParameterError, SamplingError, StrategyError
-from mmcc.strategies.optimise import Candidate, Optimised, RuledOut
 
 DELTA = 1e-5
 

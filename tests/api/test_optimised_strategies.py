@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from mmcc import strategies
-from mmcc.cli import main
+from mmcc._cli.app import main
 from mmcc.errors import MmccError, ParameterError, StrategyError
-from mmcc.strategies.descent import minimise
-from mmcc.strategies.optimal import lower_factor
+from mmcc.strategies._descent import minimise
+from mmcc.strategies._optimal import lower_factor
 
 SIZES = [(1, 1), (2, 1), (2, 2), (3, 2), (12, 1), (12, 4), (12, 12), (64, 8)]
 MAKERS = ("banded", "banded_toeplitz", "banded_inverse")
@@ -152,7 +152,7 @@ def test_a_banded_matrix_must_be_banded():
     [[1.0, 0.5], [1.0, -0.5, 0.0], [0.5, -0.1], [], [[1.0]], [1.0, -0.7, -0.7], [1, -math.nan]],
 )
 def test_inverses_that_make_no_encoder(inverse):
-    from mmcc.strategies.banded_inverse import from_inverse
+    from mmcc.strategies._banded_inverse import from_inverse
 
     with pytest.raises(StrategyError, match="inverse"):
         from_inverse(np.array(inverse, dtype=float), 20, None)

@@ -36,5 +36,5 @@ def test_what_users_were_promised_is_stored():
     )
     assert "mmcc.Bracket.upper: float" in public_api.stored("mmcc")
     assert "mmcc.MmccError: ValueError" in public_api.stored("mmcc")
-    assert "mmcc epsilon --sigma" in public_api.stored("mmcc.cli")
+    assert "mmcc epsilon --sigma" in public_api.stored("mmcc._cli.app")
     assert not [line for line in public_api.STORED.read_text().splitlines() if " at 0x" in line]

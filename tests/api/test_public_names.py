@@ -12,7 +12,7 @@ import pytest
 
 import mmcc
 from mmcc import accounting, sampling, strategies
-from mmcc.command_line import words
+from mmcc._cli import words
 from mmcc.errors import (
     MethodError,
     ParameterError,
@@ -20,7 +20,7 @@ from mmcc.errors import (
     SamplingError,
     StrategyError,
 )
-from mmcc.strategies.base import ORDERS
+from mmcc.strategies._base import ORDERS
 
 
 def test_what_is_offered_can_be_listed():
@@ -55,9 +55,9 @@ def test_the_command_line_knows_the_same_names():
     [
         "import mmcc",
         "import mmcc; mmcc.strategies.binary_tree(8); mmcc.sampling.Poisson(0.1)",
-        "from mmcc.cli import main; main(['--help'])",
-        "from mmcc.cli import main; main(['epsilon', '--help'])",
-        "from mmcc.cli import main; main('epsilon --strategy idntity --sampling poisson '"
+        "from mmcc._cli.app import main; main(['--help'])",
+        "from mmcc._cli.app import main; main(['epsilon', '--help'])",
+        "from mmcc._cli.app import main; main('epsilon --strategy idntity --sampling poisson '"
         "'--prob 0.5 --sigma 1 --delta 1e-5'.split())",
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 import mmcc
 from mmcc import strategies
 from mmcc.errors import StrategyError
-from mmcc.strategies.records import digest_of
+from mmcc.strategies._records import digest_of
 
 MAKERS = {
     "identity": lambda: strategies.identity(7),
@@ -208,7 +208,7 @@ def test_a_pickled_record_is_never_opened(tmp_path):
 
 
 def test_an_archive_that_unpacks_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr("mmcc.strategies.files.MAX_DENSE_BYTES", 10_000)
+    monkeypatch.setattr("mmcc.strategies._files.MAX_DENSE_BYTES", 10_000)
     np.savez_compressed(tmp_path / "c.npz", np.zeros((100, 100)))
     assert (tmp_path / "c.npz").stat().st_size < 10_000
     with pytest.raises(StrategyError, match="larger than"):

@@ -8,7 +8,7 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.cli import main
+from mmcc._cli.app import main
 
 TREE = ["--strategy", "binary-tree", "--steps", "8", "--sigma", "4", "--delta", "1e-5"]
 SCHEMES = {

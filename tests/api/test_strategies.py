@@ -19,7 +19,7 @@ from mmcc.strategies import (
     toeplitz,
     tree_restart,
 )
-from mmcc.strategies.base import ORDERS, Strategy
+from mmcc.strategies._base import ORDERS, Strategy
 
 # ---------------------------------------------------------------- the same matrices, by definition
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from mmcc.command_line.guide import example
-from mmcc.command_line.streams import lasting_streams
+from mmcc._cli.guide import example
+from mmcc._cli.standard_streams import lasting_streams
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and /dev/full")
 

@@ -26,7 +26,7 @@ MODULES = (
     "mmcc",
     "mmcc.audit",
     "mmcc.bridge",
-    "mmcc.comparison",
+    "mmcc.design",
     "mmcc.ledger",
     "mmcc.mixtures",
     "mmcc.pld",

@@ -12,8 +12,8 @@ from truth import composed_subsampled_gaussian_delta
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting.montecarlo.estimate import Budget, simulate
-from mmcc.accounting.montecarlo.mechanism import Mechanism
+from mmcc._simulation.estimate import Budget, simulate
+from mmcc._simulation.one_example import Mechanism
 
 
 def random_case(seed):

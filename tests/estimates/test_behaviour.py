@@ -14,8 +14,8 @@ from truth import gaussian_delta, mixture_delta, two_row_delta
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting.montecarlo.estimate import Budget, simulate
-from mmcc.accounting.montecarlo.mechanism import Mechanism
+from mmcc._simulation.estimate import Budget, simulate
+from mmcc._simulation.one_example import Mechanism
 from mmcc.errors import ParameterError, PrecisionError, SamplingError, StrategyError
 
 ROWS = np.random.default_rng(8).random((2, 6)) + 0.1

@@ -10,11 +10,11 @@ import pytest
 from scipy.integrate import quad
 
 from mmcc import sampling, strategies
-from mmcc.accounting.montecarlo import kernels
-from mmcc.accounting.montecarlo.batches import Direction, limits, prepare
-from mmcc.accounting.montecarlo.mechanism import Mechanism
-from mmcc.accounting.montecarlo.sets import all_sets, draw_sets, join
-from mmcc.accounting.montecarlo.transfer import chain_of
+from mmcc._simulation import set_mixtures as kernels
+from mmcc._simulation.batches import Direction, limits, prepare
+from mmcc._simulation.one_example import Mechanism
+from mmcc._simulation.sets import all_sets, draw_sets, join
+from mmcc._simulation.transfer import chain_of
 
 BANDED = strategies.toeplitz([1.0, 0.6, 0.3], 9)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mmcc import sampling, strategies
-from mmcc.accounting.montecarlo.mechanism import Mechanism
-from mmcc.accounting.montecarlo.sets import all_sets, draw_sets, with_larger_sets
+from mmcc._simulation.one_example import Mechanism
+from mmcc._simulation.sets import all_sets, draw_sets, with_larger_sets
 
 STEPS = 7
 

@@ -12,10 +12,12 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies, utility
-from mmcc.cli import main
-from mmcc.explore import answers, texts, views
-from mmcc.explore.desk import Desk
-from mmcc.explore.settings import (
+from mmcc._cli.app import main
+from mmcc.explore import _answers as answers
+from mmcc.explore import _texts as texts
+from mmcc.explore import _views as views
+from mmcc.explore._desk import Desk
+from mmcc.explore._settings import (
     DEFAULTS,
     FIELDS,
     SIGMA,

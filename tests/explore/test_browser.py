@@ -28,7 +28,7 @@ if not CHROMIUM:
 
 from playwright.sync_api import expect, sync_playwright  # noqa: E402
 
-from mmcc.explore import server  # noqa: E402
+from mmcc.explore import _server as server  # noqa: E402
 
 FLAGS = (
     "--headless",

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from mmcc.errors import ParameterError
-from mmcc.explore import desk as desks
-from mmcc.explore.desk import Desk
+from mmcc.explore import _desk as desks
+from mmcc.explore._desk import Desk
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import threading
 
 import pytest
 
-from mmcc.cli import main
+from mmcc._cli.app import main
 
 pytest.importorskip("dash")
 
-from mmcc.explore import server
-from mmcc.explore.settings import DEFAULTS
+from mmcc.explore import _server as server
+from mmcc.explore._settings import DEFAULTS
 
 PORT = 8050
 HERE = {"Host": f"127.0.0.1:{PORT}"}
@@ -174,7 +174,7 @@ def test_a_wrong_port_is_one_sentence(capsys, port):
 def test_without_a_package_the_remedy_is_said(missing):
     """In a process of its own, where nothing is imported yet."""
     hidden = (
-        "import sys; sys.modules[sys.argv[1]] = None; from mmcc.cli import main;"
+        "import sys; sys.modules[sys.argv[1]] = None; from mmcc._cli.app import main;"
         "sys.exit(main(['explore', '--no-browser', '--port', '0']))"
     )
     run = subprocess.run(

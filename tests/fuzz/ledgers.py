@@ -26,8 +26,9 @@ from ledger_cases import begin, bodies, guarantee
 from fuzz.drive import Format
 from fuzz.mutate import mutated_bytes, mutated_tree
 from mmcc.errors import MmccError, PrecisionError
-from mmcc.ledger import Ledger, Planned, compose
-from mmcc.ledger.entries import Dot
+from mmcc.ledger import Ledger, Planned
+from mmcc.ledger import _total as compose
+from mmcc.ledger._entries import Dot
 
 REAL = 100
 SLACK = 1e-9

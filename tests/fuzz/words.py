@@ -1,4 +1,4 @@
-"""The words of the command line: every option of every command, through `mmcc.cli.main` itself.
+"""The words of the command line: every option of every command, through `mmcc._cli.app.main` itself.
 
 An input is what a shell would hand over: words with a zero byte between them, in any encoding.
 Real: parsing, checks of every value, strategies, schemes, files, the question's own checks, print.
@@ -27,7 +27,7 @@ from unittest import mock
 import numpy as np
 import typer
 
-import mmcc.cli
+import mmcc._cli.app
 from fuzz import ledgers, matrices
 from fuzz.drive import Format
 from mmcc import strategies
@@ -172,7 +172,7 @@ def feed(content: bytes) -> bool:
     err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", newline="\n")
     try:
         with redirect_stdout(out), redirect_stderr(err):
-            code = mmcc.cli.main(words)
+            code = mmcc._cli.app.main(words)
     except Accepted:
         code = 0
     printed, said = (_content(stream) for stream in (out, err))
@@ -218,10 +218,10 @@ def stubs() -> Iterator[None]:
     - Estimates are those of the first group, in which nobody takes part; group and last-iterate
       have the laws of their counts, and an epsilon of 1.
     """
-    solve = import_module("mmcc.accounting.solve")
-    methods = import_module("mmcc.accounting.methods")
-    estimates = import_module("mmcc.accounting.montecarlo.estimate")
-    questions = import_module("mmcc.mixtures.questions")
+    solve = import_module("mmcc.accounting._questions")
+    methods = import_module("mmcc.accounting._methods")
+    estimates = import_module("mmcc._simulation.estimate")
+    questions = import_module("mmcc.mixtures._questions")
     plans, lower, simulate = solve._plans, methods.Problem.lower_epsilon, estimates.simulate
     mixture, worst = questions._Mixture.epsilon, estimates._worst_group
 
@@ -260,8 +260,8 @@ def stubs() -> Iterator[None]:
         (estimates, "simulate", nothing),
         (estimates, "_worst_group", first_group),
         (questions._Mixture, "epsilon", one),
-        (import_module("mmcc.audit.ask"), "Stage", accepted),
-        (import_module("mmcc.comparison.ask"), "_run", accepted),
+        (import_module("mmcc.audit._audit"), "Stage", accepted),
+        (import_module("mmcc.design._compare"), "_run", accepted),
         (import_module("mmcc.plots"), "epsilon_against_sigma", accepted),
         (import_module("mmcc.plots"), "errors_against_epsilon", accepted),
         (typer.main, "get_command", cache(typer.main.get_command)),

@@ -76,7 +76,7 @@ def test_an_input_can_be_made_again(name):
 
 def test_a_file_is_as_large_as_the_matrix_in_memory(tmp_path, monkeypatch):
     """Small types become eight times as large."""
-    monkeypatch.setattr("mmcc.strategies.files.MAX_DENSE_BYTES", 1000)
+    monkeypatch.setattr("mmcc.strategies._files.MAX_DENSE_BYTES", 1000)
     np.save(tmp_path / "m.npy", np.tri(12, dtype=np.int8))
     (tmp_path / "m.csv").write_text("\n".join(",".join("1" * 12) for _ in range(12)))
     for name in ("m.npy", "m.csv"):

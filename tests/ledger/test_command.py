@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ledger_cases import begin, gaussian_run, guarantee
 
-from mmcc.cli import main
+from mmcc._cli.app import main
 from mmcc.ledger import Ledger
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_cases import begin, bodies, changed, guarantee, write
 
-from mmcc.cli import main
+from mmcc._cli.app import main
 from mmcc.ledger import Ledger, LedgerError, Planned
-from mmcc.ledger.history import read_history
+from mmcc.ledger._history import read_history
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import threading
 import pytest
 from ledger_cases import begin
 
-from mmcc.ledger import Ledger, LedgerError, files
+from mmcc.ledger import Ledger, LedgerError
+from mmcc.ledger import _files as files
 
 if sys.platform == "win32":
     pytest.skip("needs POSIX file locks", allow_module_level=True)

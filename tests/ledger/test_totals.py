@@ -19,10 +19,11 @@ from truth import two_row_delta
 import mmcc
 from mmcc import sampling, strategies
 from mmcc.errors import PrecisionError
-from mmcc.ledger import History, Ledger, LedgerError, Planned, curves, planned
-from mmcc.ledger.compose import LOSSES, PAIRS, plan_part, sum_up, total
-from mmcc.ledger.curves import losses_above
-from mmcc.ledger.entries import Begin, Dot, Plan
+from mmcc.ledger import History, Ledger, LedgerError, Planned, planned
+from mmcc.ledger import _delta_curves as curves
+from mmcc.ledger._delta_curves import losses_above
+from mmcc.ledger._entries import Begin, Dot, Plan
+from mmcc.ledger._total import LOSSES, PAIRS, plan_part, sum_up, total
 
 POSITIVE = st.floats(0, 1e100, allow_subnormal=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmcc.strategies import geometry
+from mmcc.strategies import _geometry as geometry
 from paper import STUDIES, improvement, page, timing
 from paper.page import DOCS, FIGURES
 from paper.records import Table, read_table

@@ -14,8 +14,8 @@ from bracket_cases import BracketCase, bracket_case
 from truth import ADJACENCIES
 
 import mmcc
-from mmcc.accounting.projection.bounds import TOLERANCE, Projection, _bound_epsilon, _curve
-from mmcc.accounting.projection.lower import lower_epsilon
+from mmcc.accounting._bounds.projection.bracket import TOLERANCE, Projection, _bound_epsilon, _curve
+from mmcc.accounting._bounds.projection.lower import lower_epsilon
 
 QUICK = range(14)
 ALL = range(1000)

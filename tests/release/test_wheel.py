@@ -76,7 +76,7 @@ def test_the_wheel_says_what_it_is(archives):
     assert about["Requires-Python"] == ">=3.10"
     assert "Typing :: Typed" in about.get_all("Classifier")
     assert about.get_payload().startswith("# mmcc")
-    assert "mmcc = mmcc.cli:main" in commands
+    assert "mmcc = mmcc._cli.app:main" in commands
     required = {
         re.match(r"[\w-]+", line).group()
         for line in about.get_all("Requires-Dist")

@@ -16,10 +16,10 @@ from private_cases import backward, private  # noqa: E402
 
 import mmcc  # noqa: E402
 from mmcc import MmccError, report, strategies  # noqa: E402
-from mmcc.cli import main  # noqa: E402
+from mmcc._cli.app import main  # noqa: E402
 from mmcc.sampling import BallsInBins, MinSeparation, Poisson, Shuffle  # noqa: E402
 from mmcc.training import save_checkpoint  # noqa: E402
-from mmcc.training.checkpoint_file import DIGEST, MAGIC  # noqa: E402
+from mmcc.training._checkpoint_file import DIGEST, MAGIC  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
@@ -199,7 +199,7 @@ def test_damaged_files_are_refused(tmp_path):
 def test_the_file_is_read_without_opacus(tmp_path):
     code = (
         "import sys; sys.modules['opacus'] = None\n"
-        "import mmcc.training.checkpoint_file\n"
+        "import mmcc.training._checkpoint_file\n"
         "assert 'torch' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -207,7 +207,7 @@ def test_the_file_is_read_without_opacus(tmp_path):
 
 def test_without_torch_the_command_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "mmcc.training.checkpoint_file", raising=False)
+    monkeypatch.delitem(sys.modules, "mmcc.training._checkpoint_file", raising=False)
     words = ["report", "--checkpoint", "x", "--delta", "1e-5", "--out", str(tmp_path / "r.md")]
     assert main(words) == 2
     assert "pip install 'mmcc[train]'" in capsys.readouterr().err

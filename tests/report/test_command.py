@@ -11,9 +11,9 @@ import pytest
 from report_cases import Page, small
 
 from mmcc import MmccError
-from mmcc.cli import main
-from mmcc.command_line import report as command
-from mmcc.report import pages
+from mmcc._cli import report as command
+from mmcc._cli.app import main
+from mmcc.report import _pages as pages
 
 TREE = ["--strategy", "binary-tree", "--steps", "8", "--sampling", "poisson", "--prob", "1/8"]
 TREE += ["--sigma", "10", "--delta", "1e-6", "--seconds", "0"]

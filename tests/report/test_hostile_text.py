@@ -6,7 +6,7 @@ import pytest
 from markdown_it import MarkdownIt  # comes with rich: a reader of CommonMark, and tables
 from report_cases import HOSTILE, Page, small
 
-from mmcc.report.escape import markdown_block, markdown_code, markdown_text, visible
+from mmcc.report._escape import markdown_block, markdown_code, markdown_text, visible
 
 ELEMENTS = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "div"),

@@ -10,7 +10,7 @@ from ledger_cases import begin, gaussian_run
 from report_cases import Page
 
 from mmcc import MmccError, report
-from mmcc.cli import main
+from mmcc._cli.app import main
 from mmcc.ledger import Ledger
 
 EVIL = "<img src=x onerror=alert(1)> [a](javascript:b) `c` | d"

@@ -16,8 +16,8 @@ from scipy.stats import norm
 
 import mmcc
 from mmcc import MmccError, report, strategies
-from mmcc.report.curves import bound_between, dots_around
-from mmcc.report.facts import Claim, Dot
+from mmcc.report._epsilon_curve import bound_between, dots_around
+from mmcc.report._facts import Claim, Dot
 from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
 
 NUMBER = r"([0-9.]+(?:e[-+]?[0-9]+)?)"

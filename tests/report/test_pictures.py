@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mmcc import strategies
-from mmcc.report.pictures import CELLS, FIRST, strategy_pictures, thinned
+from mmcc.report._pictures import CELLS, FIRST, strategy_pictures, thinned
 
 
 def test_a_small_matrix_is_shown_entry_by_entry():

@@ -10,9 +10,9 @@ import pytest
 from report_cases import Page, fenced, small
 
 from mmcc import strategies
-from mmcc.cli import main
+from mmcc._cli.app import main
 from mmcc.sampling import BallsInBins, CyclicPoisson, Poisson, Shuffle
-from mmcc.strategies.matrix import dense
+from mmcc.strategies._dense import dense
 
 PLAIN = {"method": "unamplified"}  # every bit of C counts for it, and it is quick
 LOWER = np.tril(np.ones((6, 6)) / 3)

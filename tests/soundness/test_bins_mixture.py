@@ -18,9 +18,9 @@ from enumeration import UnreliableError, mixture_delta
 from truth import ADJACENCIES, gaussian_delta
 
 import mmcc
-from mmcc.accounting.methods import Plan, Problem
-from mmcc.accounting.projection.bounds import _bound_epsilon, _deficit, _solve
-from mmcc.accounting.projection.lower import lower_epsilon
+from mmcc.accounting._bounds.projection.bracket import _bound_epsilon, _deficit, _solve
+from mmcc.accounting._bounds.projection.lower import lower_epsilon
+from mmcc.accounting._methods import Plan, Problem
 from mmcc.errors import PrecisionError
 
 FEW = 10

@@ -21,12 +21,12 @@ from truth import ADJACENCIES
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting.cascade import WIDEST, Cascade
-from mmcc.accounting.projection.bounds import _bound_epsilon, _curve, _deficit, _solve
-from mmcc.accounting.projection.lower import lower_delta, lower_epsilon
+from mmcc.accounting._bounds.cascade import WIDEST, Cascade
+from mmcc.accounting._bounds.projection.bracket import _bound_epsilon, _curve, _deficit, _solve
+from mmcc.accounting._bounds.projection.lower import lower_delta, lower_epsilon
 from mmcc.errors import PrecisionError
-from mmcc.strategies.gram import DenseGram
-from mmcc.strategies.hierarchy import Node, binary
+from mmcc.strategies._gram import DenseGram
+from mmcc.strategies._hierarchy import Node, binary
 
 SIGMAS = (0.3, 0.6, 1.1, 2.5, 9.0, 30.0)
 DELTAS = (1e-3, 1e-5, 1e-8, 1e-12)

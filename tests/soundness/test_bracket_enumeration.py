@@ -14,8 +14,8 @@ from bracket_cases import BracketCase, bracket_case
 from enumeration import enumerated_delta
 from truth import ADJACENCIES
 
-from mmcc.accounting.projection.bounds import Projection, _bound_epsilon
-from mmcc.accounting.projection.lower import lower_epsilon
+from mmcc.accounting._bounds.projection.bracket import Projection, _bound_epsilon
+from mmcc.accounting._bounds.projection.lower import lower_epsilon
 
 ACCURACY = 0.002
 QUICK = range(40)

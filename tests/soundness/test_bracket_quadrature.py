@@ -18,8 +18,8 @@ from truth import ADJACENCIES
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting.projection.bounds import Projection, _bound_epsilon
-from mmcc.accounting.projection.lower import lower_delta, lower_epsilon
+from mmcc.accounting._bounds.projection.bracket import Projection, _bound_epsilon
+from mmcc.accounting._bounds.projection.lower import lower_delta, lower_epsilon
 
 SIGMAS = (0.5, 0.9, 1.7, 4.0, 11.0, 30.0)
 DELTAS = (1e-3, 1e-5, 1e-7, 1e-10)

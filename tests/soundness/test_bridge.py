@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mmcc import bridge, pld
-from mmcc.accounting.grid import GridLoss
+from mmcc.accounting._losses.grid import GridLoss
 from mmcc.errors import MethodError, MmccError, ParameterError, PrecisionError
 
 theirs = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")

@@ -13,10 +13,10 @@ import pytest
 import truth
 
 from mmcc import sampling, strategies
-from mmcc.accounting import chain
-from mmcc.accounting.chain.domination import Chain, chain_at, lightest_decay, profile_of
-from mmcc.accounting.chain.factors import Tangent, add_factors, remove_factors, strength
-from mmcc.accounting.chain.lattice import Lattice
+from mmcc.accounting._bounds import chain
+from mmcc.accounting._bounds.chain.domination import Chain, chain_at, lightest_decay, profile_of
+from mmcc.accounting._bounds.chain.factors import Tangent, add_factors, remove_factors, strength
+from mmcc.accounting._bounds.chain.lattice import Lattice
 
 # ------------------------------------------------------------------------------ random mechanisms
 

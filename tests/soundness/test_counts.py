@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from mmcc.mixtures import counts
+from mmcc.mixtures import _counts as counts
 
 
 def exact_binomial(trials: int, probability: float) -> dict[int, Fraction]:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from mmcc import epsilon, strategies
-from mmcc.accounting import chain
-from mmcc.accounting.chain.domination import profile_of
+from mmcc.accounting._bounds import chain
+from mmcc.accounting._bounds.chain.domination import profile_of
 from mmcc.errors import MethodError, StrategyError
 from mmcc.sampling import CyclicPoisson, Poisson
 

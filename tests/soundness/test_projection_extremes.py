@@ -8,10 +8,10 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting.projection.bounds import Projection
-from mmcc.accounting.projection.line import Line
-from mmcc.accounting.projection.lower import overlaps
-from mmcc.accounting.projection.upper import Projected
+from mmcc.accounting._bounds.projection.bracket import Projection
+from mmcc.accounting._bounds.projection.line import Line
+from mmcc.accounting._bounds.projection.lower import overlaps
+from mmcc.accounting._bounds.projection.upper import Projected
 
 
 @pytest.mark.parametrize("power", [10, 20, 30, 40])

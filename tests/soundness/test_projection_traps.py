@@ -16,15 +16,15 @@ from brute import Brute, random_brute
 from truth import ADJACENCIES
 
 from mmcc import sampling, strategies
-from mmcc.accounting.projection.bounds import Projection, _bound_epsilon
-from mmcc.accounting.projection.high_orders import HighOrders, S
-from mmcc.accounting.projection.kernels import leave_one_out, poisson_binomial
-from mmcc.accounting.projection.line import Line
-from mmcc.accounting.projection.lower import lower_delta, lower_epsilon, overlaps
-from mmcc.accounting.projection.quadratic import quadratic
-from mmcc.accounting.projection.rest import PoissonRest
+from mmcc.accounting._bounds.projection.bracket import Projection, _bound_epsilon
+from mmcc.accounting._bounds.projection.high_orders import HighOrders, S
+from mmcc.accounting._bounds.projection.line import Line
+from mmcc.accounting._bounds.projection.lower import lower_delta, lower_epsilon, overlaps
+from mmcc.accounting._bounds.projection.phases import leave_one_out, poisson_binomial
+from mmcc.accounting._bounds.projection.quadratic import quadratic
+from mmcc.accounting._bounds.projection.rest import PoissonRest
 from mmcc.errors import PrecisionError
-from mmcc.strategies.gram import DenseGram
+from mmcc.strategies._gram import DenseGram
 
 
 def one_column(sigma: float):

@@ -10,7 +10,7 @@ import pytest
 import truth
 
 from mmcc import sampling, strategies
-from mmcc.accounting import chain
+from mmcc.accounting._bounds import chain
 
 POISSON = sampling.Poisson(0.01)
 EIGHT_BANDS = strategies.toeplitz(strategies.continual_counting(8).coefficients, 2000)

@@ -10,7 +10,7 @@ from rare_cases import CASES, step_delta, step_epsilon, tail_delta
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting.methods import Problem
+from mmcc.accounting._methods import Problem
 
 REPORTED = [(1e-4, 0.5, 1e-6, 0.03937), (1e-5, 0.5, 1e-6, 0.00044)]
 

@@ -164,7 +164,7 @@ def test_the_error_that_is_minimised_is_the_error(steps, buffers, objective):
 @pytest.mark.parametrize("objective", ["mean", "max"])
 def test_no_step_in_decay_or_scale_helps(objective):
     found = strategies.blt(300, 2, objective=objective)
-    from mmcc.strategies.blt_optimum import prefix_error
+    from mmcc.strategies._blt_optimum import prefix_error
 
     least = prefix_error(300, found.decay, found.scale, objective)
     for place in range(2):

@@ -14,8 +14,8 @@ from scipy.stats import norm
 from mmcc import sampling, strategies
 from mmcc.audit import audit
 from mmcc.errors import MmccError
-from mmcc.training.noise import NoiseStream
-from mmcc.training.participants import Participants
+from mmcc.training._noise import NoiseStream
+from mmcc.training._participants import Participants
 
 STEPS = 8
 TREE = strategies.binary_tree(STEPS)

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from mmcc import sampling, strategies
+from mmcc._cli.app import main
 from mmcc.audit import audit
-from mmcc.cli import main
-from mmcc.training.noise import NoiseStream
+from mmcc.training._noise import NoiseStream
 
 MECHANISM = [
     "audit",
@@ -81,7 +81,7 @@ def test_what_does_not_conform_is_named(run, monkeypatch, name):
     stream = NoiseStream
     if name == "torch":
         pytest.importorskip("torch")
-        stream = importlib.import_module("mmcc.training.torch_noise").TorchNoiseStream
+        stream = importlib.import_module("mmcc.training._torch_noise").TorchNoiseStream
     real = stream.__init__
     monkeypatch.setattr(
         stream, "__init__", lambda self, c, sigma, *a, **k: real(self, c, sigma / 2, *a, **k)

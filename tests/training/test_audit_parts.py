@@ -16,12 +16,12 @@ from scipy.stats import binom, kstest, multivariate_normal
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.audit.bound import largest_chance, lower_bounds, smallest_chance
-from mmcc.audit.group import worst_group
-from mmcc.audit.noise_law import Moments, NoiseLaw
-from mmcc.audit.participation_law import law
-from mmcc.audit.statistic import likelihood_ratio, whitener
-from mmcc.strategies.decoders import decoder_matrix
+from mmcc.audit._bound import largest_chance, lower_bounds, smallest_chance
+from mmcc.audit._group import worst_group
+from mmcc.audit._noise_law import Moments, NoiseLaw
+from mmcc.audit._participation_law import law
+from mmcc.audit._statistic import likelihood_ratio, whitener
+from mmcc.strategies._decoders import decoder_matrix
 
 
 def sets_of(scheme, steps):

@@ -14,7 +14,7 @@ from mmcc import sampling, strategies
 from mmcc.audit import audit
 from mmcc.errors import MmccError
 from mmcc.training import MissingPackageError
-from mmcc.training.noise import NoiseStream
+from mmcc.training._noise import NoiseStream
 
 STRATEGIES = {
     "tree": strategies.binary_tree,
@@ -164,7 +164,7 @@ def test_the_result_says_which_stream_was_played():
 
 
 def test_without_torch_the_stream_of_numpy_is_played(monkeypatch):
-    for module in ("mmcc.audit.torch_stream", "mmcc.training.torch_noise"):
+    for module in ("mmcc.audit._torch_stream", "mmcc.training._torch_noise"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert named() == ("numpy", "philox")

@@ -10,13 +10,13 @@ import pytest
 
 from mmcc import sampling, strategies
 from mmcc.audit import audit
-from mmcc.audit.noise_law import COINCIDENCE
-from mmcc.audit.statistic import spread, whitener
-from mmcc.audit.streams import chosen
-from mmcc.training.noise import NoiseStream
+from mmcc.audit._noise_law import COINCIDENCE
+from mmcc.audit._statistic import spread, whitener
+from mmcc.audit._streams import chosen
+from mmcc.training._noise import NoiseStream
 
 torch = pytest.importorskip("torch")
-from mmcc.training.torch_noise import TorchNoiseStream  # noqa: E402
+from mmcc.training._torch_noise import TorchNoiseStream  # noqa: E402
 
 STEPS = 8
 COUNTING = strategies.continual_counting(STEPS)

@@ -25,9 +25,9 @@ from peer_cases import CASES, LONG, SCHEMES, STRATEGIES  # noqa: E402
 from private_cases import parameters, train  # noqa: E402
 
 from mmcc.ledger import Ledger  # noqa: E402
-from mmcc.strategies.decoders import decoder_matrix  # noqa: E402
+from mmcc.strategies._decoders import decoder_matrix  # noqa: E402
 from mmcc.training import Participants, load_checkpoint, save_checkpoint  # noqa: E402
-from mmcc.training.distributed import Stance  # noqa: E402
+from mmcc.training._distributed import Stance  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 

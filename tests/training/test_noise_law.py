@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from noise_cases import CASES, MADE, UnitVectors, decoded
 
-import mmcc.training.noise
+import mmcc.training._noise
 from mmcc import strategies, utility
 from mmcc.training import NoiseStream
 
@@ -20,7 +20,7 @@ FAR = 7.0
 
 @pytest.fixture
 def unit_vectors(monkeypatch):
-    monkeypatch.setattr(mmcc.training.noise, "normals", lambda *_: UnitVectors())
+    monkeypatch.setattr(mmcc.training._noise, "normals", lambda *_: UnitVectors())
 
 
 @pytest.mark.parametrize("options", [{}, {"block": 7}, {"block": 1}], ids=str)
@@ -65,7 +65,7 @@ def test_prefix_sums_have_the_error_that_utility_says(name, decoder, unit_vector
 def test_coordinates_that_cross_pieces_are_treated_alike(bands):
     """More coordinates than a piece: C w = sigma z in each of them."""
     strategy = strategies.banded_toeplitz(20, bands)
-    stream = NoiseStream(strategy, 2.0, 3 * mmcc.training.noise.PIECE + 5, seed=4)
+    stream = NoiseStream(strategy, 2.0, 3 * mmcc.training._noise.PIECE + 5, seed=4)
     fresh = np.array([stream.fresh(row) for row in range(20)])
     outputs = np.array(list(stream))
     np.testing.assert_allclose(strategy.to_dense() @ outputs, 2.0 * fresh, rtol=0, atol=1e-12)

@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 from mmcc.errors import ParameterError
-from mmcc.training import randomness
-from mmcc.training.randomness import GENERATORS, ChachaNormals, normals, normals_from
+from mmcc.training import _randomness as randomness
+from mmcc.training._randomness import GENERATORS, ChachaNormals, normals, normals_from
 
 SAMPLES = 2_000_000
 EDGES = np.concatenate([[-np.inf], np.arange(-4.75, 4.76, 0.25), [np.inf]])

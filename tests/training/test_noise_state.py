@@ -15,7 +15,7 @@ from noise_cases import CASES, MADE, random_lower
 
 from mmcc import strategies
 from mmcc.errors import MethodError, MmccError, ParameterError, PrecisionError, StrategyError
-from mmcc.strategies.decoders import noise_memory
+from mmcc.strategies._decoders import noise_memory
 from mmcc.training import NoiseStream
 
 BLOCKS = ("counting, blocks", "optimal, blocks", "dense")

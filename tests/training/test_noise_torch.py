@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from mmcc import strategies  # noqa: E402
 from mmcc.errors import ParameterError, StrategyError  # noqa: E402
 from mmcc.training import NoiseStream  # noqa: E402
-from mmcc.training.torch_noise import TorchNoiseStream  # noqa: E402
+from mmcc.training._torch_noise import TorchNoiseStream  # noqa: E402
 
 SHAPES = [(3, 4), (), (5,), (0, 2), (2, 1, 3)]
 SIZE = 12 + 1 + 5 + 0 + 6

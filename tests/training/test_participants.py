@@ -19,8 +19,8 @@ from scipy import stats
 
 from mmcc.errors import MmccError, ParameterError, SamplingError
 from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
-from mmcc.training import participants as module
-from mmcc.training.participants import Participants
+from mmcc.training import _participants as module
+from mmcc.training._participants import Participants
 
 CHANCE = 1e-6
 SEEDS = 8000
@@ -337,7 +337,7 @@ def test_without_a_seed_no_two_runs_are_alike(scheme):
 
 
 def test_noise_of_the_same_seed_has_another_key():
-    randomness = pytest.importorskip("mmcc.training.randomness")
+    randomness = pytest.importorskip("mmcc.training._randomness")
     for seed in (0, 1, 2**70):
         key = Participants(Poisson(0.3), 1, 1, seed).state()["key"]
         assert key not in randomness.normals(seed).state()["key"]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mmcc import MmccError, strategies
-from mmcc.strategies.decoders import decoder_matrix
-from mmcc.training.noise import strategy_digest
+from mmcc.strategies._decoders import decoder_matrix
+from mmcc.training._noise import strategy_digest
 
 N = 12
 KINDS = [

@@ -31,7 +31,7 @@ from mmcc.sampling import (  # noqa: E402
     Poisson,
     Shuffle,
 )
-from mmcc.strategies.decoders import decoder_matrix  # noqa: E402
+from mmcc.strategies._decoders import decoder_matrix  # noqa: E402
 from mmcc.training import NoiseStream, Participants  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")

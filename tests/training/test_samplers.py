@@ -8,12 +8,12 @@ import pytest
 
 from mmcc.errors import ParameterError, SamplingError
 from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
-from mmcc.training.participants import Participants
+from mmcc.training._participants import Participants
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
-from mmcc.training.samplers import BatchSampler  # noqa: E402
+from mmcc.training._samplers import BatchSampler  # noqa: E402
 
 STEPS, EXAMPLES = 12, 30
 ALL = (Poisson(0.1), CyclicPoisson(0.3, 3), MinSeparation(0.1, 4), BallsInBins(6), Shuffle(6))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmcc.strategies.banded import from_diagonals
-from mmcc.strategies.banded_kernels import square_and_gradient
+from mmcc.strategies._banded import from_diagonals
+from mmcc.strategies._banded_error import square_and_gradient
 
 
 def diagonals(steps: int, bands: int) -> np.ndarray:

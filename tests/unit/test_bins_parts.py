@@ -13,14 +13,14 @@ from enumeration import enumerated_delta
 from scipy.special import ndtr
 
 from mmcc import strategies
-from mmcc.accounting.cascade import Cascade, _Builder, combine
-from mmcc.accounting.projection.bins import BinsLine, BinsRest
-from mmcc.accounting.projection.deficit import BinsNodesAround, Deficit, NodesAround
-from mmcc.accounting.projection.high_orders import S
-from mmcc.accounting.projection.lower import overlaps
-from mmcc.accounting.projection.quadratic import quadratic
-from mmcc.strategies.gram import DenseGram
-from mmcc.strategies.hierarchy import Node
+from mmcc.accounting._bounds.cascade import Cascade, _Builder, combine
+from mmcc.accounting._bounds.projection.bins import BinsLine, BinsRest
+from mmcc.accounting._bounds.projection.deficit import BinsNodesAround, Deficit, NodesAround
+from mmcc.accounting._bounds.projection.high_orders import S
+from mmcc.accounting._bounds.projection.lower import overlaps
+from mmcc.accounting._bounds.projection.quadratic import quadratic
+from mmcc.strategies._gram import DenseGram
+from mmcc.strategies._hierarchy import Node
 
 SEEDS = range(6)
 

@@ -10,12 +10,12 @@ import pytest
 import truth
 
 from mmcc import strategies
-from mmcc.accounting import calibrate
-from mmcc.accounting.calibrate import _gaussian_sigma, next_sigma
-from mmcc.accounting.guarantee import Details, rounded_down, rounded_up
-from mmcc.accounting.methods import Answer, Plan, Problem
-from mmcc.accounting.sides import Sides
-from mmcc.accounting.tight import best_of
+from mmcc.accounting import _calibrate as calibrate
+from mmcc.accounting._best import best_of
+from mmcc.accounting._bounds.sides import Sides
+from mmcc.accounting._calibrate import _gaussian_sigma, next_sigma
+from mmcc.accounting._guarantee import Details, rounded_down, rounded_up
+from mmcc.accounting._methods import Answer, Plan, Problem
 from mmcc.sampling import Poisson
 
 

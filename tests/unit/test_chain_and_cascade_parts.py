@@ -16,17 +16,17 @@ import truth
 from scipy.special import ndtr
 
 from mmcc import sampling, strategies
-from mmcc.accounting import chain as chain_bound
-from mmcc.accounting.cascade import Cascade, Law, _Builder, _deviation
-from mmcc.accounting.chain import exits, operator
-from mmcc.accounting.chain.domination import Chain
-from mmcc.accounting.chain.factors import Tangent, add_factors, remove_factors, strength
-from mmcc.accounting.chain.inversion import Inversion, Line, line_for
-from mmcc.accounting.chain.lattice import COARSE, Lattice, _outputs, lattice_for, state_step
-from mmcc.accounting.chain.operator import Factors, Moments, moments
-from mmcc.accounting.chain.search import Setting, renyi_epsilon
+from mmcc.accounting._bounds import chain as chain_bound
+from mmcc.accounting._bounds.cascade import Cascade, Law, _Builder, _deviation
+from mmcc.accounting._bounds.chain import exits, operator
+from mmcc.accounting._bounds.chain.domination import Chain
+from mmcc.accounting._bounds.chain.factors import Tangent, add_factors, remove_factors, strength
+from mmcc.accounting._bounds.chain.inversion import Inversion, Line, line_for
+from mmcc.accounting._bounds.chain.lattice import COARSE, Lattice, _outputs, lattice_for, state_step
+from mmcc.accounting._bounds.chain.operator import Factors, Moments, moments
+from mmcc.accounting._bounds.chain.settings import Setting, renyi_epsilon
 from mmcc.errors import PrecisionError
-from mmcc.strategies.hierarchy import Node
+from mmcc.strategies._hierarchy import Node
 
 # The cascade.
 

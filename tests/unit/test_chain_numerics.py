@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import truth
 
-from mmcc.accounting.chain import exits
-from mmcc.accounting.chain.domination import Chain
-from mmcc.accounting.chain.factors import Tangent, remove_factors
-from mmcc.accounting.chain.inversion import Inversion, Line, line_for
-from mmcc.accounting.chain.lattice import (
+from mmcc.accounting._bounds.chain import exits
+from mmcc.accounting._bounds.chain.domination import Chain
+from mmcc.accounting._bounds.chain.factors import Tangent, remove_factors
+from mmcc.accounting._bounds.chain.inversion import Inversion, Line, line_for
+from mmcc.accounting._bounds.chain.lattice import (
     COARSE,
     FINE,
     SPECIAL,
@@ -23,7 +23,7 @@ from mmcc.accounting.chain.lattice import (
     lattice_for,
     state_step,
 )
-from mmcc.accounting.chain.operator import Moments, moments
+from mmcc.accounting._bounds.chain.operator import Moments, moments
 
 CHAINS = [
     Chain(blocks=7, block=1, probability=0.1, diagonal=0.3, share=0.6, decay=0.8),

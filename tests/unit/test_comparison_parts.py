@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from mmcc import sampling
-from mmcc.comparison import Comparison, Row, TunedBlt, candidates, family, separations
-from mmcc.comparison.schemes import NAMES, common_rate, default_words, family_of, rate_of
-from mmcc.comparison.table import CANNOT, LOSES, UNAMPLIFIED, UNKNOWN, WINS
+from mmcc.design import Comparison, Row, TunedBlt, family, separations
+from mmcc.design import _candidates as candidates
+from mmcc.design._families import NAMES, common_rate, default_words, family_of, rate_of
+from mmcc.design._table import CANNOT, LOSES, UNAMPLIFIED, UNKNOWN, WINS
 from mmcc.errors import MmccError, SamplingError, StrategyError
 
 ROW = Row(

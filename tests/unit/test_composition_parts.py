@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import truth
 
-from mmcc.accounting.compose import FFT_CONSTANT, compose, fast_length
-from mmcc.accounting.grid import GridLoss
-from mmcc.accounting.lower_composition import lower_epsilon
+from mmcc.accounting._bounds.lower_composition import lower_epsilon
+from mmcc.accounting._losses.compose import FFT_CONSTANT, compose, fast_length
+from mmcc.accounting._losses.grid import GridLoss
 
 SPACING = 0.11
 

@@ -12,20 +12,22 @@ import numpy as np
 import pytest
 
 from mmcc import strategies
-from mmcc.accounting import kernels, laws, pld
-from mmcc.accounting.algorithm import Outcome, analyse
-from mmcc.accounting.calibrate import TOLERANCE, _search, gaussian_problem
-from mmcc.accounting.laws import Expansion, MixtureLaw, ProductLaw
-from mmcc.accounting.methods import Answer, Plan, Problem
-from mmcc.accounting.participation import bound_probabilities
-from mmcc.accounting.pld import Effort, PrivacyLossDistribution, Target
-from mmcc.accounting.rows import cell_errors
-from mmcc.accounting.sides import Sides
-from mmcc.accounting.solve import _guarantee
-from mmcc.accounting.tight import Best, _vertex, best_delta, best_share
+from mmcc.accounting._best import Best, _vertex, best_delta, best_share
+from mmcc.accounting._bounds.conditional import bound_probabilities
+from mmcc.accounting._bounds.mmcc import Outcome, analyse
+from mmcc.accounting._bounds.sides import Sides
+from mmcc.accounting._calibrate import TOLERANCE, _search, gaussian_problem
+from mmcc.accounting._losses import engine as pld
+from mmcc.accounting._losses import laws
+from mmcc.accounting._losses import row_loops as kernels
+from mmcc.accounting._losses.engine import Effort, PrivacyLossDistribution, Target
+from mmcc.accounting._losses.laws import Expansion, MixtureLaw, ProductLaw
+from mmcc.accounting._losses.rows import cell_errors
+from mmcc.accounting._methods import Answer, Plan, Problem
+from mmcc.accounting._questions import _guarantee
 from mmcc.errors import PrecisionError
 from mmcc.sampling import Poisson
-from mmcc.strategies.geometry import Block
+from mmcc.strategies._geometry import Block
 
 ULP = 2.0**-53
 

@@ -10,10 +10,10 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.optimisation.fixed import fixed_strategies, usual_method
-from mmcc.optimisation.noise import Noise
-from mmcc.optimisation.shapes import LIMITS, Shapes, coefficients
-from mmcc.optimisation.simplex import descend
+from mmcc.design._fixed import fixed_strategies, usual_method
+from mmcc.design._rough_noise import Noise
+from mmcc.design._shapes import LIMITS, Shapes, coefficients
+from mmcc.design._simplex import descend
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_quick_bound_does_not_choose_the_best_fixed_strategy(monkeypatch):
         for rival in rivals
     ]
     assert chain[0] < chain[1]
-    monkeypatch.setattr("mmcc.optimisation.fixed.PROJECTED", 10)
+    monkeypatch.setattr("mmcc.design._fixed.PROJECTED", 10)
     found = strategies.optimise(64, scheme, **target, fixed=rivals, evaluations=0)
     assert found.fixed.strategy == rivals[1]
     assert found.error < min(chain)

@@ -12,12 +12,12 @@ from brute import Brute, convex_excess, random_brute
 from scipy.special import log_ndtr, ndtr
 
 from mmcc import strategies
-from mmcc.accounting.projection.high_orders import HighOrders, S
-from mmcc.accounting.projection.line import Line
-from mmcc.accounting.projection.lower import overlaps
-from mmcc.accounting.projection.rest import BASIS, PoissonRest
-from mmcc.accounting.projection.upper import Projected, chord_weights, collinear
-from mmcc.strategies.gram import DenseGram, ForestGram
+from mmcc.accounting._bounds.projection.high_orders import HighOrders, S
+from mmcc.accounting._bounds.projection.line import Line
+from mmcc.accounting._bounds.projection.lower import overlaps
+from mmcc.accounting._bounds.projection.rest import BASIS, PoissonRest
+from mmcc.accounting._bounds.projection.upper import Projected, chord_weights, collinear
+from mmcc.strategies._gram import DenseGram, ForestGram
 
 SEEDS = range(8)
 

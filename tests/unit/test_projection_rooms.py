@@ -15,16 +15,16 @@ from brute import Brute, random_brute
 from scipy.special import ndtr
 
 from mmcc import sampling, strategies
-from mmcc.accounting.projection.bins import BinsLine
-from mmcc.accounting.projection.bounds import TOLERANCE, Projection, _solve
-from mmcc.accounting.projection.deficit import Deficit, NodesAround
-from mmcc.accounting.projection.high_orders import SERIES, HighOrders, S, _curvature
-from mmcc.accounting.projection.kernels import leave_one_out
-from mmcc.accounting.projection.line import Line
-from mmcc.accounting.projection.lower import lower_epsilon, overlaps
-from mmcc.accounting.projection.quadratic import SUBSPACE, quadratic
-from mmcc.accounting.projection.rest import BASIS, PoissonRest
-from mmcc.accounting.projection.upper import (
+from mmcc.accounting._bounds.projection.bins import BinsLine
+from mmcc.accounting._bounds.projection.bracket import TOLERANCE, Projection, _solve
+from mmcc.accounting._bounds.projection.deficit import Deficit, NodesAround
+from mmcc.accounting._bounds.projection.high_orders import SERIES, HighOrders, S, _curvature
+from mmcc.accounting._bounds.projection.line import Line
+from mmcc.accounting._bounds.projection.lower import lower_epsilon, overlaps
+from mmcc.accounting._bounds.projection.phases import leave_one_out
+from mmcc.accounting._bounds.projection.quadratic import SUBSPACE, quadratic
+from mmcc.accounting._bounds.projection.rest import BASIS, PoissonRest
+from mmcc.accounting._bounds.projection.upper import (
     DEVIATIONS,
     KINDS,
     Projected,
@@ -32,8 +32,8 @@ from mmcc.accounting.projection.upper import (
     excess_by_law,
     excess_by_moments,
 )
-from mmcc.accounting.projection.upper_add import CELLS, SPACING, ProjectedAdd
-from mmcc.strategies.gram import DenseGram, ForestGram
+from mmcc.accounting._bounds.projection.upper_add import CELLS, SPACING, ProjectedAdd
+from mmcc.strategies._gram import DenseGram, ForestGram
 
 
 def gram_of(A: np.ndarray) -> DenseGram:

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import truth
 
-from mmcc.accounting.cascade import Cascade, Law, _Builder
-from mmcc.accounting.chain.domination import Chain
-from mmcc.accounting.chain.factors import Tangent, add_factors, remove_factors
-from mmcc.accounting.chain.inversion import Inversion, Line
-from mmcc.accounting.chain.lattice import Lattice
-from mmcc.accounting.chain.operator import Factors, Moments, moments
-from mmcc.accounting.grid import GridLoss
-from mmcc.accounting.projection.upper_add import ProjectedAdd
-from mmcc.strategies.gram import DenseGram
-from mmcc.strategies.hierarchy import Node
+from mmcc.accounting._bounds.cascade import Cascade, Law, _Builder
+from mmcc.accounting._bounds.chain.domination import Chain
+from mmcc.accounting._bounds.chain.factors import Tangent, add_factors, remove_factors
+from mmcc.accounting._bounds.chain.inversion import Inversion, Line
+from mmcc.accounting._bounds.chain.lattice import Lattice
+from mmcc.accounting._bounds.chain.operator import Factors, Moments, moments
+from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd
+from mmcc.accounting._losses.grid import GridLoss
+from mmcc.strategies._gram import DenseGram
+from mmcc.strategies._hierarchy import Node
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from mmcc.accounting import kernels, laws
-from mmcc.accounting.participation import bound_participation, bound_probabilities
-from mmcc.strategies.geometry import Block
+from mmcc.accounting._bounds.conditional import bound_participation, bound_probabilities
+from mmcc.accounting._losses import laws
+from mmcc.accounting._losses import row_loops as kernels
+from mmcc.strategies._geometry import Block
 
 VALUES = np.array([0.31, 0.47, 0.05, 1.13, 0.9])
 PROBS = np.array([0.2, 0.01, 0.5, 0.07, 0.35])

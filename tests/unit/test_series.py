@@ -10,9 +10,9 @@ import pytest
 
 from mmcc import strategies, utility
 from mmcc.errors import PrecisionError
-from mmcc.strategies import series
-from mmcc.strategies.decoders import divided
-from mmcc.strategies.kernels import divide_buffers
+from mmcc.strategies import _series as series
+from mmcc.strategies._decoders import divided
+from mmcc.strategies._recurrences import divide_buffers
 
 
 def square_root(steps: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 from bins_cases import SHAPES, build, folded
 
 from mmcc import sampling, strategies
-from mmcc.accounting.methods import worst_sensitivity
+from mmcc.accounting._methods import worst_sensitivity
 
 STEPS = (1, 2, 5, 6, 8, 12)
 

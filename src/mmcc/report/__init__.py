@@ -4,9 +4,9 @@ Needs jinja2 and, for pictures, matplotlib: `pip install 'mmcc[report]'`.  Both 
 page is written.
 """
 
-from mmcc.report.checkpoints import of_checkpoint
-from mmcc.report.facts import Report
-from mmcc.report.ledgers import of_ledger
-from mmcc.report.mechanisms import of_mechanism
+from mmcc.report._checkpoints import of_checkpoint
+from mmcc.report._facts import Report
+from mmcc.report._ledgers import of_ledger
+from mmcc.report._mechanisms import of_mechanism
 
 __all__ = ("Report", "of_checkpoint", "of_ledger", "of_mechanism")

@@ -10,20 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mmcc.errors import MmccError
-from mmcc.training.mechanism import Mechanism
-from mmcc.training.noise import NoiseStream
-from mmcc.training.participants import Participants
+from mmcc.training._mechanism import Mechanism
+from mmcc.training._noise import NoiseStream
+from mmcc.training._participants import Participants
 
 if TYPE_CHECKING:
-    from mmcc.training.checkpoint import load_checkpoint, save_checkpoint
-    from mmcc.training.checkpoint_file import CheckpointError
-    from mmcc.training.loader import PrivateLoader
-    from mmcc.training.losses import per_example_loss
-    from mmcc.training.optimizer import PrivateOptimizer
-    from mmcc.training.private import make_private
-    from mmcc.training.run import RunError
-    from mmcc.training.samplers import BatchSampler
-    from mmcc.training.torch_noise import TorchNoiseStream
+    from mmcc.training._checkpoint import load_checkpoint, save_checkpoint
+    from mmcc.training._checkpoint_file import CheckpointError
+    from mmcc.training._loader import PrivateLoader
+    from mmcc.training._losses import per_example_loss
+    from mmcc.training._optimizer import PrivateOptimizer
+    from mmcc.training._private import make_private
+    from mmcc.training._run import RunError
+    from mmcc.training._samplers import BatchSampler
+    from mmcc.training._torch_noise import TorchNoiseStream
 
 __all__ = (
     "BatchSampler",
@@ -43,16 +43,16 @@ __all__ = (
 )
 
 _LATER = {
-    "BatchSampler": "samplers",
-    "CheckpointError": "checkpoint_file",
-    "PrivateLoader": "loader",
-    "PrivateOptimizer": "optimizer",
-    "RunError": "run",
-    "TorchNoiseStream": "torch_noise",
-    "load_checkpoint": "checkpoint",
-    "make_private": "private",
-    "per_example_loss": "losses",
-    "save_checkpoint": "checkpoint",
+    "BatchSampler": "_samplers",
+    "CheckpointError": "_checkpoint_file",
+    "PrivateLoader": "_loader",
+    "PrivateOptimizer": "_optimizer",
+    "RunError": "_run",
+    "TorchNoiseStream": "_torch_noise",
+    "load_checkpoint": "_checkpoint",
+    "make_private": "_private",
+    "per_example_loss": "_losses",
+    "save_checkpoint": "_checkpoint",
 }
 
 

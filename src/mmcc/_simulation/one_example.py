@@ -1,0 +1,79 @@
+"""One example's view of a mechanism: the columns it may take part in, and products with them.
+
+In: strategy, scheme, sigma, group.  Out: u = A^T y and |A_S|^2 for A = C / sigma, restricted to
+those columns.  Plain floating point: nothing here is a bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mmcc._arrays import FloatArray
+from mmcc._simulation import set_mixtures as kernels
+from mmcc.sampling import BallsInBins, CyclicPoisson, Participations, Scheme, Shuffle
+from mmcc.strategies._base import Strategy
+from mmcc.strategies._gram import DenseGram
+from mmcc.strategies._tree import Tree
+
+MAX_GRAM = 4096
+"""Up to this many columns their inner products are kept as an array."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mechanism:
+    """A = C / sigma for the examples of one group; columns are numbered within the group."""
+
+    strategy: Strategy
+    scheme: Scheme
+    sigma: float
+    group: int = 0
+
+    @property
+    def separation(self) -> int:
+        """Steps between two columns."""
+        if not isinstance(self.scheme, CyclicPoisson):
+            return 1
+        return min(self.scheme.separation, self.strategy.steps)
+
+    @property
+    def columns(self) -> int:
+        """How many columns there are."""
+        return len(range(self.group, self.strategy.steps, self.separation))
+
+    @property
+    def presence(self) -> float:
+        """The chance to take part at all."""
+        if isinstance(self.scheme, BallsInBins | Shuffle) or self.scheme.probability == 1.0:
+            return 1.0
+        return -math.expm1(self.columns * math.log1p(-self.scheme.probability))
+
+    @cached_property
+    def gram(self) -> FloatArray | None:
+        """A^T A, where it is small enough and of use."""
+        if self.columns > MAX_GRAM or (isinstance(self.strategy, Tree) and self.separation == 1):
+            return None
+        gram = self.strategy.gram(self.separation, self.group, self.sigma)
+        return gram.matrix * gram.scale if isinstance(gram, DenseGram) else None
+
+    def adjoint(self, outputs: FloatArray) -> FloatArray:
+        """A^T y for each row y."""
+        every = self.strategy.adjoint(outputs)[..., self.group :: self.separation]
+        return np.ascontiguousarray(every) / self.sigma
+
+    def encode(self, weights: FloatArray) -> FloatArray:
+        """A x for each row x of weights of the columns."""
+        every = np.zeros((*weights.shape[:-1], self.strategy.steps))
+        every[..., self.group :: self.separation] = weights
+        return self.strategy.encode(every) / self.sigma
+
+    def squared_norms(self, sets: Participations) -> FloatArray:
+        """|A_S|^2 for each set of columns."""
+        pairs = np.square(sets.sizes(), dtype=np.float64).sum()
+        if self.gram is not None and pairs < 16.0 * self.columns * len(sets):
+            return kernels.pair_sums(self.gram, sets.steps, sets.edges)
+        steps = Participations(sets.steps * self.separation + self.group, sets.edges)
+        return self.strategy.squared_norms(steps) / self.sigma**2

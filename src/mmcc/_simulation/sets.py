@@ -1,0 +1,212 @@
+"""Lists of participation sets with weights: all of them, or drawn ones.
+
+In: a mechanism.  Out: a `SetList` whose weights are those of P: exactly, or on average over draws.
+The empty set is listed with its own probability, never drawn.  Under Poisson-like schemes sets may
+be drawn with larger probabilities (`tilts`) and weighed accordingly: then large sets, which are
+rare but matter at small sigma, are represented.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmcc._arrays import FloatArray, IntArray
+from mmcc._simulation import set_mixtures as kernels
+from mmcc._simulation.one_example import Mechanism
+from mmcc.sampling import BallsInBins, MinSeparation, Participations, Poisson, Scheme, Shuffle
+
+ALL_COLUMNS = 12
+"""Up to this many columns all sets of a Poisson scheme are listed."""
+ALL_SETS = 4096
+"""Up to this many sets of a shuffle with several epochs are listed."""
+ALL_BINS = 2**18
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SetList:
+    """Sets of columns with the logarithms of their weights and |A_S|^2."""
+
+    columns: IntArray
+    edges: IntArray
+    logs: FloatArray
+    squares: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.logs)
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """The sum of the values over the members of each set."""
+        return kernels.member_sums(values, self.columns, self.edges)
+
+    def mean(self, weights: FloatArray, columns: int) -> FloatArray:
+        """sum_S weights_S 1_S."""
+        spread = np.repeat(weights, np.diff(self.edges))
+        return np.bincount(self.columns, spread, columns).astype(np.float64)
+
+    def members(self, chosen: IntArray, columns: int) -> FloatArray:
+        """1_S for the chosen sets, one a row."""
+        marks = np.zeros((len(chosen), columns))
+        for row, i in enumerate(chosen):
+            marks[row, self.columns[self.edges[i] : self.edges[i + 1]]] = 1.0
+        return marks
+
+
+def join(first: SetList, second: SetList) -> SetList:
+    """One list after the other."""
+    return SetList(
+        np.concatenate([first.columns, second.columns]),
+        np.concatenate([first.edges, first.edges[-1] + second.edges[1:]]),
+        np.concatenate([first.logs, second.logs]),
+        np.concatenate([first.squares, second.squares]),
+    )
+
+
+def all_sets(mechanism: Mechanism) -> SetList | None:
+    """Every participation set with its probability, if they are few enough to be listed."""
+    scheme, columns = mechanism.scheme, mechanism.columns
+    if isinstance(scheme, BallsInBins | Shuffle):
+        rows = _epoch_sets(scheme, columns)
+        if rows is None:
+            return None
+        sets = Participations(rows.reshape(-1), rows.shape[1] * np.arange(len(rows) + 1))
+        return _listed(mechanism, sets, np.full(len(rows), -math.log(len(rows))))
+    if scheme.probability == 1.0:
+        gap = scheme.separation if isinstance(scheme, MinSeparation) else 1
+        only = np.arange(0, columns, gap)
+        return _listed(mechanism, Participations(only, np.array([0, only.size])), np.zeros(1))
+    if columns > ALL_COLUMNS:
+        return None
+    marks = np.arange(2**columns)[:, None] >> np.arange(columns) & 1
+    if isinstance(scheme, MinSeparation):
+        near = np.zeros(len(marks), bool)
+        for distance in range(1, min(scheme.separation, columns)):
+            near |= (marks[:, distance:] & marks[:, :-distance]).any(axis=1)
+        marks = marks[~near]
+    edges = np.concatenate([[0], np.cumsum(marks.sum(axis=1))])
+    sets = Participations(np.nonzero(marks)[1], edges)
+    logs = _log_probabilities(scheme, columns, sets, scheme.probability)
+    return _listed(mechanism, sets, logs)
+
+
+def draw_sets(
+    mechanism: Mechanism, count: int, tilts: Sequence[float], rng: np.random.Generator
+) -> SetList:
+    """`count` sets, their weights right on average; and the empty set, if it can occur.
+
+    `tilts` are probabilities of participation; each gives an equal part of the sets.
+    """
+    scheme, columns = mechanism.scheme, mechanism.columns
+    if isinstance(scheme, BallsInBins | Shuffle):
+        sets = scheme.draw(columns, count, rng)
+        return _listed(mechanism, sets, np.full(count, -math.log(count)))
+    counts = [len(part) for part in np.array_split(np.arange(count), len(tilts))]
+    drawn = [_draw_some(scheme, columns, *pair, rng) for pair in zip(tilts, counts, strict=True)]
+    sets = Participations(
+        np.concatenate([part.steps for part in drawn]),
+        np.concatenate([[0], *(part.sizes() for part in drawn)]).cumsum(),
+    )
+    proposals = [
+        _log_probabilities(scheme, columns, sets, p) - _log_some(p, columns) + math.log(n)
+        for p, n in zip(tilts, counts, strict=True)
+        if n
+    ]
+    logs = _log_probabilities(scheme, columns, sets, scheme.probability)
+    logs -= np.logaddexp.reduce(proposals, axis=0)
+    idle = columns * math.log1p(-scheme.probability)
+    edges = np.append(sets.edges, sets.edges[-1])  # the empty set
+    return _listed(mechanism, Participations(sets.steps, edges), np.append(logs, idle))
+
+
+def draw_members(
+    mechanism: Mechanism, probability: float, count: int, rng: np.random.Generator
+) -> FloatArray:
+    """1_S, one a row, for sets of a Poisson-like scheme with another probability."""
+    law = _within(mechanism.scheme, probability)
+    drawn = law.draw(mechanism.columns, count, rng)
+    marks = np.zeros((count, mechanism.columns))
+    marks[np.repeat(np.arange(count), drawn.sizes()), drawn.steps] = 1.0
+    return marks
+
+
+def _within(scheme: Scheme, probability: float) -> Poisson | MinSeparation:
+    """The scheme among the columns of one group."""
+    if isinstance(scheme, MinSeparation):
+        return MinSeparation(probability, scheme.separation)
+    return Poisson(probability)
+
+
+def _listed(mechanism: Mechanism, sets: Participations, logs: FloatArray) -> SetList:
+    steps, edges = (np.ascontiguousarray(x, np.int64) for x in (sets.steps, sets.edges))
+    sets = Participations(steps, edges)
+    return SetList(steps, edges, logs, mechanism.squared_norms(sets))
+
+
+def _epoch_sets(scheme: BallsInBins | Shuffle, steps: int) -> IntArray | None:
+    """One set a row."""
+    epochs = scheme.epochs(steps)
+    length = steps // epochs
+    starts = length * np.arange(epochs)
+    if isinstance(scheme, BallsInBins) or epochs == 1:
+        return np.arange(length)[:, None] + starts if length <= ALL_BINS else None
+    if epochs * math.log(length) > math.log(ALL_SETS):
+        return None
+    places = np.indices((length,) * epochs).reshape(epochs, -1).T
+    return np.asarray(places + starts)
+
+
+def _draw_some(
+    scheme: Scheme,
+    columns: int,
+    probability: float,
+    count: int,
+    rng: np.random.Generator,
+) -> Participations:
+    """Sets that are not empty: the first member, and after it a draw of the scheme itself."""
+    gap = scheme.separation if isinstance(scheme, MinSeparation) else 1
+    some = -math.expm1(columns * math.log1p(-probability))
+    first = np.log1p(-rng.random(count) * some) / math.log1p(-probability)
+    starts = np.minimum(first.astype(np.int64), columns - 1)
+    later = _within(scheme, probability).draw(columns, count, rng)
+    owners = np.repeat(np.arange(count), later.sizes())
+    places = later.steps + starts[owners] + gap
+    inside = places < columns
+    owners = np.concatenate([np.arange(count), owners[inside]])
+    places = np.concatenate([starts, places[inside]])
+    order = np.argsort(owners, kind="stable")
+    edges = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))])
+    return Participations(places[order], edges)
+
+
+def _log_some(probability: float, columns: int) -> float:
+    """Logarithm of the probability to take part at all."""
+    return math.log(-math.expm1(columns * math.log1p(-probability)))
+
+
+def _log_probabilities(
+    scheme: Scheme, columns: int, sets: Participations, probability: float
+) -> FloatArray:
+    """Members taken, and eligible steps not taken; a member blocks the steps behind it."""
+    sizes = sets.sizes()
+    blocked: FloatArray = np.zeros(len(sets))
+    if isinstance(scheme, MinSeparation):
+        reach = np.minimum(scheme.separation - 1, columns - 1 - sets.steps)
+        owners = np.repeat(np.arange(len(sets)), sizes)
+        blocked = np.bincount(owners, reach, len(sets)).astype(np.float64)
+    idle = columns - sizes - blocked
+    return np.asarray(sizes * math.log(probability) + idle * math.log1p(-probability))
+
+
+def with_larger_sets(scheme: Scheme, probability: float, columns: int, size: float) -> list[float]:
+    """Tilts under which sets of about `size` members are common; the law itself always is one."""
+    gap = scheme.separation if isinstance(scheme, MinSeparation) else 1
+    usual = columns * probability / (1 + (gap - 1) * probability)
+    if size <= 1.5 * max(usual, 1.0):
+        return [probability]
+    # A renewal takes gap - 1 + 1/p steps.
+    wanted = 1 / max(columns / size - (gap - 1), 1.5)
+    middle = math.sqrt(wanted * max(probability, 1 / columns))
+    return [probability, *(t for t in (middle, wanted) if t > probability)]

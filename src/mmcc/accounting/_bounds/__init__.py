@@ -1,0 +1,1 @@
+"""What can be proven about a mechanism: one module or package for each bound."""

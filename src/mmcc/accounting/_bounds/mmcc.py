@@ -1,0 +1,169 @@
+"""MMCC: the matrix mechanism by conditional composition (Algorithm 1), and its generalised form.
+
+In: strategy, scheme, sigma, an order of analysis, the share delta_1 for bad events.
+Out: an upper bound on epsilon at delta_1 + delta_2, or on delta_2 at an epsilon.
+Rounding: upper bounds.
+
+Rows (under `CyclicPoisson`: blocks of the rows released in one round) are taken in the order of
+analysis.  Outside the bad events the example's conditional law in each of them is dominated by
+independent participation with probabilities p~, so the losses of the resulting product mixtures
+compose.  The dominating pair depends on C through C^T C alone, so any order is valid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mmcc.accounting._bounds.conditional import Adjacency, bound_probabilities
+from mmcc.accounting._losses.engine import Effort, Target, bound, bound_at_least
+from mmcc.accounting._losses.laws import Law, ProductLaw
+from mmcc.errors import MethodError
+from mmcc.sampling import CyclicPoisson, Poisson, PoissonScheme
+from mmcc.strategies._base import Order, Strategy
+from mmcc.strategies._geometry import Geometry
+
+MAX_WORK = 2 * 10**10
+MAX_GROUPS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Bounds for both adjacencies, and the group that has the largest (the smaller only roughly).
+
+    Each side holds for every group by itself: `remove` and `add` may come from different groups,
+    and either may be combined with another bound's other side.
+    """
+
+    remove: float
+    add: float
+    """Infinite when scouting, which looks at the remove adjacency alone."""
+    group: int
+    events: int
+    blow_up: float
+    """max p~/p over all entries of that group: roughly how far epsilon can be from the truth."""
+
+    @property
+    def value(self) -> float:
+        """What is promised: the larger adjacency."""
+        return max(self.remove, self.add)
+
+
+def geometries(
+    strategy: Strategy, scheme: PoissonScheme, order: Order
+) -> Iterator[tuple[int, Geometry]]:
+    """The geometry of every group of columns that can be the worst."""
+    if not isinstance(scheme, Poisson | CyclicPoisson):
+        raise MethodError(
+            f"no MMCC proof exists for {type(scheme).__name__} sampling. "
+            "Use Poisson or CyclicPoisson."
+        )
+    separation = min(scheme.separation, strategy.steps)
+    groups = strategy.groups(separation)
+    if len(groups) > MAX_GROUPS:
+        raise MethodError(
+            f"{strategy!r} has {len(groups)} groups of steps to analyse one by one, more than "
+            f"{MAX_GROUPS}. Use a smaller separation, a Toeplitz strategy, or "
+            "method='unamplified'."
+        )
+    for group in groups:
+        geometry = strategy.geometry(order, separation, group)
+        if geometry.work > MAX_WORK:
+            raise MethodError(
+                f"{strategy!r} has {geometry.work:.2g} entries to analyse, more than "
+                f"{MAX_WORK:.0g}. Use a banded or tree strategy, a larger separation, or "
+                "method='unamplified'."
+            )
+        yield group, geometry
+
+
+def has_events(strategy: Strategy, scheme: PoissonScheme, order: Order) -> bool:
+    """Whether any conditional probability has to be bounded at all."""
+    if scheme.probability == 1.0:
+        return False
+    return any(geometry.events > 0 for _, geometry in geometries(strategy, scheme, order))
+
+
+def analyse(
+    strategy: Strategy,
+    scheme: PoissonScheme,
+    sigma: float,
+    target: Target,
+    *,
+    order: Order,
+    delta_1: float,
+    effort: Effort,
+) -> Outcome:
+    """The largest epsilon at `target.delta` (= delta_2), or delta_2 at an epsilon, of all groups.
+
+    The largest of each adjacency: the group with the largest remove side need not have the
+    largest add side.
+    """
+    found = [
+        _group(geometry, group, scheme.probability, sigma, target, delta_1, effort)
+        for group, geometry in geometries(strategy, scheme, order)
+    ]
+    worst = max(found, key=lambda outcome: (outcome.value, outcome.remove))
+    return replace(
+        worst,
+        remove=max(outcome.remove for outcome in found),
+        add=max(outcome.add for outcome in found),
+    )
+
+
+def uncorrelated(
+    strategy: Strategy,
+    scheme: PoissonScheme,
+    sigma: float,
+    target: Target,
+    *,
+    order: Order,
+    group: int,
+    effort: Effort,
+) -> float:
+    """The answer with all p~ = p, as if rows were independent: neither bound, a diagnostic."""
+    geometry = strategy.geometry(order, min(scheme.separation, strategy.steps), group)
+
+    def laws() -> Iterator[tuple[Law, int]]:
+        for block in geometry.blocks():
+            values = block.values / sigma
+            probs = np.full(values.size, scheme.probability)
+            yield ProductLaw(values, probs, block.repeats), block.count
+
+    return bound(
+        laws, geometry.rows, "remove", target, replace(effort, tolerance=10 * effort.tolerance)
+    )
+
+
+def _group(
+    geometry: Geometry,
+    group: int,
+    probability: float,
+    sigma: float,
+    target: Target,
+    delta_1: float,
+    effort: Effort,
+) -> Outcome:
+    budget = delta_1 / geometry.events if geometry.events else 0.0
+    largest = probability
+
+    def laws(adjacency: Adjacency) -> Iterator[tuple[Law, int]]:
+        nonlocal largest
+        for block in geometry.blocks():
+            probs = bound_probabilities(
+                block, probability, sigma, budget, geometry.error, adjacency
+            )
+            largest = max(largest, float(probs.max()))
+            values = block.values / sigma * (1 + geometry.error)
+            yield ProductLaw(values, probs, block.repeats), block.count
+
+    if effort.scouting:
+        effort = replace(effort, tolerance=8 * effort.tolerance)
+        rough = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
+        return Outcome(rough, math.inf, group, geometry.events, largest / probability)
+    remove = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
+    add = bound_at_least(lambda: laws("add"), geometry.rows, target, effort, remove)
+    return Outcome(remove, add, group, geometry.events, largest / probability)

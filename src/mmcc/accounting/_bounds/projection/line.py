@@ -1,0 +1,256 @@
+"""The mechanism seen along one direction d: a scalar Gaussian mixture, computed to many digits.
+
+In: overlaps a_j = <d, A_j> >= 0 and the sampling probability p.  Under P the coordinate
+t = <d, y> is a_S + N(0, 1), S the random participation set; under Q it is N(0, 1).
+
+With L(z) = sum_j log(1 - p + p e^(z a_j)) everything is an integral along theta + i gamma, where
+theta + L'(theta) = t.  The trapezoidal rule with step h errs upwards: by Poisson summation its
+error is a sum of non-negative copies a period 2 pi / h away, which Chernoff's bound makes small.
+
+Rounding: `tail` returns a value and the error on both sides of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from mmcc._arrays import ComplexArray, FloatArray
+from mmcc.accounting._bounds.projection.phases import participation, relative_products
+from mmcc.errors import PrecisionError
+
+CUT = 9.5
+"""The Gaussian factor exp(-gamma^2 / 2) is below 2^-65 from here on."""
+ALIAS = 1e-16
+"""What the copies a period away may add, relative to the saddle point's value."""
+MAX_NODES = 20_000
+LARGE = 30.0
+NEWTON_STEPS = 80
+TILTS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+Side = Literal["above", "below"]
+Chance = float | None
+"""How likely each column is; None: exactly one column, all as likely (balls-in-bins)."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Weights:
+    """Sums of omega_S = pi_S e^(t a_S - a_S^2/2) at each t, divided by Z.
+
+    Z = e^((t - theta)^2/2 + L(theta)).
+
+    `mass` = sum_S omega_S, `single` = sum_(S with j) omega_S.  Pairs j != l: the double sum is
+    `sum_k nodes_k r_k(a_j) r_k(a_l)`, r_k from `pairs`; `spare` is `single` minus that at j = l.
+    """
+
+    t: FloatArray
+    theta: FloatArray
+    log_scale: FloatArray
+    """log Z."""
+    exponent: FloatArray
+    """log of phi(t) Z sqrt(2 pi): Chernoff's bound on P(T > t) for theta > 0."""
+    tilted: FloatArray
+    """u_j: omega_S <= Z prod_(j in S) u_j prod_(j not in S) (1 - u_j)."""
+    error: FloatArray
+    """In units of Z: of `mass`; times u_j of `single`, times u_j u_l of double sums."""
+    mass: FloatArray
+    single: FloatArray
+    spare: FloatArray
+    nodes: ComplexArray
+    gammas: FloatArray
+
+
+class AnyLine(Protocol):
+    """The mechanism along one direction, whatever the law of the participation set."""
+
+    @property
+    def a(self) -> FloatArray:
+        """Overlaps, by class."""
+        ...
+
+    def tail(self, t: float, side: Side) -> tuple[float, float]:
+        """P(T > t), or P(T <= t): the computed value and a bound on its error."""
+        ...
+
+    def weights(self, t: FloatArray) -> Weights:
+        """Sums over all participation sets at each t."""
+        ...
+
+    def chernoff(self, t: FloatArray) -> FloatArray:
+        """Log of a bound on P(T > t)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Line:
+    """Overlaps by class, columns in each class, sampling probability."""
+
+    a: FloatArray
+    counts: FloatArray
+    p: float
+
+    def cumulant(self, theta: FloatArray) -> FloatArray:
+        """L(theta) for real theta."""
+        x = np.multiply.outer(theta, self.a)
+        if self.p == 1.0:
+            return np.asarray(x @ self.counts)
+        change = self.p * np.expm1(np.minimum(x, LARGE))
+        small = np.log1p(np.maximum(change, -0.5))
+        if (change < -0.5).any():  # 1 + change would cancel; a sum of positive numbers does not
+            small = np.where(
+                change < -0.5, np.log(1 - self.p + self.p * np.exp(np.minimum(x, 0.0))), small
+            )
+        if (x > LARGE).any():
+            over = np.maximum(x, LARGE)
+            large = over + math.log(self.p) + np.log1p((1 - self.p) / self.p * np.exp(-over))
+            small = np.where(x > LARGE, large, small)
+        return np.asarray(small @ self.counts)
+
+    def tilted(self, theta: FloatArray) -> FloatArray:
+        """u_j = p e^(theta a_j) / (1 - p + p e^(theta a_j)), a row for each theta."""
+        if self.p == 1.0:
+            return np.ones((*np.shape(theta), self.a.size))
+        x = np.multiply.outer(theta, self.a) + math.log(self.p) - math.log1p(-self.p)
+        return np.asarray(1 / (1 + np.exp(-np.clip(x, -700, 700))))
+
+    def saddle(self, t: FloatArray) -> FloatArray:
+        """Theta with theta + L'(theta) = t; any theta is valid, this one is best."""
+        low, high = t - float(self.a @ self.counts), t.copy()
+        theta = 0.5 * t
+        for _ in range(NEWTON_STEPS):
+            u = self.tilted(theta)
+            excess = theta + u @ (self.a * self.counts) - t
+            low, high = np.where(excess < 0, theta, low), np.where(excess < 0, high, theta)
+            slope = 1 + (u * (1 - u)) @ (self.a**2 * self.counts)
+            step = theta - excess / slope
+            step = np.where((step >= low) & (step <= high), step, 0.5 * (low + high))
+            moved = float(np.max(np.abs(step - theta)))
+            theta = step
+            if moved <= 1e-9 * (1 + float(np.max(np.abs(t)))):
+                break
+        return theta
+
+    def tail(self, t: float, side: Side) -> tuple[float, float]:
+        """P(T > t), or P(T <= t): the computed value and a bound on its error."""
+        sign = 1.0 if side == "above" else -1.0
+        saddle = float(self.saddle(np.array([t]))[0])
+        if sign * saddle >= 0:
+            return self._tail(t, sign, sign * max(sign * saddle, 0.25))
+        value, error = self._tail(t, -sign, -sign * max(-sign * saddle, 0.25))
+        return 1 - value, error + 2.0**-52
+
+    def _tail(self, t: float, sign: float, theta: float) -> tuple[float, float]:
+        """(1/2pi) int e^(z^2/2 + L(z) - z t) / (+-z) d gamma along Re z = theta, +-theta > 0."""
+        level = float(self._exponent(theta, t))
+        # Copies on the near side: e^(-|theta| P j); on the far side Chernoff at theta +- tau.
+        near = (math.log(1 / ALIAS) - level) / abs(theta)
+        gains = self._exponent(theta + sign * np.array(TILTS), t) - level
+        far = float(np.min((gains + math.log(1 / ALIAS)) / np.array(TILTS)))
+        period = max(near, far, 8.0)
+        if level > 700 or period > 2 * math.pi * MAX_NODES / CUT:
+            return 0.0, math.inf  # beyond the range of floats: nothing is known
+        gammas = self._gammas(period)
+        u = self.tilted(np.array([theta]))[0]
+        products = relative_products(u, self._phases(gammas), self.counts)
+        b = t - theta
+        terms = np.exp(-0.5 * gammas**2 - 1j * gammas * b) * products
+        terms /= sign * (theta + 1j * gammas)
+        step = gammas[1] - gammas[0]
+        total = step / (2 * math.pi) * (terms[0].real + 2 * float(np.sum(terms[1:].real)))
+        size = self._roundoff(theta, t) + 3 * ALIAS
+        scale = math.exp(level)
+        return scale * total, scale * (abs(total) * size + size / abs(theta))
+
+    def weights(self, t: FloatArray) -> Weights:
+        """Sums over all participation sets at each t."""
+        theta = self.saddle(t)
+        b = t - theta
+        cumulant = self.cumulant(theta)
+        gammas = self._gammas(self._period(theta, b, cumulant))
+        phases = self._phases(gammas)
+        step = gammas[1] - gammas[0]
+        tilted = self.tilted(theta)
+        nodes = np.exp(-0.5 * gammas**2 - 1j * np.multiply.outer(b, gammas))
+        nodes *= step / math.sqrt(2 * math.pi)
+        nodes[:, 1:] *= 2
+        single, spare = np.empty_like(tilted), np.empty_like(tilted)
+        # Aliasing and cut-off, then one rounding a factor and those of powers, whose logarithms add
+        # up to at most twice the mean size of a set; relative to the sum of absolute values.
+        size = float(np.max(tilted @ self.counts))
+        unit = 4 * ALIAS + (16 * self.a.size + 64 * size + 4096) * 2.0**-52
+        error = np.empty(len(t))
+        for i, u in enumerate(tilted):
+            nodes[i] *= relative_products(u, phases, self.counts)
+            single[i], second, size = participation(u, phases, nodes[i])
+            error[i] = unit * (2 + size)
+            spare[i] = single[i] - second
+        return Weights(
+            t=t,
+            theta=theta,
+            log_scale=0.5 * b**2 + cumulant,
+            exponent=0.5 * theta**2 - theta * t + cumulant,
+            tilted=tilted,
+            error=error,
+            mass=np.sum(nodes.real, axis=1),
+            single=single,
+            spare=spare,
+            nodes=nodes,
+            gammas=gammas,
+        )
+
+    def chernoff(self, t: FloatArray) -> FloatArray:
+        """Log of Chernoff's bound on P(T > t), at the best tilt; 0 below the mean."""
+        theta = self.saddle(t)
+        exponent = 0.5 * theta**2 - theta * t + self.cumulant(theta)
+        return np.where(theta > 0, np.minimum(exponent, 0.0), 0.0)
+
+    def ratios(self, u: FloatArray, gammas: FloatArray) -> ComplexArray:
+        """r_j at theta + i gamma from u_j = r_j at theta: a row for each gamma."""
+        phases = self._phases(gammas)
+        return np.asarray(u * (1 + phases) / (1 + u * phases))
+
+    def _exponent(self, theta: FloatArray | float, t: float) -> FloatArray:
+        theta = np.asarray(theta, dtype=float)
+        return 0.5 * theta**2 - theta * t + self.cumulant(theta)
+
+    def _period(self, theta: FloatArray, b: FloatArray, cumulant: FloatArray) -> float:
+        """A period at which copies are below ALIAS: a_S seldom lies half a period from its mean.
+
+        Copies weigh exp(-(a_S - b - P k)^2 / 2) under the tilted law: at most exp(-P^2 / 8) plus
+        the chance that |a_S - b| > P / 2, for which Chernoff's bound is solved for P.  Given that
+        two steps j, l are in S, a_S is larger by at most a_j + a_l.
+        """
+        wanted = math.log(4 / ALIAS)
+        halves = [math.sqrt(2 * wanted)]
+        for sign in (1.0, -1.0):
+            costs = [
+                (self.cumulant(theta + sign * tau) - cumulant - sign * tau * b + wanted) / tau
+                for tau in TILTS
+            ]
+            given = 2 * float(np.max(self.a)) if sign > 0 else 0.0
+            halves.append(float(np.max(np.min(costs, axis=0))) + given)
+        return 2 * max(halves)
+
+    def _gammas(self, period: float) -> FloatArray:
+        """Nodes from 0 to the cut for a trapezoid of the given period."""
+        step = 2 * math.pi / period
+        count = math.ceil(CUT / step) + 2
+        if not count <= MAX_NODES:
+            raise PrecisionError(
+                f"the participation sums would need {count:.2g} nodes: the noise is too small "
+                "against the columns of the strategy. Use a larger sigma, or method='mmcc'."
+            )
+        return np.asarray(step * np.arange(count, dtype=np.float64))
+
+    def _phases(self, gammas: FloatArray) -> ComplexArray:
+        x = np.multiply.outer(gammas, self.a)
+        return np.asarray(-2 * np.sin(0.5 * x) ** 2 + 1j * np.sin(x))
+
+    def _roundoff(self, theta: float, t: float) -> float:
+        """Relative to the peak: one rounding a factor, and those of the exponent."""
+        size = 0.5 * theta**2 + abs(theta * t) + abs(float(self.cumulant(np.array(theta))))
+        size += 4 * float(self.tilted(np.array(theta)) @ self.counts)
+        return (8 * self.a.size + 64 + 8 * size) * 2.0**-52

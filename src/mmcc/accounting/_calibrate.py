@@ -1,0 +1,168 @@
+"""The smallest noise level that certifies a target, and what a proof costs there.
+
+In: a mechanism without its sigma, a target (epsilon, delta).  Out: the safe end of a search, with
+the guarantee computed there; and the sigma below which the target is impossible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from mmcc.accounting._best import CLOSED, Best, best_epsilon, best_of
+from mmcc.accounting._gaussian import bound_gaussian_delta
+from mmcc.accounting._methods import Plan, Problem
+from mmcc.errors import MethodError
+from mmcc.sampling import BallsInBins
+
+TOLERANCE = 1e-4
+"""Epsilon may be this much (relative) below the target."""
+NARROW = 1e-5
+"""Sigma may be this much (relative) above one that certifies less, where epsilon jumps."""
+MAX_TURNS = 16
+EXPLORED = (0, 2, 5, 8, 11, 14)
+"""Turns in which all plans are tried."""
+FLOOR_TURNS = 12
+SLOPE = -1.2
+"""Of log epsilon against log sigma, before anything is known."""
+
+
+def smallest_sigma(
+    problem: Problem, plans: list[Plan], epsilon: float, delta: float, method: str
+) -> tuple[Problem, Best, float]:
+    """The problem at the sigma found, its bounds, and a sigma that is too small for any proof.
+
+    `problem.sigma` is where the search may end at the latest (0: unknown).
+    """
+    floor = impossible_sigma(problem, epsilon, delta)
+    start = floor * 1.002 if floor > 0 else _first_guess(problem)
+    if problem.sigma > 0:
+        start = min(start, problem.sigma)
+    found = _search(problem.at(start), plans, epsilon, delta, method)
+    return *found, floor
+
+
+def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
+    """A sigma at which epsilon is certainly above the target; 0 where nothing is known."""
+    largest = 0.0
+
+    def excess(sigma: float) -> float:
+        nonlocal largest
+        value = problem.at(sigma).lower_epsilon(delta)
+        if value >= epsilon:
+            largest = max(largest, sigma)
+        return math.log(max(value, 1e-12) / epsilon)
+
+    guess = _first_guess(problem)
+    points: list[tuple[float, float]] = []
+    above = math.inf
+    for _ in range(FLOOR_TURNS):
+        found = excess(guess)
+        points.append((math.log(guess), found))
+        if 0 <= found <= TOLERANCE or (found <= -20 and len(points) > 2 and not largest):
+            break
+        above = min(above, guess) if found < 0 else above
+        guess = next_sigma(points, 0.3 * TOLERANCE)
+        if largest > 0 and not largest < guess < above and above < math.inf:
+            guess = math.sqrt(largest * above)
+    return largest
+
+
+def _first_guess(problem: Problem) -> float:
+    column = problem.strategy.sensitivity(problem.strategy.steps)
+    ceiling = problem.sigma if problem.sigma > 0 else 10 * column
+    scheme = problem.sampled
+    chance = 1 / scheme.bins if isinstance(scheme, BallsInBins) else scheme.probability
+    return min(1.5 * chance * ceiling + 0.3 * column, ceiling)
+
+
+def _search(
+    problem: Problem, plans: list[Plan], epsilon: float, delta: float, method: str
+) -> tuple[Problem, Best]:
+    """Close in on epsilon(sigma) = epsilon from both sides; return the safe side."""
+    safe: tuple[Problem, Best] | None = None
+    points: list[tuple[float, float]] = []  # log sigma, log epsilon against the target
+    low, high = 0.0, math.inf
+    refused = 0.0  # the largest sigma at which all plans were tried in vain
+    goal = -0.5 * TOLERANCE
+    chosen = plans
+    confirmed = False
+    for turn in range(MAX_TURNS):
+        # All plans are tried at the first guess, after the first steps, and at the answer, so that
+        # asking for epsilon at this sigma gives the same number.
+        # Later again: a plan that was good elsewhere may have failed here.
+        explore = method == "tight" and (confirmed or turn in EXPLORED)
+        best = _ask(problem, plans if explore else chosen, delta, explore=explore)
+        near = abs(best.value / epsilon - 1) <= TOLERANCE
+        if near and method == "tight" and not explore and best.value > CLOSED * best.lower:
+            confirmed = explore = True
+            best = _ask(problem, plans, delta, explore=True)
+        now = problem.sigma
+        if explore and best.plans != chosen:
+            # What other plans could not certify says nothing about these.
+            low, points = refused, []
+        chosen = best.plans
+        if best.value <= epsilon:
+            high = now
+            safe = (problem, best)
+            if best.value >= epsilon * (1 - TOLERANCE) or high - low <= NARROW * high:
+                break
+        else:
+            low = now
+            refused = max(refused, now) if explore else refused
+        points.append((math.log(now), math.log(max(best.value, 1e-12) / epsilon)))
+        guess = next_sigma(points, goal)
+        if not low < guess < high:
+            guess = math.sqrt(low * high) if low > 0 and high < math.inf else 2 * now
+            guess = now / 4 if low == 0 else guess
+        problem = problem.at(guess)
+    if safe is None:
+        raise MethodError(
+            f"no sigma up to {problem.sigma:g} reaches epsilon = {epsilon:g} by method {method!r}. "
+            "Use method='tight', or a larger epsilon or delta."
+        )
+    return safe
+
+
+def _ask(problem: Problem, plans: list[Plan], delta: float, *, explore: bool) -> Best:
+    if explore:
+        return best_epsilon(problem, plans, delta)
+    lower = problem.lower_epsilon(delta) if len(plans) > 1 else 0.0
+    return best_of((problem.epsilon(plan, delta) for plan in plans), lower)
+
+
+def next_sigma(points: list[tuple[float, float]], goal: float) -> float:
+    """Secant through the two points nearest to the goal; a usual slope from one point."""
+    nearest = sorted(points, key=lambda point: abs(point[1] - goal))[:2]
+    x, y = nearest[0]
+    slope = SLOPE
+    if len(nearest) == 2 and nearest[1][0] != x:
+        slope = (nearest[1][1] - y) / (nearest[1][0] - x)
+        slope = min(max(slope, -20.0), -0.3)
+    step = min(max((goal - y) / slope, -3.0), 3.0)
+    return math.exp(x + step)
+
+
+def gaussian_problem(
+    make: Callable[[float], Problem], sensitivity: float, epsilon: float, delta: float
+) -> Problem:
+    """The mechanism with the noise that needs no amplification: enough, rounded up."""
+    problem = make(_gaussian_sigma(sensitivity, epsilon, delta))
+    plan = Plan("unamplified")
+    for step in (10.0**k for k in range(-12, 0)):  # the last digits of both searches
+        if problem.epsilon(plan, delta).value <= epsilon:
+            break
+        problem = problem.at(problem.sigma * (1 + step))
+    return problem
+
+
+def _gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
+    """Noise of the Gaussian mechanism, rounded up."""
+    low, high = 1e-12, 1e12
+    for _ in range(100):
+        middle = math.sqrt(low * high)
+        enough = bound_gaussian_delta(1 / middle, epsilon) <= delta
+        low, high = (low, middle) if enough else (middle, high)
+        if high - low <= 1e-12 * high:
+            break
+    return sensitivity * high * (1 + 2.0**-50)

@@ -1,0 +1,323 @@
+r"""Composition of privacy losses: FFT on a tilted grid, every error bounded and added to delta.
+
+In: independent grid losses with their multiplicities.  Out: delta(epsilon), epsilon(delta).
+Rounding: upper bounds.
+
+With L the sum of the losses and K(lam) = log E[e^(lam L)], the tilted masses m e^(lam l - K) are
+centred where delta is decided, and
+
+    delta(eps) = sum_l m~(l) e^(K - lam l) (1 - e^(eps - l))_+
+
+so that a rounding error of the FFT, relative to one in m~, is relative to delta.
+Wrapping around the window only adds mass; what lies above the window is added by Chernoff's bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmcc._arrays import ComplexArray, FloatArray
+from mmcc.accounting._losses.grid import GridLoss
+from mmcc.errors import PrecisionError
+
+EPS = 2.0**-53
+FFT_CONSTANT = 8.0
+"""Error of one transform of length N: at most FFT_CONSTANT log2(N) 2^-53 times the 1-norm of the
+data for each value, and times the 2-norm for the 2-norm (a butterfly's own constant is below 5;
+lengths have no prime factor above 5, so every transform is made of butterflies)."""
+WINDOW_TAIL = 1e-12
+MAX_POINTS = 2**26
+COMFORTABLE_POINTS = 2**21
+MAX_RETRIES = 12
+FAN = 4
+
+Parts = Sequence[tuple[GridLoss, int]]
+Cumulant = Callable[[float], float]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Composed:
+    """The composed loss in a window, tilted: valid for epsilon from `lowest` up."""
+
+    losses: FloatArray
+    tilted: FloatArray
+    tilt: float
+    cumulant: float
+    infinite: float
+    """Mass at infinity and above the window."""
+    error: float
+    """Bound on the 2-norm of the error that the transforms leave in `tilted`."""
+    relative: float
+    """Bound on the relative error of tilting and of the cumulant."""
+    below: float = 1.0
+    """Bound on the mass below the window, which reappears in it."""
+
+    @property
+    def lowest(self) -> float:
+        return float(self.losses[0])
+
+    def delta(self, epsilon: float) -> float:
+        """Upper bound on delta at an epsilon in the window."""
+        if not epsilon >= self.lowest:
+            raise PrecisionError(f"epsilon {epsilon:g} lies below the composed window.")
+        start = int(np.searchsorted(self.losses, epsilon, side="right"))
+        losses = self.losses[start:]
+        if self.cumulant - self.tilt * epsilon > 300.0:
+            return 1.0  # far below where this tilt can tell anything
+        weights = np.exp(self.cumulant - self.tilt * losses)
+        weights *= -np.expm1(epsilon - losses)
+        total = float(np.dot(self.tilted[start:], weights))
+        if math.isnan(total):
+            return 1.0
+        slack = self.error * float(np.linalg.norm(weights))
+        rounding = self.relative + (4 * losses.size + 16 * (1 + abs(self.cumulant))) * EPS
+        return min((max(total, 0.0) + slack) * (1 + 2 * rounding) + self.infinite, 1.0)
+
+    def lower_delta(self, epsilon: float) -> float:
+        """Lower bound on delta, if the parts' masses and losses were rounded down.
+
+        Subtracted: rounding; mass from below the window, which counts e^(-tilt W) times what it
+        is; mass from above, at most WINDOW_TAIL of the tilted law, as if it lay at epsilon.
+        """
+        start = int(np.searchsorted(self.losses, epsilon, side="right"))
+        losses = self.losses[start:]
+        if losses.size == 0 or self.cumulant - self.tilt * epsilon > 300.0:
+            return 0.0
+        weights = np.exp(self.cumulant - self.tilt * losses) * -np.expm1(epsilon - losses)
+        total = float(np.dot(self.tilted[start:], weights))
+        slack = self.error * float(np.linalg.norm(weights))
+        rounding = self.relative + (4 * losses.size + 16 * (1 + abs(self.cumulant))) * EPS
+        window = float(self.losses[-1] - self.losses[0])
+        wrapped = self.below * math.exp(-self.tilt * window)
+        wrapped += 2 * WINDOW_TAIL * math.exp(self.cumulant - self.tilt * epsilon)
+        return (total - slack) * (1 - 2 * rounding) - wrapped - slack * rounding
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon in the window with delta(epsilon) <= delta, infinity if none."""
+        if self.delta(float(self.losses[-1])) > delta:
+            return math.inf
+        place = self._guess(delta)
+        low, high = -1, self.losses.size - 1
+        for step in (2**k for k in range(self.losses.size.bit_length() + 1)):
+            if self.delta(float(self.losses[place])) <= delta:
+                high, place = place, max(place - step, 0)
+            else:
+                low, place = place, min(place + step, high)
+            if not low < place < high:
+                break
+        while high - low > 1 and high > 0:
+            middle = (low + high) // 2
+            if self.delta(float(self.losses[middle])) <= delta:
+                high = middle
+            else:
+                low = middle
+        if high == 0:
+            return self.lowest
+        return self._between(low, high, delta)
+
+    def slope(self, epsilon: float) -> float:
+        """About how fast log delta falls at an epsilon in the window: for choosing a grid."""
+        here = self.delta(epsilon)
+        step = float(self.losses[1] - self.losses[0]) / 16
+        there = self.delta(epsilon + step)
+        if not 0 < there < here:
+            return self.tilt
+        return math.log(here / there) / step
+
+    def _guess(self, delta: float) -> int:
+        """Where delta(epsilon) is about delta, by suffix sums."""
+        exponents = np.minimum(self.cumulant - self.tilt * self.losses, 300.0)
+        masses = np.maximum(self.tilted, 0.0) * np.exp(exponents)
+        tails = np.cumsum(masses[::-1])[::-1]
+        spacing = float(self.losses[1] - self.losses[0])
+        fall = np.exp(-np.minimum(np.arange(self.losses.size) * spacing, 600.0))
+        weighted = np.cumsum((masses * fall)[::-1])[::-1] / fall
+        over = np.flatnonzero(tails - weighted > delta)
+        return min(int(over[-1]) + 1 if over.size else 0, self.losses.size - 2)
+
+    def _between(self, low: int, high: int, delta: float) -> float:
+        """Between two grid points delta is linear in e^epsilon."""
+        left, right = float(self.losses[low]), float(self.losses[high])
+        over, under = self.delta(left), self.delta(right)
+        share = (over - delta) / (over - under) if over > under else 1.0
+        found = left + math.log1p(min(share + 1e-9, 1.0) * math.expm1(right - left))
+        return found if self.delta(found) <= delta else right
+
+
+def cumulant_of(parts: Parts) -> Cumulant:
+    """The log moment generating function of the finite part of the composed loss."""
+    counts = np.array([count for _, count in parts], dtype=np.float64)
+    starts = np.cumsum([0, *(loss.masses.size for loss, _ in parts)])[:-1]
+    losses = np.concatenate([loss.losses for loss, _ in parts])
+    masses = np.concatenate([loss.masses for loss, _ in parts])
+    with np.errstate(divide="ignore"):
+        logs = np.log(masses)
+    sizes = np.array([loss.masses.size for loss, _ in parts])
+
+    def cumulant(tilt: float) -> float:
+        exponents = logs + tilt * losses
+        peaks = np.maximum.reduceat(exponents, starts)
+        sums = np.add.reduceat(np.exp(exponents - np.repeat(peaks, sizes)), starts)
+        return float(np.dot(counts, peaks + np.log(sums)))
+
+    return cumulant
+
+
+def compose(parts: Parts, tilt: float, lowest: float) -> Composed:
+    """Compose all parts, tilted by about `tilt`, in a window that starts at `lowest` or below.
+
+    Any tilt is valid.  Where a rare huge loss takes over the tilted law the window would be wide;
+    a smaller tilt keeps it out.
+    """
+    spacing = parts[0][0].spacing
+    cumulant = cumulant_of(parts)
+    for _ in range(MAX_RETRIES):
+        centre = cumulant(tilt)
+        top, bottom, outside = _window(cumulant, tilt, centre, spacing, parts)
+        first = math.floor(min(bottom, lowest) / spacing) - 1
+        size = fast_length(max(math.ceil(top / spacing) - first, 0) + 2)
+        if size <= COMFORTABLE_POINTS:
+            break
+        tilt /= 1.5
+    if size > MAX_POINTS:
+        raise PrecisionError(
+            f"the composition needs {size} grid points; the losses of the parts differ too much "
+            "in size for one grid. Use a larger delta, or a larger spacing."
+        )
+    spectrum, error, offset = _spectrum(parts, tilt, size)
+    tilted = np.fft.irfft(spectrum, size)
+    error += FFT_CONSTANT * math.log2(size) * EPS * float(np.linalg.norm(tilted))
+    tilted = np.roll(tilted, (offset - first) % size)
+    losses = np.arange(first, first + size, dtype=np.float64) * spacing
+    above = outside * math.exp(min(centre - tilt * float(losses[-1]), 700.0))
+    infinite = math.fsum(loss.infinite * count for loss, count in parts) + above
+    # Logarithms and exponents of the tilted masses, then the sum of all cumulants.
+    operations = math.fsum(
+        count * (800 + abs(tilt) * spacing * (loss.masses.size + 4 * abs(loss.first)))
+        for loss, count in parts
+    )
+    relative = 2 * EPS * (operations + len(parts) * (1 + abs(centre)))
+    below = 0.0 if first <= sum(count * loss.first for loss, count in parts) else 1.0
+    return Composed(losses, tilted, tilt, centre, infinite * (1 + 1e-12), error, relative, below)
+
+
+def _window(
+    cumulant: Cumulant, tilt: float, centre: float, spacing: float, parts: Parts
+) -> tuple[float, float, float]:
+    """Ends of the window, and a bound on the tilted mass above its top.
+
+    The top is Chernoff's.  Mass below the bottom reappears W = top - bottom higher, weighted by
+    e^(-tilt W): the bottom need only be low enough for that to vanish beside delta.
+    """
+    step = 1e-3 * max(tilt, 1.0)
+    ahead, behind = cumulant(tilt + step), cumulant(tilt - step)
+    mean = (ahead - behind) / (2 * step)
+    deviation = math.sqrt(max((ahead - 2 * centre + behind) / step**2, spacing**2))
+    depth = -math.log(WINDOW_TAIL)
+    best = math.sqrt(2 * depth) / deviation
+    top = _descend(lambda s: (cumulant(tilt + s) - centre + depth) / s, best, 0.5)
+    bottom = -_descend(lambda s: (cumulant(tilt - s) - centre + depth) / s, best, 2.0)
+    harmless = top - (2 * depth + max(tilt * mean - centre, 0.0)) / tilt
+    bottom = max(bottom, min(mean - 8 * deviation, harmless))
+    highest = sum(count * float(loss.losses[-1]) for loss, count in parts)
+    lowest = sum(count * float(loss.losses[0]) for loss, count in parts)
+    return min(top, highest), max(bottom, lowest), WINDOW_TAIL * (1 + 1e-6)
+
+
+def _descend(value: Callable[[float], float], start: float, factor: float) -> float:
+    """The smallest value at start, start * factor, ... before it rises again."""
+    best = value(start)
+    for power in range(1, 12):
+        found = value(start * factor**power)
+        if not found < best:
+            break
+        best = found
+    return best
+
+
+def _spectrum(parts: Parts, tilt: float, size: int) -> tuple[ComplexArray, float, int]:
+    """Product of the transforms of the tilted parts, its error, and the sum of their offsets.
+
+    Each value F of a transform of masses with sum one has an error of at most e =
+    FFT_CONSTANT log2(N) 2^-53, so the product of F_i^c_i is off by at most
+    prod (|F_i| + e)^c_i times sum c_i (e / (|F_i| + e) + 8 2^-53), the last for the powers.
+    """
+    offset = sum(count * loss.first for loss, count in parts)
+    once = [_tilted(loss, tilt) for loss, count in parts if count == 1]
+    once, error = _merged(once, size)
+    pieces = [(weights, 1) for weights in once]
+    pieces += [(_tilted(loss, tilt), count) for loss, count in parts if count > 1]
+    spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
+    envelope = np.zeros(size // 2 + 1)
+    sensitivity = np.zeros(size // 2 + 1)
+    unit = FFT_CONSTANT * math.log2(size) * EPS
+    for weights, count in pieces:
+        folded = np.zeros(size)
+        for start in range(0, weights.size, size):
+            piece = weights[start : start + size]
+            folded[: piece.size] += piece
+        values = np.fft.rfft(folded)
+        largest = np.abs(values) + unit
+        envelope += count * np.log(largest)
+        sensitivity += count * (unit / largest + 8 * EPS)
+        spectrum *= values if count == 1 else _power(values, count)
+    # Half the spectrum is kept: every frequency but the ends counts twice.
+    error += math.sqrt(2 / size) * float(np.linalg.norm(np.exp(envelope) * sensitivity))
+    return spectrum, error, offset
+
+
+def _tilted(loss: GridLoss, tilt: float) -> FloatArray:
+    """The masses times e^(tilt loss), scaled to a sum of one."""
+    with np.errstate(divide="ignore"):
+        exponents = np.log(loss.masses) + tilt * loss.losses
+    weights = np.exp(exponents - exponents.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _merged(arrays: list[FloatArray], size: int) -> tuple[list[FloatArray], float]:
+    """Convolve short arrays in groups of FAN while that is cheaper than one long transform each.
+
+    Convolving with masses of sum one does not enlarge the 2-norm of an error, so errors add up.
+    """
+    error = 0.0
+    while len(arrays) > FAN:
+        longest = max(array.size for array in arrays)
+        length = fast_length(FAN * longest)
+        if 2 * length > size:
+            break
+        unit = FFT_CONSTANT * math.log2(length) * EPS
+        arrays.sort(key=lambda array: array.size)
+        shorter = []
+        for start in range(0, len(arrays), FAN):
+            group = arrays[start : start + FAN]
+            rows = np.zeros((len(group), length))
+            for row, array in zip(rows, group, strict=True):
+                row[: array.size] = array
+                error += unit * float(np.linalg.norm(array))
+            product = np.fft.irfft(np.prod(np.fft.rfft(rows, axis=1), axis=0), length)
+            error += unit * float(np.linalg.norm(product))
+            shorter.append(product[: sum(array.size - 1 for array in group) + 1])
+        arrays = shorter
+    return arrays, error
+
+
+def _power(values: ComplexArray, count: int) -> ComplexArray:
+    """Values ** count for |values| <= 1; error at most 4 count 2^-53."""
+    size = np.minimum(np.abs(values), 1.0)
+    return np.asarray(size**count * np.exp(1j * (count * np.angle(values))))
+
+
+def fast_length(size: int) -> int:
+    """The next even length of the form 2^a 3^b 5^c."""
+    best = 1 << max(size - 1, 1).bit_length()
+    for five in (1, 5, 25, 125):
+        for three in (1, 3, 9, 27):
+            length = five * three * 2
+            while length < size:
+                length *= 2
+            best = min(best, length)
+    return best

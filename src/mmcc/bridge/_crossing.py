@@ -1,0 +1,188 @@
+r"""To and from dp_accounting's `PrivacyLossDistribution`, so that their events and ours compose.
+
+In: a distribution of one library.  Out: one of the other.
+Rounding: upwards; theirs are made and accepted as pessimistic estimates only.
+
+One mechanism goes over as its losses on their grid.  A composition goes over as dots of its delta
+curve: certified deltas at up to `DOTS` epsilons, convex in e^epsilon between them.  What
+dp_accounting does afterwards (FFT without an error bound, 1e-15 of truncation) is its own.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from mmcc._arrays import FloatArray, IntArray
+from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._losses.engine import PrivacyLossDistribution
+from mmcc.accounting._losses.grid import GridLoss
+from mmcc.bridge._gridded import GridDistribution, gridded
+from mmcc.errors import MethodError, ParameterError, PrecisionError, real
+
+SPACING = 1e-4
+"""dp_accounting's own default of `value_discretization_interval`."""
+DOTS = 512
+FARTHEST_DELTAS = (1e-15, 1e-12, 1e-9, 1e-6, 1e-3)
+MARGIN = 1e-12
+SMALLEST_MASS = 1e-290
+"""Less counts as infinite loss: near 1e-308 numbers lose their digits."""
+
+
+def to_dp_accounting(
+    distribution: PrivacyLossDistribution | GridDistribution, *, spacing: float = SPACING
+) -> Any:
+    """Our distribution as dp_accounting's, pessimistic, both adjacencies.
+
+    `spacing` is their `value_discretization_interval`; two distributions compose only if it is the
+    same.  A `GridDistribution` keeps its own.
+    """
+    pmf = _their("pld_pmf")
+    if isinstance(distribution, PrivacyLossDistribution):
+        distribution = gridded(distribution, real("spacing", spacing, 0, 1.0, closed="h"))
+    if not isinstance(distribution, GridDistribution):
+        raise ParameterError(
+            f"need a distribution made by mmcc.pld or mmcc.bridge, got {distribution!r}."
+        )
+    losses = [_exported(distribution, "remove"), _exported(distribution, "add")]
+    made = [
+        pmf.DensePLDPmf(loss.spacing, loss.first, loss.masses.copy(), loss.infinite, True)
+        for loss in losses
+    ]
+    return _their("privacy_loss_distribution").PrivacyLossDistribution(*made)
+
+
+def from_dp_accounting(distribution: Any) -> GridDistribution:
+    """Their distribution as one of ours on their grid; it composes with `mmcc.pld`'s.
+
+    Taken at its word: the answer is as sound as the masses in it.  Negative masses, which their FFT
+    leaves behind, become zero; mass that is missing from the sum gets infinite loss.
+    """
+    theirs = _their("privacy_loss_distribution").PrivacyLossDistribution
+    if not isinstance(distribution, theirs):
+        raise ParameterError(
+            f"need a dp_accounting PrivacyLossDistribution, got {type(distribution).__name__}."
+        )
+    try:
+        sides = [_imported(side) for side in (distribution._pmf_remove, distribution._pmf_add)]
+    except AttributeError as problem:
+        raise MethodError(
+            f"this version of dp_accounting keeps its masses elsewhere ({problem}). "
+            "Use dp-accounting 0.4.4 to 0.6."
+        ) from None
+    return GridDistribution(((sides[0], 1),), ((sides[1], 1),))
+
+
+def _their(module: str) -> Any:
+    try:
+        return import_module(f"dp_accounting.pld.{module}")
+    except ImportError:
+        raise MethodError(
+            "the bridge needs the package dp-accounting, which is not installed. "
+            "Use pip install 'mmcc[bridge]'."
+        ) from None
+
+
+def _imported(pmf: Any) -> GridLoss:
+    if not pmf._pessimistic_estimate:
+        raise MethodError(
+            "this dp_accounting distribution is an optimistic estimate, which bounds nothing from "
+            "above. Make it with pessimistic_estimate=True."
+        )
+    dense = pmf.to_dense_pmf()
+    masses = np.array(dense._probs, dtype=np.float64)
+    infinite = float(dense._infinity_mass)
+    spacing = real(
+        "value_discretization_interval", float(dense._discretization), 0, 1.0, closed="h"
+    )
+    if masses.ndim != 1 or not np.isfinite(masses).all() or not 0 <= infinite <= 1 + 1e-9:
+        raise ParameterError("this dp_accounting distribution holds masses that are no numbers.")
+    if not float(masses.min(initial=0.0)) >= -1e-9 or not math.fsum(masses) <= 1 + 1e-6:
+        raise ParameterError("this dp_accounting distribution has masses outside [0, 1].")
+    return _without_specks(spacing, int(dense._lower_loss), np.maximum(masses, 0.0), infinite)
+
+
+def _without_specks(spacing: float, first: int, masses: FloatArray, infinite: float) -> GridLoss:
+    """Masses too small for floating point, and what is missing from the sum, go to infinity."""
+    specks = (masses > 0) & (masses < SMALLEST_MASS)
+    infinite += int(specks.sum()) * SMALLEST_MASS
+    masses = np.where(specks, 0.0, masses)
+    missing = 1.0 - (math.fsum(masses) + infinite)
+    if missing > 0:
+        infinite += missing * (1 + 1e-9)
+    kept = np.flatnonzero(masses)
+    if kept.size == 0:
+        raise PrecisionError("all of the privacy loss is infinite: no epsilon can be certified.")
+    masses = masses[kept[0] : kept[-1] + 1]
+    if masses.size == 1:  # windows want two grid points
+        masses = np.concatenate([masses, [0.0]])
+    return GridLoss(spacing, first + int(kept[0]), masses, infinite)
+
+
+def _exported(distribution: GridDistribution, side: Adjacency) -> GridLoss:
+    parts = distribution.remove if side == "remove" else distribution.add
+    if len(parts) == 1 and parts[0][1] == 1:
+        loss = parts[0][0]
+        infinite = min(loss.infinite + distribution.slack * (1 + 1e-12), 1.0)
+        return _without_specks(loss.spacing, loss.first, loss.masses, infinite)
+    return _dots(distribution, side)
+
+
+def _dots(distribution: GridDistribution, side: Adjacency) -> GridLoss:
+    r"""Connect dots of the delta curve.
+
+    h(x), the delta at epsilon = log x, is convex and falls from h(0) = 1.  The lower convex hull of
+    certified deltas at x_i is the largest convex function below them, so h lies below the hull,
+    which is the curve of masses m_i at log x_i with m_i = x_i times the change of slope there.
+    """
+    spacing = distribution.spacing
+    finite = replace(distribution, slack=0.0)  # bad events go to infinity as a whole
+    top = _farthest(finite, side)
+    bottom = -_farthest(finite, "add" if side == "remove" else "remove")
+    step = max(1, math.ceil((top - bottom) / spacing / DOTS))
+    ends = math.floor(bottom / spacing / step) - 1, math.ceil(top / spacing / step) + 2
+    places = np.arange(*ends) * step
+    epsilons = np.asarray(places * spacing, np.float64)
+    x = np.concatenate([[0.0], np.exp(epsilons)])
+    heights = np.concatenate([[1.0], distribution.curve(epsilons, side)])
+    corners = _hull(x, heights)
+    x, heights, places = x[corners], heights[corners], places[corners[1:] - 1]
+    slopes = np.append(np.diff(heights) / np.diff(x), 0.0)
+    corner_masses = np.maximum(x[1:] * np.diff(slopes), 0.0) * (1 + MARGIN)
+    # What rounding took from the curve at the corners is paid for at infinity; the margin covers
+    # the rounding of this sum of positive terms.
+    reached = [corner_masses @ np.maximum(-np.expm1(e), 0.0) for e in np.log(x[1:, None] / x[1:])]
+    lost = float(np.max(heights[1:] - heights[-1] - np.array(reached) * (1 - 0.1 * MARGIN)))
+    infinite = (float(heights[-1]) + max(lost, 0.0)) * (1 + MARGIN)
+    masses = np.zeros(places[-1] - places[0] + 1)
+    masses[places - places[0]] = corner_masses
+    return _without_specks(spacing, int(places[0]), masses, infinite)
+
+
+def _farthest(distribution: GridDistribution, side: Adjacency) -> float:
+    """About where delta has fallen to nothing, or to the smallest that can be certified."""
+    for delta in FARTHEST_DELTAS:
+        with suppress(PrecisionError):
+            return distribution.epsilon(delta, side)
+    raise PrecisionError(
+        "too much of the privacy loss is infinite for a curve of its deltas. Use a larger sigma."
+    )
+
+
+def _hull(x: FloatArray, heights: FloatArray) -> IntArray:
+    """Places of the corners of the lower convex hull, x increasing; both ends are corners."""
+    corners: list[int] = []
+    for place in range(x.size):
+        while len(corners) > 1:
+            a, b = corners[-2], corners[-1]
+            rise = (heights[place] - heights[a]) * (x[b] - x[a])
+            if (heights[b] - heights[a]) * (x[place] - x[a]) < rise:
+                break
+            corners.pop()
+        corners.append(place)
+    return np.array(corners)

@@ -1,0 +1,24 @@
+"""Choosing a mechanism: errors, comparisons at equal guarantees, strategies made for a target.
+
+`mmcc.compare` and `mmcc.strategies.optimise` ask; here are the parts that a script may want:
+families of schemes at one rate (`family`), a BLT tuned to each target (`TunedBlt`), and the tables.
+"""
+
+from mmcc.design._compare import compare
+from mmcc.design._families import Family, family, separations
+from mmcc.design._optimise import Optimised, optimise
+from mmcc.design._table import Comparison, Crossing, Row
+from mmcc.design._tuned import TunedBlt
+
+__all__ = (
+    "Comparison",
+    "Crossing",
+    "Family",
+    "Optimised",
+    "Row",
+    "TunedBlt",
+    "compare",
+    "family",
+    "optimise",
+    "separations",
+)

@@ -1,0 +1,164 @@
+"""The noise that a strategy needs, roughly: the inside of a search.
+
+In: a strategy, and what was found for others like it.  Out: log sigma, to about 0.1 %.
+Rounding: none.  Every epsilon asked for on the way is a certified bound, but the last step to sigma
+is extrapolated: nothing here is a guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from mmcc.accounting._best import best_of
+from mmcc.accounting._bounds import chain
+from mmcc.accounting._methods import Answer, Plan, Problem
+from mmcc.errors import MmccError
+from mmcc.sampling import BallsInBins, PoissonScheme
+from mmcc.strategies._toeplitz import Toeplitz
+
+CLOSE = 0.015
+"""A step this small in log sigma is taken without looking again."""
+TURNS = 10
+LONGEST = 0.7
+"""Longest step in log sigma."""
+STEEPEST, FLATTEST, USUAL = -12.0, -0.5, -1.5
+"""Slopes of log epsilon against log sigma."""
+PROJECTED = 600
+"""Up to so many columns the projection is asked inside a search: it costs a second or two."""
+BEHIND = 1.25
+"""A bound this much larger than another is not asked for strategies like that one."""
+ALIKE = 0.25
+"""Strategies are alike if their widths, logarithms, differ by no more than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was found for one strategy: its width, log sigma over column norm, the slope there."""
+
+    width: float
+    level: float
+    slope: float
+
+
+@dataclass(eq=False)
+class Noise:
+    """Rough calibration of one strategy after another to the same target."""
+
+    scheme: PoissonScheme | BallsInBins
+    epsilon: float
+    delta: float
+    asked: int = 0
+    """How many times a bound was evaluated."""
+    _known: list[Known] = field(default_factory=list)
+    _behind: list[tuple[float, frozenset[str]]] = field(default_factory=list)
+    """Widths at which all bounds were asked, and those that were far behind there."""
+
+    def remember(self, strategy: Toeplitz, sigma: float) -> None:
+        """A strategy whose noise is known: a place to start from."""
+        self._known.append(Known(width(strategy), math.log(sigma / norm(strategy)), USUAL))
+
+    def log_sigma(self, strategy: Toeplitz) -> float:
+        """Where log epsilon crosses the target, by secants from what is known; infinite if not."""
+        near = self._nearest(strategy)
+        scale = math.log(norm(strategy))
+        place, slope = scale + near.level, near.slope
+        low, high = -math.inf, math.inf
+        last: tuple[float, float] | None = None
+        plans: list[Plan] = []
+        for _ in range(TURNS):
+            excess, plans = self._excess(strategy, math.exp(place), plans)
+            low, high = (place, high) if excess > 0 else (low, place)
+            if excess == math.inf:
+                step = LONGEST if high == math.inf else 0.5 * (high - place)
+            else:
+                if last is not None and last[0] != place:
+                    slope = (excess - last[1]) / (place - last[0])
+                    slope = min(max(slope, STEEPEST), FLATTEST)
+                last = (place, excess)
+                step = min(max(-excess / slope, -LONGEST), LONGEST)
+            if abs(step) <= CLOSE:
+                place += step
+                break
+            place = place + step if low < place + step < high else 0.5 * (low + high)
+        if last is None:
+            return math.inf
+        self._known.append(Known(width(strategy), place - scale, slope))
+        return place
+
+    def _nearest(self, strategy: Toeplitz) -> Known:
+        if not self._known:
+            return Known(0.0, 0.0, USUAL)
+        wide = width(strategy)
+        return min(reversed(self._known), key=lambda known: abs(known.width - wide))
+
+    def _excess(
+        self, strategy: Toeplitz, sigma: float, plans: list[Plan]
+    ) -> tuple[float, list[Plan]]:
+        """Log of the certified epsilon over the target, and the plans that gave it.
+
+        Without plans all are tried that are any good for its like.  For one strategy they then stay
+        the same, so that epsilon has no jumps; infinite, no plans, where nothing is certified.
+        """
+        problem = Problem(strategy, self.scheme, sigma)
+        answers: list[Answer] = []
+        every = self._plans(problem)
+        asked = plans or self._promising(every, width(strategy))
+        for plan in asked:
+            self.asked += 1
+            try:
+                answers.append(problem.epsilon(plan, self.delta))
+            except MmccError:
+                continue
+        finite = [answer for answer in answers if math.isfinite(answer.value)]
+        if not finite:
+            self._behind.clear()
+            return math.inf, []
+        best = best_of(finite)
+        if asked == every:
+            slow = {answer.plan.bound for answer in answers if answer.value > BEHIND * best.value}
+            self._behind.append((width(strategy), frozenset(slow - {"unamplified"})))
+        return math.log(max(best.value, 1e-12) / self.epsilon), best.plans
+
+    def _promising(self, plans: list[Plan], wide: float) -> list[Plan]:
+        """All plans but those that were far behind for a strategy like this one."""
+        near = min(self._behind, key=lambda look: abs(look[0] - wide), default=(math.inf, ()))
+        behind = near[1] if abs(near[0] - wide) <= ALIKE else ()
+        return [plan for plan in plans if plan.bound not in behind]
+
+    def _plans(self, problem: Problem) -> list[Plan]:
+        """Bounds that are worth their time: exact ones alone, where there are any."""
+        plain = Plan("unamplified")
+        scheme = self.scheme
+        if isinstance(scheme, BallsInBins):
+            if scheme.bins == 1:
+                return [plain]
+            tree = problem.strategy.hierarchy(scheme.bins) is not None
+            return [plain, Plan("cascade" if tree else "projection")]
+        if scheme.probability == 1.0:
+            return [plain]
+        if not problem.has_events(Plan("mmcc")):
+            return [plain, Plan("mmcc")]
+        plans = [plain]
+        if chain.applies(problem.strategy):
+            plans.append(Plan("chain"))
+        if columns(problem.strategy.steps, scheme) <= PROJECTED or len(plans) == 1:
+            plans.append(Plan("projection"))
+        return plans
+
+
+def columns(steps: int, scheme: PoissonScheme | BallsInBins) -> int:
+    """Columns of the Gram matrix that the projection looks at: rounds of one example, or bins."""
+    if isinstance(scheme, BallsInBins):
+        return scheme.bins
+    return -(-steps // min(scheme.separation, steps))
+
+
+def norm(strategy: Toeplitz) -> float:
+    """The largest column norm."""
+    return math.sqrt(float(strategy.coefficients @ strategy.coefficients))
+
+
+def width(strategy: Toeplitz) -> float:
+    """Log of the number of equal bands with the same sum and norm."""
+    return 2 * math.log(float(strategy.coefficients.sum()) / norm(strategy))

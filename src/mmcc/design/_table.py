@@ -1,0 +1,235 @@
+"""The table of a comparison: frozen rows, what each assumes, and where correlated noise wins.
+
+In: answers at equal (epsilon, delta, steps, rate).  Out: text, a dictionary, and verdicts.
+Rounding: in print sigmas go up and savings go down.  A row wins only against the noise
+below which DP-SGD is impossible (where that is known), and only with a certificate that assumes no
+more than DP-SGD's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mmcc.accounting._guarantee import ADJACENCY, rounded_up
+
+BASELINE = "DP-SGD"
+WINS = "wins"
+LOSES = "does not win"
+CANNOT = "cannot win"
+"""Certified: with as little error as DP-SGD no method can prove the target."""
+UNKNOWN = "no answer"
+
+ESTIMATED = "an estimate, not a proof"
+UNAMPLIFIED = "without amplification"
+FIXED_INPUTS = "for inputs fixed in advance"
+ZERO_ONE = "in the 0-1 setting"
+CLOSED = 0.99
+"""A lower bound on DP-SGD's noise below this part of what is certified is of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One strategy under one scheme at one epsilon."""
+
+    strategy: str
+    detail: str
+    """The strategy in full."""
+    scheme: str
+    sampling: str
+    """The scheme in full; the one that needs the least noise, where several were tried."""
+    separation: int | None
+    """Of cyclic Poisson sampling: the best one, where several were tried."""
+    epsilon: float
+    """The target."""
+    delta: float
+    method: str
+    verdict: str
+    correlated: bool
+    sigma: float | None = None
+    """Enough for the target, in units of the clip norm."""
+    sigma_lower: float | None = None
+    """Below this noise no method can prove the target: certified; None where nothing is known."""
+    bound: str = ""
+    """The certified bound that gave sigma, or how it was estimated."""
+    certified: bool = False
+    reservations: tuple[str, ...] = ()
+    """What keeps the row from being compared as an equal."""
+    rmse: float | None = None
+    max_error: float | None = None
+    noise_memory: int | None = None
+    saving: float | None = None
+    """1 - rmse / (the least RMSE that DP-SGD can have at this guarantee, where it is known)."""
+    at_tie: bool = False
+    """Only who wins was asked: sigma is the noise at which both errors are equal."""
+    skipped: int = 0
+    """Schemes of the family that need more noise than the one shown, by one evaluation each."""
+    reason: str = ""
+    """Why there is no answer, or perhaps a better one."""
+    seconds: float = 0.0
+
+    @property
+    def wins(self) -> bool:
+        """Certified: less error than DP-SGD at the same guarantee."""
+        return self.verdict == WINS and self.certified and not self.reservations
+
+    @property
+    def closed(self) -> bool:
+        """Whether the least noise for the target is known within a hundredth."""
+        return bool(self.sigma and self.sigma_lower and self.sigma_lower >= CLOSED * self.sigma)
+
+    @property
+    def text(self) -> str:
+        """The verdict in words, with all its reservations."""
+        if self.verdict == BASELINE and not self.closed and self.bound != "unamplified":
+            return f"{BASELINE}; wins are against this certified noise"
+        if self.verdict == UNKNOWN:
+            return f"{UNKNOWN}: {self.reason}"
+        if self.verdict == WINS and self.reservations:
+            return f"less error, but {' and '.join(self.reservations)}"
+        if self.verdict == WINS and not self.at_tie and self.saving is not None:
+            return f"{WINS} by {100 * _floored(self.saving):.1f} %{self._cut}"
+        return self.verdict + self._cut
+
+    @property
+    def _cut(self) -> str:
+        return f"; {self.reason.rstrip('.')}" if self.reason else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        content = asdict(self) | {"wins": self.wins, "adjacency": ADJACENCY}
+        return content | {"reservations": list(self.reservations)}
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Where correlated noise starts to win under one scheme."""
+
+    scheme: str
+    epsilon: float | None
+    """The smallest epsilon of the sweep at which a correlated strategy wins; None: at none."""
+    strategy: str = ""
+    saving: float | None = None
+    impossible_below: bool = False
+    """At all smaller epsilons of the sweep no method can show a win of the strategies compared."""
+
+    def __str__(self) -> str:
+        if self.epsilon is None:
+            shown = "no method can show one" if self.impossible_below else "none is shown"
+            return f"{self.scheme}: no win at any epsilon of the sweep ({shown})"
+        return f"{self.scheme}: first at epsilon {self.epsilon:g} ({self.strategy})"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Strategies at equal (epsilon, delta, steps, rate), and DP-SGD beside them.
+
+    DP-SGD is independent noise under Poisson sampling at the same rate, one row an epsilon.
+    """
+
+    steps: int
+    rate: float
+    delta: float
+    method: str
+    baseline: tuple[Row, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """The sweep, upwards."""
+        return tuple(row.epsilon for row in self.baseline)
+
+    @property
+    def crossings(self) -> tuple[Crossing, ...]:
+        """For each scheme the smallest epsilon at which a correlated strategy wins."""
+        schemes = dict.fromkeys(row.scheme for row in self.rows if row.correlated)
+        return tuple(_crossing(scheme, self.rows) for scheme in schemes)
+
+    def at(self, epsilon: float) -> tuple[Row, ...]:
+        """The rows of one epsilon."""
+        return tuple(row for row in self.rows if row.epsilon == epsilon)
+
+    def best(self, epsilon: float) -> Row | None:
+        """The certified row without reservations that has the least RMSE; DP-SGD included."""
+        fair = [
+            row
+            for row in (*self.baseline, *self.at(epsilon))
+            if row.epsilon == epsilon and row.certified and not row.reservations
+            if row.rmse is not None and not row.at_tie
+        ]
+        return min(fair, key=lambda row: row.rmse or math.inf, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "steps": self.steps,
+            "rate": self.rate,
+            "delta": self.delta,
+            "epsilon": list(self.epsilons),
+            "method": self.method,
+            "adjacency": ADJACENCY,
+            "baseline": [row.to_dict() for row in self.baseline],
+            "rows": [row.to_dict() for row in self.rows],
+            "crossings": [asdict(crossing) for crossing in self.crossings],
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.steps} steps, rate {self.rate:g}, delta {self.delta:g}, method {self.method}; "
+            "errors of prefix sums in units of the clip norm"
+        ]
+        for base in self.baseline:
+            lines += ["", f"epsilon {base.epsilon:g}", *aligned((base, *self.at(base.epsilon)))]
+        lines += ["", "Correlated noise wins, certified and amplified:"]
+        lines += [f"  {crossing}" for crossing in self.crossings] or ["  nothing was compared"]
+        simulated = any(not row.certified and row.sigma is not None for row in self.rows)
+        marked = "sigmas with ~ are estimates, the others certified" if simulated else "certified"
+        lines += ["", f"Sigma: {marked}; adjacency {ADJACENCY}."]
+        return "\n".join(lines)
+
+
+HEADER = ("strategy", "scheme", "sigma", "RMSE", "max error", "memory", "against DP-SGD")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """The row as text: sigma rounded up, estimates marked, errors to four digits."""
+    mark = "~" if row.sigma is not None and not row.certified else ""
+    mark += "<=" if row.at_tie else ""  # what ties, not what the row needs
+
+    def error(value: float | None) -> str:
+        return "-" if value is None or sigma == "-" else f"{mark}{value:.4g}"
+
+    told = row.sigma is not None and (row.verdict == WINS or not row.at_tie)
+    sigma = mark + rounded_up(row.sigma) if told and row.sigma is not None else "-"
+    memory = "-" if row.noise_memory is None else str(row.noise_memory)
+    scheme = row.scheme if row.separation is None else f"{row.scheme} {row.separation}"
+    return row.strategy, scheme, sigma, error(row.rmse), error(row.max_error), memory, row.text
+
+
+def aligned(rows: Sequence[Row]) -> list[str]:
+    """Lines of a plain table."""
+    lines = [HEADER, *(cells(row) for row in rows)]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(HEADER) - 1)]
+    return [
+        "  ".join([*(c.ljust(w) for c, w in zip(line, widths, strict=False)), line[-1]])
+        for line in lines
+    ]
+
+
+def _crossing(scheme: str, rows: Sequence[Row]) -> Crossing:
+    mine = [row for row in rows if row.scheme == scheme and row.correlated]
+    winners = [row for row in mine if row.wins]
+    first = min((row.epsilon for row in winners), default=None)
+    below = [row for row in mine if first is None or row.epsilon < first]
+    impossible = bool(below) and all(row.verdict == CANNOT for row in below)
+    if first is None:
+        return Crossing(scheme, None, impossible_below=impossible)
+    best = max((row for row in winners if row.epsilon == first), key=lambda row: row.saving or 0)
+    return Crossing(scheme, first, best.strategy, best.saving, impossible)
+
+
+def _floored(saving: float) -> float:
+    """Down to a tenth of a per cent."""
+    return math.floor(1000 * saving) / 1000

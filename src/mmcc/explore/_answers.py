@@ -1,0 +1,167 @@
+"""The numbers behind the page: brackets, their lower ends alone, bounds without sampling, errors.
+
+In: settings.  Out: a `Bracket` (both ends certified), certified epsilons without amplification, and
+errors of prefix sums in plain floating point.  Nothing here is an estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import mmcc
+from mmcc import utility
+from mmcc._arrays import FloatArray
+from mmcc.accounting._guarantee import Bracket
+from mmcc.accounting._methods import Problem, unproven
+from mmcc.accounting._parallel import Progress
+from mmcc.errors import MmccError
+from mmcc.explore._settings import FieldError, Settings
+from mmcc.sampling import BallsInBins, CyclicPoisson, Scheme
+
+PROMPT = 1000
+"""Up to so many steps plots redraw at once."""
+LARGEST = 4096
+"""With more steps the page gives the command instead of the answer."""
+OCTAVES = 1.0
+"""Noise levels of the curve: from the chosen one halved to the chosen one doubled ..."""
+PER_OCTAVE = 2
+"""... so many an octave, at fixed places: a small move of sigma finds most of them known."""
+DIRECTED = ("poisson", "cyclic-poisson")
+"""Schemes whose lower end is one direction's loss; others have both ends from one analysis."""
+PICTURED = 32
+"""Steps of the strategy that are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about one mechanism at one noise level."""
+
+    asked: Settings
+    lower_only: bool = False
+    """The lower end comes long before the upper one, where it has a proof of its own."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Errors:
+    """What the noise does to prefix sums."""
+
+    steps: FloatArray
+    """Standard deviation of each prefix sum, in units of the clip norm."""
+    rmse: float
+    largest: float
+
+
+def check_size(asked: Settings) -> None:
+    """Refuse what a page cannot wait for."""
+    if asked.steps > LARGEST:
+        raise FieldError(
+            "steps",
+            f"this page answers up to {LARGEST} steps, and {asked.steps} may take minutes: run "
+            "the command below instead, or choose fewer steps.",
+        )
+
+
+def check_scheme(asked: Settings) -> None:
+    """Refuse a scheme that does not fit the steps or has no amplified certificate: no long wait."""
+    scheme = asked.build_scheme()
+    if isinstance(scheme, BallsInBins):
+        scheme.epochs(asked.steps)
+    if not asked.proven:
+        raise unproven(scheme)
+
+
+def answer(question: Question, progress: Progress | None = None) -> Bracket | float:
+    """Both ends, or a lower bound on the true epsilon."""
+    if question.lower_only:
+        return certified_lower(question.asked)
+    return certified_bracket(question.asked, progress)
+
+
+def certified_bracket(asked: Settings, progress: Progress | None = None) -> Bracket:
+    """Both ends by the default method: exactly what the command line prints."""
+    check_size(asked)
+    return mmcc.bracket(
+        asked.build_strategy(),
+        asked.build_scheme(),
+        sigma=asked.sigma,
+        delta=asked.delta,
+        progress=progress,
+    )
+
+
+def certified_lower(asked: Settings) -> float:
+    """No method can prove less than this; 0 where nothing is known."""
+    check_size(asked)
+    problem = Problem(asked.build_strategy(), asked.build_scheme(), asked.sigma)
+    return problem.lower_epsilon(asked.delta)
+
+
+@lru_cache(maxsize=1024)
+def unamplified_epsilon(asked: Settings) -> float | None:
+    """Certified epsilon that makes no use of sampling: the worst participation allowed."""
+    return _without_amplification(asked, asked.build_scheme())
+
+
+@lru_cache(maxsize=1024)
+def one_pass_epsilon(asked: Settings) -> float | None:
+    """Certified epsilon of a fixed order in which an example has a single step."""
+    return _without_amplification(asked, CyclicPoisson(1, asked.steps))
+
+
+def _without_amplification(asked: Settings, scheme: Scheme) -> float | None:
+    check_size(asked)
+    strategy = asked.build_strategy()
+    try:
+        found = mmcc.epsilon(
+            strategy,
+            scheme,
+            sigma=asked.sigma,
+            delta=asked.delta,
+            method="unamplified",
+        )
+    except MmccError:  # the bracket has its own answer, and its own sentence
+        return None
+    return found.epsilon
+
+
+@lru_cache(maxsize=256)
+def prefix_errors(asked: Settings) -> Errors:
+    """Errors of prefix sums with this noise."""
+    check_size(asked)
+    strategy, sigma = asked.build_strategy(), asked.sigma
+    return Errors(
+        steps=utility.step_errors(strategy, sigma),
+        rmse=utility.rmse(strategy, sigma),
+        largest=utility.max_error(strategy, sigma),
+    )
+
+
+def picture(asked: Settings) -> FloatArray:
+    """The first rows and columns of C."""
+    check_size(asked)
+    strategy = asked.build_strategy()
+    return strategy.prefix(min(strategy.steps, PICTURED)).to_dense()
+
+
+def noise_levels(asked: Settings) -> list[float]:
+    """The sigmas of the curve, in increasing order; the chosen one is among them."""
+    middle = math.log2(asked.sigma)
+    first = math.ceil((middle - OCTAVES) * PER_OCTAVE)
+    last = math.floor((middle + OCTAVES) * PER_OCTAVE)
+    fixed = (float(f"{2 ** (k / PER_OCTAVE):.4g}") for k in range(first, last + 1))
+    apart = (level for level in fixed if abs(math.log2(level) - middle) > 0.1 / PER_OCTAVE)
+    return sorted({asked.sigma, *apart})
+
+
+def questions(asked: Settings) -> list[Question]:
+    """Lower ends where they are cheap, then brackets; the chosen noise first, then the nearest."""
+    levels = noise_levels(asked)
+    levels.sort(key=lambda sigma: (abs(math.log(sigma / asked.sigma)), -sigma))
+    mechanisms = [asked.at(sigma) for sigma in levels]
+    cheap = mechanisms if asked.strategy != "identity" and asked.scheme in DIRECTED else []
+    return [
+        *(Question(mechanism, lower_only=True) for mechanism in cheap),
+        *(Question(mechanism) for mechanism in mechanisms),
+    ]

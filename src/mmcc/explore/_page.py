@@ -1,0 +1,203 @@
+"""The page: its controls, its places for numbers and plots, nothing computed.
+
+In: nothing.  Out: the layout, with native inputs that have labels.  Texts are children, which the
+browser never reads as markup.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import dcc, html
+
+from mmcc.explore._figures import empty_figure
+from mmcc.explore._settings import DEFAULTS, FIELDS, LABELS, SCHEMES, STRATEGIES
+
+TITLE = "mmcc explore"
+DESCRIPTION = "Certified privacy of correlated-noise mechanisms"
+MOVED = ("steps", "prob", "sigma")
+"""Fields that also have a slider, on a logarithmic scale."""
+ENDS: dict[str, tuple[float, float]] = {"steps": (1, 1000), "prob": (1e-4, 1), "sigma": (0.1, 1000)}
+NOTCHES = 200
+TYPING = 0.35
+"""Seconds after the last key in which a field is read."""
+HINTS = {
+    "prob": "a decimal or a fraction, such as 1/256",
+    "sigma": "standard deviation, in units of the clip norm",
+    "separation": "steps from one turn of an example's group to the next",
+    "bins": "steps of an epoch; must divide n",
+}
+UNASKED = {"data-stamp": ""}
+"""A text with a stamp is shown while the stamp, the values it is for, is what the controls hold."""
+INDEX = """<!DOCTYPE html>
+<html lang="en">
+    <head>
+        {%metas%}
+        <title>{%title%}</title>
+        {%favicon%}
+        {%css%}
+    </head>
+    <body>
+        <noscript>This page needs JavaScript, all of it from this machine.</noscript>
+        {%app_entry%}
+        {%config%}
+        {%scripts%}
+        {%renderer%}
+    </body>
+</html>"""
+
+
+def layout() -> html.Div:
+    """Everything, in the order in which it is read."""
+    return html.Div(
+        [
+            html.Header(
+                [
+                    html.H1(TITLE),
+                    html.P(f"{DESCRIPTION}. Every ε shown is proven."),
+                ]
+            ),
+            html.Div([_controls(), _results()], className="columns"),
+            dcc.Store(id="unfinished"),
+            dcc.Store(id="again"),
+        ],
+        className="page",
+    )
+
+
+def _controls() -> html.Aside:
+    return html.Aside(
+        [
+            html.H2("Mechanism"),
+            _choice(
+                "strategy", "Strategy", {name: label for name, (label, _) in STRATEGIES.items()}
+            ),
+            _choice("scheme", "Sampling", {name: label for name, (label, _) in SCHEMES.items()}),
+            html.Div([_field(name) for name in FIELDS], className="fields"),
+        ]
+    )
+
+
+def _choice(name: str, title: str, options: dict[str, str]) -> html.Fieldset:
+    choices = [{"label": label, "value": value} for value, label in options.items()]
+    return html.Fieldset(
+        [
+            html.Legend(title, id=f"{name}-title"),
+            dcc.RadioItems(choices, DEFAULTS[name], id=name, className="choices"),
+        ]
+    )
+
+
+def _field(name: str) -> html.Div:
+    parts: list[Any] = [
+        html.Label(LABELS[name], htmlFor=name),
+        dcc.Input(
+            id=name,
+            value=DEFAULTS[name],
+            type="text",
+            inputMode="text",
+            autoComplete="off",
+            spellCheck="false",
+            debounce=TYPING,
+            className="typed",
+        ),
+    ]
+    if name in MOVED:
+        parts += [
+            html.Label(f"{LABELS[name]}, slider", htmlFor=f"{name}-slider", className="unseen"),
+            dcc.Input(
+                id=f"{name}-slider",
+                type="range",
+                min=0,
+                max=NOTCHES,
+                step=1,
+                value=0,
+                className="slider",  # not debounced: dash would then look for a cursor in it
+            ),
+        ]
+    if name in HINTS:
+        parts.append(html.Small(HINTS[name]))
+    return html.Div(parts, id=f"{name}-field", className="field")
+
+
+def _results() -> html.Main:
+    return html.Main(
+        [
+            html.H2("What is certified", className="unseen"),
+            html.Div(id="problem", role="alert", className="problem"),
+            html.Div(
+                [
+                    _number(
+                        "epsilon",
+                        "ε, certified",
+                        html.Div(id="epsilon-flag", className="flag", **UNASKED),
+                    ),
+                    _number("bracket", "the true ε lies in"),
+                    _number("rmse", "RMSE of prefix sums"),
+                    _number("largest", "largest error"),
+                ],
+                className="numbers",
+            ),
+            html.P(id="remark", className="remark", **UNASKED),
+            html.P(
+                id="status",
+                className="status",
+                role="status",
+                **{"aria-live": "polite"},
+                **UNASKED,
+            ),
+            html.Div(
+                [
+                    _plot("epsilon-plot", "Privacy against noise", wide=True),
+                    _plot("error-plot", "Error of each prefix sum"),
+                    _plot("strategy-plot", "The strategy C, first steps"),
+                ],
+                className="plots",
+            ),
+            html.Div(
+                [_text("command", "The same on the command line"), _text("snippet", "In Python")],
+                className="texts",
+            ),
+        ]
+    )
+
+
+def _number(name: str, title: str, *flags: html.Div) -> html.Div:
+    return html.Div(
+        [
+            html.Div(title, className="title"),
+            html.Div("…", id=name, className="value", **UNASKED),
+            *flags,
+            html.Div(id=f"{name}-note", className="note", **UNASKED),
+        ],
+        className=f"number {name}",
+    )
+
+
+def _plot(name: str, title: str, *, wide: bool = False) -> html.Section:
+    graph = dcc.Graph(
+        id=name,
+        figure=empty_figure(),
+        responsive=True,
+        style={"height": "340px" if wide else "300px"},
+        config={"displayModeBar": False, "displaylogo": False},
+    )
+    return html.Section([html.H3(title), graph], className="plot wide" if wide else "plot")
+
+
+def _text(name: str, title: str) -> html.Section:
+    return html.Section(
+        [
+            html.Div(
+                [
+                    html.H3(title),
+                    html.Button(
+                        "Copy", id=f"{name}-copy", type="button", **{"aria-label": f"Copy: {title}"}
+                    ),
+                ],
+                className="over",
+            ),
+            html.Pre(html.Code(id=name, **UNASKED), tabIndex=0),
+        ],
+        className="text",
+    )

@@ -1,0 +1,198 @@
+"""What the page shows: the values of its controls, read and checked.
+
+In: text as it stands in the fields.  Out: a frozen `Settings`, which builds the mechanism.
+A wrong value is an error of one sentence that knows its field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from mmcc import sampling, strategies
+from mmcc._cli.words import number, whole_number
+from mmcc.accounting._methods import amplified
+from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
+from mmcc.errors import MmccError, ParameterError, real, suggestion, whole
+from mmcc.sampling import MAX_STEPS, Scheme
+from mmcc.strategies._base import Strategy
+
+SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
+STRATEGIES: Mapping[str, tuple[str, str | None]] = {
+    "identity": ("Identity (DP-SGD)", None),
+    "binary-tree": ("Binary tree", None),
+    "tree-restart": ("Restarted tree", "height"),
+    "continual-counting": ("Continual counting", None),
+    "banded-toeplitz": ("Banded Toeplitz", "bands"),
+    "blt": ("Buffered (BLT)", "buffers"),
+}
+"""Names as on the command line: what they are called here, and the size they have."""
+SCHEMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "poisson": ("Poisson", ("prob",)),
+    "cyclic-poisson": ("Cyclic Poisson", ("prob", "separation")),
+    "balls-in-bins": ("Balls in bins", ("bins",)),
+    "shuffle": ("One shuffled pass", ()),
+    "min-separation": ("Min separation", ("prob", "separation")),
+}
+SIZES = ("height", "bands", "buffers")
+ROUNDS = ("separation", "bins")
+FIELDS = ("steps", *SIZES, "prob", *ROUNDS, "sigma", "delta")
+"""Everything that is typed."""
+LABELS: Mapping[str, str] = {
+    "steps": "Steps n",
+    "height": "Height of each tree",
+    "bands": "Bands",
+    "buffers": "Buffers",
+    "prob": "Probability p",
+    "separation": "Separation",
+    "bins": "Bins",
+    "sigma": f"Noise {SIGMA}",
+    "delta": "δ",
+}
+DEFAULTS: Mapping[str, str] = {
+    "strategy": "binary-tree",
+    "scheme": "poisson",
+    "steps": "256",
+    "height": "5",
+    "bands": "8",
+    "buffers": "2",
+    "prob": "1/256",
+    "separation": "8",
+    "bins": "16",
+    "sigma": "14",
+    "delta": "1e-6",
+}
+LONGEST = 40
+"""Characters of a field that are read: no number that anybody means is longer."""
+MAX_SIZE = 10**6
+FRACTION = re.compile(r"[1-9][0-9]{0,14}/[1-9][0-9]{0,14}")
+"""What Python and the command line read alike."""
+
+
+class FieldError(MmccError):
+    """A field does not hold a value that can be used."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One mechanism with its noise and delta.  Hashable: answers are kept by it."""
+
+    strategy: str
+    steps: int
+    size: int | None
+    """Height, bands or buffers, where the strategy has one."""
+    scheme: str
+    prob: str | None
+    """A plain number or a fraction, written so that Python and the command line read it alike."""
+    round: int | None
+    """Separation or bins, where the scheme has one."""
+    sigma: float
+    delta: float
+
+    @property
+    def probability(self) -> float:
+        """What `prob` says."""
+        return number("prob", self.prob or "")
+
+    @property
+    def size_name(self) -> str | None:
+        """What the size of the strategy is called."""
+        return STRATEGIES[self.strategy][1]
+
+    @property
+    def round_name(self) -> str | None:
+        """What the round of the scheme is called."""
+        return next((name for name in SCHEMES[self.scheme][1] if name in ROUNDS), None)
+
+    @property
+    def proven(self) -> bool:
+        """Whether there is an amplified certificate for the scheme."""
+        return amplified(self.build_scheme(), self.steps) is not None
+
+    def at(self, sigma: float) -> Settings:
+        """The same mechanism with another noise level."""
+        return replace(self, sigma=sigma)
+
+    def build_strategy(self) -> Strategy:
+        """The encoder; the last ones are kept."""
+        return _strategy(self.strategy, self.steps, self.size)
+
+    def build_scheme(self) -> Scheme:
+        """Who takes part when."""
+        if self.scheme == "balls-in-bins":
+            return sampling.BallsInBins(self.round or 0)
+        if self.scheme == "shuffle":
+            return sampling.Shuffle()
+        if self.scheme == "poisson":
+            return sampling.Poisson(self.probability)
+        cyclic = self.scheme == "cyclic-poisson"
+        kind = sampling.CyclicPoisson if cyclic else sampling.MinSeparation
+        return kind(self.probability, self.round or 0)
+
+
+def applicable(strategy: object, scheme: object) -> tuple[str, ...]:
+    """The fields that mean something for a strategy and a scheme, in the order of the page."""
+    size = STRATEGIES[_known("strategy", strategy, STRATEGIES)][1]
+    wanted = {"steps", "sigma", "delta", size, *SCHEMES[_known("scheme", scheme, SCHEMES)][1]}
+    return tuple(name for name in FIELDS if name in wanted)
+
+
+def read(values: Mapping[str, object]) -> Settings:
+    """The settings that the controls hold; fields that do not apply are not looked at."""
+    strategy = _known("strategy", values.get("strategy"), STRATEGIES)
+    scheme = _known("scheme", values.get("scheme"), SCHEMES)
+    found = {name: _field(name, values.get(name)) for name in applicable(strategy, scheme)}
+    return Settings(
+        strategy=strategy,
+        steps=int(found["steps"]),
+        size=next((int(found[name]) for name in SIZES if name in found), None),
+        scheme=scheme,
+        prob=str(found["prob"]) if "prob" in found else None,
+        round=next((int(found[name]) for name in ROUNDS if name in found), None),
+        sigma=float(found["sigma"]),
+        delta=float(found["delta"]),
+    )
+
+
+def _field(name: str, value: object) -> int | float | str:
+    try:
+        return _value(name, _text(value))
+    except MmccError as wrong:
+        raise FieldError(name, str(wrong).replace("--", "")) from None
+
+
+def _value(name: str, text: str) -> int | float | str:
+    if not text:
+        raise ParameterError(f"{name} is empty: type a number, such as {DEFAULTS[name]}.")
+    if name == "prob":
+        chance = real(name, number(name, text), 0, 1, closed="h")
+        return text if FRACTION.fullmatch(text) else repr(chance)
+    if name == "sigma":
+        return real(name, number(name, text), MIN_SIGMA, MAX_SIGMA)
+    if name == "delta":
+        return real(name, number(name, text), MIN_DELTA, 1)
+    return whole(name, whole_number(name, text), 1, MAX_SIZE if name in SIZES else MAX_STEPS)
+
+
+def _text(value: object) -> str:
+    text = "" if value is None else str(value).strip()
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def _known(what: str, name: object, known: Mapping[str, object]) -> str:
+    if not isinstance(name, str) or name not in known:
+        shown = _text(name)
+        raise FieldError(what, f"unknown {what} {shown!r}; {suggestion(shown, tuple(known))}")
+    return name
+
+
+@lru_cache(maxsize=32)
+def _strategy(name: str, steps: int, size: int | None) -> Strategy:
+    constructor: Callable[..., Strategy] = getattr(strategies, name.replace("-", "_"))
+    return constructor(steps) if size is None else constructor(steps, size)

@@ -1,0 +1,61 @@
+"""What is shown, to take away: a command and a Python snippet with the same answer.
+
+Where the page has none, for no amplification is proven, they ask for the bound without any.
+
+In: settings.  Out: text made of known names and of numbers only, so that it is safe to paste.
+"""
+
+from __future__ import annotations
+
+from mmcc.explore._settings import Settings
+
+SCHEME_NAMES = {
+    "poisson": "Poisson",
+    "cyclic-poisson": "CyclicPoisson",
+    "min-separation": "MinSeparation",
+    "balls-in-bins": "BallsInBins",
+    "shuffle": "Shuffle",
+}
+
+
+def command(shown: Settings) -> str:
+    """The question on the command line."""
+    words = [f"--strategy {shown.strategy} --steps {shown.steps}"]
+    if shown.size is not None:
+        words[0] += f" --{shown.size_name} {shown.size}"
+    words.append(f"--sampling {shown.scheme}")
+    if shown.prob is not None:
+        words[1] += f" --prob {shown.prob}"
+    if shown.round is not None:
+        words[1] += f" --{shown.round_name} {shown.round}"
+    words.append(f"--sigma {_short(shown.sigma)} --delta {_short(shown.delta)}")
+    if not shown.proven:
+        words[2] += " --method unamplified"
+    return " \\\n    ".join(["mmcc bracket", *words])
+
+
+def snippet(shown: Settings) -> str:
+    """The question in Python."""
+    name = shown.strategy.replace("-", "_")
+    sizes = str(shown.steps) if shown.size is None else f"{shown.steps}, {shown.size}"
+    rounds = ", ".join(str(part) for part in (shown.prob, shown.round) if part is not None)
+    sigma, delta = _short(shown.sigma), _short(shown.delta)
+    method = "" if shown.proven else ', method="unamplified"'
+    return "\n".join(
+        (
+            "import mmcc",
+            "from mmcc import sampling, strategies, utility",
+            "",
+            f"strategy = strategies.{name}({sizes})",
+            f"scheme = sampling.{SCHEME_NAMES[shown.scheme]}({rounds})",
+            f"sigma, delta = {sigma}, {delta}",
+            f"found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=delta{method})",
+            "print(found.lower, found.upper)",
+            "print(utility.rmse(strategy, sigma), utility.max_error(strategy, sigma))",
+        )
+    )
+
+
+def _short(value: float) -> str:
+    """The shortest decimal that is this float."""
+    return repr(int(value)) if value.is_integer() and value < 1e15 else repr(value)

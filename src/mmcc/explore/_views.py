@@ -1,0 +1,190 @@
+"""From settings to what stands on the page: one view of the privacy, one of the errors.
+
+In: the values of the controls.  Out: texts and figures by their place.  Epsilons are rounded up,
+lower ends down; a number that is only a first, looser proof says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmcc._cli.mistakes import in_options
+from mmcc.accounting._guarantee import Bracket, Guarantee, rounded_down, rounded_up
+from mmcc.errors import MmccError
+from mmcc.explore import _answers as answers
+from mmcc.explore import _figures as figures
+from mmcc.explore import _texts as texts
+from mmcc.explore._answers import Question
+from mmcc.explore._desk import Desk
+from mmcc.explore._settings import SIGMA, FieldError, Settings, read
+
+NONE = "\N{EM DASH}"
+PATIENCE = 0.4
+"""Seconds after which a page is told what is known so far."""
+EDGES = "per coordinate, in units of the clip norm"
+
+Answers = Desk[Question, Bracket | float]
+Known = Mapping[Question, Bracket | float | MmccError]
+View = dict[str, Any]
+
+
+def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = PATIENCE) -> View:
+    """Epsilon, the bracket and their plot, as far as they are known, and how to ask for them."""
+    asks = {"command": "", "snippet": ""}
+    try:
+        shown = read(values)
+        asks = {"command": texts.command(shown), "snippet": texts.snippet(shown)}
+        answers.check_size(shown)
+        answers.check_scheme(shown)
+        plain = answers.unamplified_epsilon(shown)
+    except MmccError as wrong:
+        return _refused(wrong) | asks
+    asked = answers.questions(shown)
+    known = desk.ask(asked, patience)
+    chosen = known.get(Question(shown))
+    if isinstance(chosen, MmccError):
+        return _refused(chosen) | asks
+    view = (
+        _bracket(chosen)
+        if isinstance(chosen, Bracket)
+        else _first_proof(plain, _with_less_noise(known, shown), _lower(known, shown))
+    )
+    return {
+        **view,
+        **asks,
+        "problem": "",
+        "epsilon-plot": _curves(shown, known),
+        "status": _progress(shown, known, asked),
+        "unfinished": len(known) < len(asked),
+    }
+
+
+def other_view(values: Mapping[str, object]) -> View:
+    """Errors and the picture of the strategy."""
+    view: View = {
+        "rmse": NONE,
+        "rmse-note": "",
+        "largest": NONE,
+        "largest-note": "",
+        "error-plot": figures.empty_figure(),
+        "strategy-plot": figures.empty_figure(),
+    }
+    try:
+        shown = read(values)
+        view["strategy-plot"] = figures.strategy_figure(answers.picture(shown))
+        errors = answers.prefix_errors(shown)
+    except MmccError:  # the other view says what is wrong
+        return view
+    worst = int(errors.steps.argmax()) + 1
+    return view | {
+        "rmse": f"{errors.rmse:.5g}",
+        "rmse-note": EDGES,
+        "largest": f"{errors.largest:.5g}",
+        "largest-note": f"at step {worst}",
+        "error-plot": figures.error_figure(errors),
+    }
+
+
+def _refused(wrong: MmccError) -> View:
+    field = wrong.field if isinstance(wrong, FieldError) else ""
+    message = in_options(str(wrong))  # as the command below is to be read
+    return {
+        "problem": message[:1].upper() + message[1:],
+        "wrong": field,
+        "epsilon": NONE,
+        "epsilon-note": "",
+        "epsilon-flag": "",
+        "bracket": NONE,
+        "bracket-note": "",
+        "remark": "",
+        "epsilon-plot": figures.empty_figure(),
+        "status": "",
+        "unfinished": False,
+    }
+
+
+def _first_proof(plain: float | None, less: Guarantee | None, lower: float | None) -> View:
+    """Before the tight bound is there: what holds without sampling, or already with less noise."""
+    view = {"wrong": "", "epsilon": NONE, "bracket": "…", "remark": ""}
+    view |= {"epsilon-note": "being computed", "epsilon-flag": "", "bracket-note": ""}
+    proofs = [(plain, "without amplification", "")] if plain is not None else []
+    if less is not None:
+        proofs.append((less.epsilon, f"already with {SIGMA} = {less.sigma:.4g}", _flag(less)))
+    if not proofs:
+        return view
+    upper, why, flag = min(proofs)
+    view |= {
+        "epsilon": f"≤ {rounded_up(upper)}",
+        "epsilon-note": f"{why}; the tight bound is being computed",
+        "epsilon-flag": flag,
+    }
+    if lower is None:
+        return view
+    return view | {
+        "bracket": f"[{rounded_down(lower)}, {rounded_up(upper)}]",
+        "bracket-note": "certified, and soon narrower",
+    }
+
+
+def _with_less_noise(known: Known, asked: Settings) -> Guarantee | None:
+    """What is known for the most noise below the chosen one: it stays true when noise is added."""
+    found = [answer.guarantee for answer in known.values() if isinstance(answer, Bracket)]
+    return max((g for g in found if g.sigma < asked.sigma), key=lambda g: g.sigma, default=None)
+
+
+def _flag(guarantee: Guarantee) -> str:
+    return f"Only in {guarantee.setting}" if guarantee.setting else ""
+
+
+def _bracket(found: Bracket) -> View:
+    guarantee = found.guarantee
+    inputs = "adaptive inputs" if guarantee.adaptive else "inputs fixed in advance only"
+    return {
+        "wrong": "",
+        "epsilon": rounded_up(found.upper),
+        "epsilon-note": f"at δ = {rounded_up(guarantee.delta)}, by {found.method}",
+        "epsilon-flag": _flag(guarantee),
+        "bracket": f"[{rounded_down(found.lower)}, {rounded_up(found.upper)}]",
+        "bracket-note": _tightness(found),
+        "remark": f"Adjacency {guarantee.adjacency}; {inputs}.",
+    }
+
+
+def _tightness(found: Bracket) -> str:
+    if found.upper == 0:
+        return "exact"
+    if found.lower == 0:
+        return "no lower bound is known here"
+    return f"upper / lower {rounded_up(found.ratio)}" if math.isfinite(found.ratio) else ""
+
+
+def _lower(known: Known, asked: Settings) -> float | None:
+    """The certified lower end, if it is known and says anything."""
+    both, alone = known.get(Question(asked)), known.get(Question(asked, lower_only=True))
+    lower = both.lower if isinstance(both, Bracket) else alone
+    return lower if isinstance(lower, float) and lower > 0 else None
+
+
+def _curves(shown: Settings, known: Known) -> figures.Figure:
+    levels = answers.noise_levels(shown)
+    uppers = {
+        q.asked.sigma: found.upper for q, found in known.items() if isinstance(found, Bracket)
+    }
+    return figures.epsilon_figure(
+        shown.sigma,
+        uppers=[(s, uppers[s]) for s in levels if uppers.get(s, 0.0) > 0],
+        lowers=[(s, low) for s in levels if (low := _lower(known, shown.at(s))) is not None],
+        unamplified=[(s, answers.unamplified_epsilon(shown.at(s)) or math.nan) for s in levels],
+        one_pass=[(s, answers.one_pass_epsilon(shown.at(s)) or math.nan) for s in levels],
+    )
+
+
+def _progress(shown: Settings, known: Known, asked: Sequence[Question]) -> str:
+    wanted = sum(not question.lower_only for question in asked)
+    done = sum(not question.lower_only for question in known)
+    if len(known) == len(asked):
+        return f"All {wanted} noise levels are computed."
+    slow = f" {shown.steps} steps may take a minute." if shown.steps > answers.PROMPT else ""
+    return f"Computing: {done} of {wanted} noise levels known.{slow}"

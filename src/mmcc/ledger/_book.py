@@ -1,0 +1,136 @@
+"""The ledger itself: a file that knows every run before its first step.
+
+In: what a run is about to release.  Out: lines on disk, and what they amount to.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from mmcc.accounting._guarantee import Guarantee
+from mmcc.accounting._parallel import Progress
+from mmcc.ledger._entries import (
+    Begin,
+    End,
+    Entry,
+    LedgerError,
+    Plan,
+    Planned,
+    Resume,
+    fingerprinted,
+    sealed,
+    to_body,
+)
+from mmcc.ledger._files import append, content_of
+from mmcc.ledger._history import History, read_history
+from mmcc.ledger._total import Total, total
+
+
+class Ledger:
+    """All that was ever released on data sets, one JSON object a line.
+
+    Any number of processes may write to the same file.  Every method that writes first reads and
+    checks the whole file, and returns when its line is on disk.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.abspath(path))  # whatever folder a run changes to
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r})"
+
+    def declare(self, plan: Sequence[Planned], *, data: str) -> None:
+        """Say which mechanisms will be run on a data set, before its first run.
+
+        A plan counts in full from then on, whether its runs are made or not: in exchange the
+        privacy losses of its runs are composed, not their pairs added.
+        """
+        self._append(lambda _: Plan(data, tuple(plan)))
+
+    def begin(
+        self,
+        *,
+        data: str,
+        mechanism: str,
+        guarantee: Guarantee,
+        steps: int,
+        fingerprint: str | Mapping[str, str],
+    ) -> str:
+        """Write down a run before its first step; returns its name.
+
+        It counts from now on, in full.  It is one of the plan's if a planned run has the same
+        fingerprint and the same epsilon and delta, and no other run has taken that place.
+        """
+
+        def entry(history: History) -> Begin:
+            name = secrets.token_hex(8)
+            while name in history.runs:
+                name = secrets.token_hex(8)
+            return Begin(name, data, mechanism, steps, fingerprinted(fingerprint), guarantee)
+
+        begun = self._append(entry)
+        assert isinstance(begun, Begin)
+        return begun.run
+
+    def resume(
+        self, run: str, fingerprint: str | Mapping[str, str], *, data: str | None = None
+    ) -> None:
+        """Go on with a run from its checkpoint: not counted again, so all of it must be the same.
+
+        What it had done after the checkpoint it must repeat bit for bit.  Refused if the run is
+        unknown, or began with another fingerprint, or on another data set than `data`.
+        """
+
+        def entry(history: History) -> Resume:
+            began = history.runs[run].begin.data if run in history.runs else data
+            if data is not None and began != data:
+                raise LedgerError(
+                    f"the run {run!r} began on the data set {began!r}, so on {data!r} it would be "
+                    "a run of its own"
+                )
+            return Resume(run, fingerprinted(fingerprint))
+
+        self._append(entry)
+
+    def end(self, run: str, *, position: int) -> None:
+        """Write down that a run has ended after `position` steps; it still counts in full."""
+        self._append(lambda _: End(run, position))
+
+    def history(self) -> History:
+        """Every plan and run, each line checked."""
+        content = content_of(self.path)
+        if content is None:
+            raise LedgerError(f"there is no ledger {str(self.path)!r}.")
+        return read_history(content, self.path.name)
+
+    def total(
+        self, data: str, *, delta: float | None = None, progress: Progress | None = None
+    ) -> Total:
+        """One guarantee for everything that was ever released on a data set.
+
+        `delta` is the plan's share; without it the plan gets the sum of its deltas.
+        """
+        return total(self.history(), data, delta=delta, progress=progress)
+
+    def _append(self, make: Callable[[History], Entry]) -> Entry:
+        made: list[Entry] = []
+
+        def line(content: bytes) -> str:
+            name = self.path.name
+            history = read_history(content, name)
+            try:
+                entry = make(history)
+                history.admit(entry)
+            except LedgerError as problem:
+                said = str(problem).rstrip(".")
+                raise LedgerError(f"{name!r} refuses this entry: {said}.") from None
+            made.append(entry)
+            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            return sealed(to_body(entry, now), history.check)
+
+        append(self.path, line)
+        return made[0]

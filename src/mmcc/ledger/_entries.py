@@ -1,0 +1,311 @@
+"""The lines of a ledger: what each kind holds, as objects and as JSON.
+
+In: fields as Python has them, or one line of the file.  Out: frozen entries, or one line.
+Rounding: none; floats are written so that they are read back to the last bit.
+
+A line is one object with sorted keys.  `check` is a hash of the line and of the `check` before it,
+so a line that was changed, moved, repeated or taken out from between two others shows itself.  It
+guards against accidents: whoever can write the file can also make new checks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mmcc.accounting._guarantee import Guarantee
+from mmcc.errors import MmccError, real, shown, suggestion, whole
+
+VERSION = 1
+FIRST = ""
+"""What stands for the `check` before the first line."""
+MOST_STEPS = 10**12
+MOST_EXACT = 2**53
+"""Up to here every whole number is a float."""
+MOST_EPSILON = 1e100
+MOST_SIGMA = 1e300
+NAMES = ("method", "bound", "strategy", "sampling", "adjacency", "setting")
+"""What a guarantee assumed, in words."""
+NUMBERS = ("epsilon", "delta", "sigma")
+FREE = ("setting",)
+"""Text that may be empty."""
+
+Fingerprint = str | dict[str, str]
+"""What makes a mechanism what it is: text, or names with text."""
+
+
+class LedgerError(MmccError):
+    """A ledger that cannot be read, or an entry that does not fit what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """Certified: `remove` and `add` are at least the deltas of the two adjacencies at `epsilon`."""
+
+    epsilon: float
+    remove: float
+    add: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, 0, 1e6, closed="l"))
+        for name in ("remove", "add"):
+            object.__setattr__(self, name, real(name, getattr(self, name), 0, 1, closed="lh"))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One run of a plan: the mechanism, what it guarantees, and dots of its delta curve."""
+
+    mechanism: str
+    fingerprint: Fingerprint
+    guarantee: Guarantee
+    curve: tuple[Dot, ...] = ()
+    """Empty: nothing is known but the guarantee."""
+
+    def __post_init__(self) -> None:
+        text("mechanism", self.mechanism)
+        object.__setattr__(self, "fingerprint", fingerprinted(self.fingerprint))
+        object.__setattr__(self, "guarantee", certified(self.guarantee))
+        if not all(isinstance(dot, Dot) for dot in self.curve):
+            raise LedgerError("the curve of a planned run must consist of dots.")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that will be run on a data set, said before the first run."""
+
+    data: str
+    runs: tuple[Planned, ...]
+
+    def __post_init__(self) -> None:
+        text("data", self.data)
+        if not self.runs or not all(isinstance(run, Planned) for run in self.runs):
+            raise LedgerError(
+                "a plan needs at least one run, each a Planned (see mmcc.ledger.planned)."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A run is about to make its first step."""
+
+    run: str
+    data: str
+    mechanism: str
+    steps: int
+    fingerprint: Fingerprint
+    guarantee: Guarantee
+
+    def __post_init__(self) -> None:
+        for name in ("run", "data", "mechanism"):
+            text(name, getattr(self, name))
+        object.__setattr__(self, "steps", whole("steps", self.steps, 1, MOST_STEPS))
+        object.__setattr__(self, "fingerprint", fingerprinted(self.fingerprint))
+        object.__setattr__(self, "guarantee", certified(self.guarantee))
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A run goes on from a checkpoint, with the noise that it would have had."""
+
+    run: str
+    fingerprint: Fingerprint
+
+    def __post_init__(self) -> None:
+        text("run", self.run)
+        object.__setattr__(self, "fingerprint", fingerprinted(self.fingerprint))
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A run made `position` steps and will make no more."""
+
+    run: str
+    position: int
+
+    def __post_init__(self) -> None:
+        text("run", self.run)
+        object.__setattr__(self, "position", whole("position", self.position, 0, MOST_STEPS))
+
+
+Entry = Plan | Begin | Resume | End
+KINDS: Mapping[str, type[Entry]] = {"plan": Plan, "begin": Begin, "resume": Resume, "end": End}
+
+
+def certified(guarantee: object) -> Guarantee:
+    """The guarantee with what a ledger keeps of it, or an error: an estimate proves nothing."""
+    if not isinstance(guarantee, Guarantee):
+        raise LedgerError(
+            f"a ledger adds up guarantees, which are proven; {type(guarantee).__name__} is none. "
+            "Use mmcc.epsilon, mmcc.delta or mmcc.sigma."
+        )
+    if not isinstance(guarantee.adaptive, bool):
+        raise LedgerError(f"adaptive must be true or false, got {shown(guarantee.adaptive)}.")
+    kept: dict[str, Any] = {
+        "epsilon": real("epsilon", guarantee.epsilon, 0, MOST_EPSILON, closed="l"),
+        "delta": real("delta", guarantee.delta, 0, 1, closed="lh"),
+        "sigma": real("sigma", guarantee.sigma, 0, MOST_SIGMA),
+        "adaptive": guarantee.adaptive,
+    }
+    kept |= {name: text(name, getattr(guarantee, name), name in FREE) for name in NAMES}
+    return Guarantee(**kept)
+
+
+def fingerprinted(value: object) -> Fingerprint:
+    """Text, or names with text; a copy."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, Mapping) and value:
+        pairs = dict(value)
+        if all(isinstance(part, str) for pair in pairs.items() for part in pair):
+            return pairs
+    raise LedgerError(f"a fingerprint must be text, or names with text, got {shown(value)}.")
+
+
+def text(name: str, value: object, empty: bool = False) -> str:
+    """Text that a person can read on one line, or an error."""
+    if not isinstance(value, str) or not (value or empty):
+        raise LedgerError(f"{name} must be text, got {shown(value)}.")
+    if not value.isprintable():  # nor is half of a surrogate pair, which no encoding has
+        raise LedgerError(
+            f"{name} must be text on one line, without control characters, got {shown(value)}."
+        )
+    return value
+
+
+def sealed(body: Mapping[str, Any], previous: str) -> str:
+    """The line of an object, with its `check`; `previous` is the `check` of the line before."""
+    return _dumped({**body, "check": _check(body, previous)})
+
+
+def to_body(entry: Entry, time: str) -> dict[str, Any]:
+    """An entry as an object for JSON, without its check."""
+    kind = next(name for name, known in KINDS.items() if isinstance(entry, known))
+    return {"version": VERSION, "kind": kind, "time": time, **plain(entry)}
+
+
+def from_line(line: bytes, previous: str) -> tuple[Entry, str]:
+    """The entry of a line and its check; an error says what is wrong with the line."""
+    body = _object(line)
+    version, kind = body.get("version"), body.get("kind")
+    if type(version) is not int or version != VERSION:  # 1.0 and True are equal to 1
+        raise LedgerError(
+            f"it has version {shown(version)}, and this program knows version {VERSION}"
+        )
+    if not isinstance(kind, str) or kind not in KINDS:
+        known = suggestion(kind, tuple(KINDS))
+        raise LedgerError(f"it is of the unknown kind {shown(kind)}; {known}")
+    expected = {"version", "kind", "time", "check", *(f.name for f in fields(KINDS[kind]))}
+    _only(body, expected)
+    check = text("check", body.pop("check"))
+    if _dumped({**body, "check": check}).encode() != line or check != _check(body, previous):
+        raise LedgerError(
+            "it is not what was written here: its check does not fit it and the line before it, so "
+            "one of them was changed, moved or taken out"
+        )
+    text("time", body["time"])
+    given = {f.name: body[f.name] for f in fields(KINDS[kind])}
+    return _READERS.get(kind, KINDS[kind])(**given), check
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(
+            line.decode("ascii"), parse_float=_finite, parse_int=_exact, parse_constant=_finite
+        )
+    except (ValueError, RecursionError) as problem:
+        raise LedgerError(f"it cannot be read: {problem}") from None
+    if not isinstance(found, dict):
+        raise LedgerError("it is not a JSON object")
+    return found
+
+
+def _finite(digits: str) -> float:
+    """A float; NaN, Infinity and what is read as infinity, such as 1e999, are none."""
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits} is no finite number")
+    return value
+
+
+def _exact(digits: str) -> int:
+    """A whole number that is a float too, so that no sum is of less than what was written."""
+    value = int(digits)
+    if abs(value) > MOST_EXACT:
+        raise ValueError(f"{shown(value)} has too many digits")
+    return value
+
+
+def _only(body: object, expected: set[str]) -> Mapping[str, Any]:
+    """An object with exactly these fields."""
+    if not isinstance(body, dict):
+        raise LedgerError(f"it has {shown(body)} where an object belongs")
+    for name in sorted(expected - set(body)):
+        raise LedgerError(f"it lacks {name!r}")
+    for name in sorted(set(body) - expected):
+        raise LedgerError(f"it has an unknown field {shown(name)}")
+    return body
+
+
+def _read_guarantee(body: object) -> Guarantee:
+    given = _only(body, {*NUMBERS, *NAMES, "adaptive"})
+    return certified(Guarantee(**given))
+
+
+def _read_begin(*, guarantee: object, **given: Any) -> Begin:
+    return Begin(guarantee=_read_guarantee(guarantee), **given)
+
+
+def _read_plan(*, data: str, runs: object) -> Plan:
+    return Plan(data, tuple(_read_planned(run) for run in _list(runs)))
+
+
+def _read_planned(body: object) -> Planned:
+    given = _only(body, {f.name for f in fields(Planned)})
+    return Planned(
+        given["mechanism"],
+        given["fingerprint"],
+        _read_guarantee(given["guarantee"]),
+        tuple(_read_dot(dot) for dot in _list(given["curve"])),
+    )
+
+
+def _read_dot(value: object) -> Dot:
+    numbers: Sequence[Any] = _list(value)
+    if len(numbers) != len(fields(Dot)):
+        raise LedgerError(f"it has {shown(value)} where epsilon and two deltas belong")
+    return Dot(*numbers)
+
+
+def _list(value: object) -> Sequence[object]:
+    if not isinstance(value, list):
+        raise LedgerError(f"it has {shown(value)} where a list belongs")
+    return value
+
+
+_READERS: Mapping[str, Callable[..., Entry]] = {"begin": _read_begin, "plan": _read_plan}
+
+
+def plain(value: Any) -> Any:
+    """Entries and what they are made of as objects, lists, text and numbers."""
+    if isinstance(value, Guarantee):
+        return {name: getattr(value, name) for name in (*NUMBERS, *NAMES, "adaptive")}
+    if isinstance(value, Dot):
+        return [value.epsilon, value.remove, value.add]
+    if isinstance(value, tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, Plan | Planned | Begin | Resume | End):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    return value
+
+
+def _check(body: Mapping[str, Any], previous: str) -> str:
+    return hashlib.sha256(f"{previous}\n{_dumped(body)}".encode()).hexdigest()[:32]
+
+
+def _dumped(body: Mapping[str, Any]) -> str:
+    return json.dumps(body, sort_keys=True, allow_nan=False, ensure_ascii=True)

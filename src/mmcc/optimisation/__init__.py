@@ -1,1 +1,0 @@
-"""Strategies made for one amplified guarantee: shapes, the noise they need, the search."""

@@ -1,0 +1,259 @@
+"""The report of a training run, from its checkpoint.
+
+In: a file of `mmcc.training.save_checkpoint`, a delta.  Out: a `Report` of all planned steps and of
+those made so far.  It needs torch to read the file, and runs no code from it.
+Of the file only the fingerprint of the mechanism and the position are used: keys and parameters
+stay where they are.
+
+A checkpoint describes its strategy by a call and by a digest of its numbers.  The call is made
+again where it says all; the digest decides whether that is the strategy.
+"""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmcc import sampling, strategies
+from mmcc.errors import MmccError, ParameterError, shown
+from mmcc.report._facts import UNIT, Claim, Fact, Report, counted
+from mmcc.report._mechanisms import claim, described
+from mmcc.report._wording import of_loops
+from mmcc.sampling import MinSeparation, Scheme, Shuffle
+from mmcc.strategies._base import Strategy
+
+if TYPE_CHECKING:
+    from mmcc.accounting._parallel import Progress
+    from mmcc.training._mechanism import Mechanism
+
+MADE_AGAIN = (
+    "banded",
+    "banded_inverse",
+    "banded_toeplitz",
+    "binary_tree",
+    "blt",
+    "continual_counting",
+    "identity",
+    "optimal",
+    "toeplitz",
+    "tree_restart",
+)
+SCHEMES = ("Poisson", "CyclicPoisson", "MinSeparation", "BallsInBins", "Shuffle")
+FACTS = (
+    "strategy",
+    "sampling",
+    "sigma",
+    "decoder",
+    "examples",
+    "max_grad_norm",
+    "loss_reduction",
+)
+"""What a fingerprint has, all of it text."""
+
+
+def of_checkpoint(
+    path: str | Path,
+    *,
+    delta: float,
+    strategy: Strategy | None = None,
+    method: str = "tight",
+    title: str | None = None,
+    unit: str = UNIT,
+    data: str | None = None,
+    file: str | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """The report of the run in a checkpoint; `delta` and `method` as they were for the run.
+
+    `strategy` is needed where the checkpoint's description of it does not say all its numbers:
+    matrices, and prefixes of optimised strategies.  One that is not the run's is refused.
+    """
+    from mmcc.accounting._questions import bracket  # numba takes a second
+    from mmcc.training._mechanism import declared, training_method
+
+    name, content = Path(path).name, _content(path)
+    run = _mechanism(content["fingerprint"], strategy, name)
+    position = _position(content, run.steps, name)
+    asked: dict[str, Any] = {
+        "sigma": run.sigma,
+        "delta": delta,
+        "method": training_method(run.sampling, method),
+        "progress": progress,
+    }
+    began = time.monotonic()
+    whole = bracket(run.strategy, run.sampling, **asked)
+    took = time.monotonic() - began
+    claims: list[Claim] = []
+    notes = [_progress_words(position, run.steps)]
+    if 0 < position < run.steps:
+        try:
+            part = declared(run.strategy, run.sampling, position)
+            so_far = bracket(part, run.sampling, **asked)
+            heading = f"The {position:,} steps made so far"
+            claims.append(claim(heading, so_far, _only_if_declared(position)))
+        except MmccError as problem:
+            notes.append(f"The steps so far have no guarantee of their own: {problem}")
+    if isinstance(run.sampling, Shuffle | MinSeparation):
+        kind = type(run.sampling).__name__
+        notes.append(
+            f"No amplification is proven for training with {kind}, so sampling is not counted: "
+            "the numbers are unamplified."
+        )
+    recorded = content["ledger"].get("run")
+    if recorded:
+        notes.append(
+            f"The run is entered in a ledger as {recorded}; all runs on the data together are in "
+            "the report of that ledger."
+        )
+    return described(
+        whole,
+        run.strategy,
+        run.sampling,
+        subject="a training run, from its checkpoint",
+        title=title,
+        unit=unit,
+        data=data,
+        clip_norm=run.max_grad_norm,
+        file=file,
+        seconds=seconds,
+        took=took,
+        progress=progress,
+        facts=_run_facts(run, position),
+        claims=claims,
+        assumptions=of_loops(),
+        notes=notes,
+    )
+
+
+def _content(path: str | Path) -> Mapping[str, Any]:
+    try:
+        from mmcc.training._checkpoint_file import read
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").partition(".")[0] != "torch":
+            raise
+        from mmcc.training import MissingPackageError
+
+        raise MissingPackageError(
+            "reading a checkpoint needs torch, which is not installed: pip install 'mmcc[train]'."
+        ) from None
+    return read(Path(path))[0]
+
+
+def _mechanism(fingerprint: Mapping[str, Any], given: Strategy | None, name: str) -> Mechanism:
+    """The mechanism whose fingerprint this is, to the last bit."""
+    from mmcc.training._mechanism import Mechanism
+
+    if set(fingerprint) != set(FACTS) or not all(isinstance(v, str) for v in fingerprint.values()):
+        raise _unknown(name, "its fingerprint does not have the entries that are known")
+    described = fingerprint["strategy"].rpartition(" with digest ")[0]
+    strategy = given if given is not None else _strategy(described, name)
+    decoder = fingerprint["decoder"]
+    try:
+        found = Mechanism(
+            strategy,
+            _scheme(fingerprint["sampling"]),
+            float(fingerprint["sigma"]),
+            int(fingerprint["examples"]),
+            float(fingerprint["max_grad_norm"]),
+            None if decoder == "None" else decoder,
+            fingerprint["loss_reduction"],
+        )
+    except ValueError as problem:  # MmccError is one
+        raise _unknown(name, str(problem).rstrip(".")) from None
+    differences = found.differences(fingerprint)
+    if differences:
+        hint = _HINT if given is None else "Give the strategy of the run."
+        raise _unknown(name, f"its mechanism is another one: {'; '.join(differences)}", hint)
+    return found
+
+
+def _strategy(described: str, name: str) -> Strategy:
+    """The strategy made again from its description, if that can be done."""
+    try:
+        constructor, positional, named = _call(described, MADE_AGAIN)
+        found = getattr(strategies, constructor)(*positional, **named)
+    except (MmccError, TypeError) as problem:
+        text = f"its strategy, {described}, cannot be made again from its description"
+        raise _unknown(name, text, _HINT) from problem
+    assert isinstance(found, Strategy)
+    return found
+
+
+def _scheme(described: str) -> Scheme:
+    constructor, positional, named = _call(described, SCHEMES)
+    try:
+        found: Scheme = getattr(sampling, constructor)(*positional, **named)
+    except TypeError:
+        raise ParameterError(f"{described!r} is no sampling scheme.") from None
+    return found
+
+
+def _call(text: str, known: tuple[str, ...]) -> tuple[str, list[Any], dict[str, Any]]:
+    """A call of a known name with numbers and text, taken apart; nothing is evaluated."""
+    try:
+        tree = ast.parse(text, mode="eval").body
+        if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
+            raise ValueError
+        if tree.func.id not in known:
+            raise ValueError
+        positional = [_argument(node) for node in tree.args]
+        named = {str(word.arg): _argument(word.value) for word in tree.keywords}
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise ParameterError(f"{text!r} is no call of {', '.join(known)}.") from None
+    return tree.func.id, positional, named
+
+
+def _argument(node: ast.expr) -> Any:
+    """A literal; a bare word, such as the objective of a BLT, is text."""
+    return node.id if isinstance(node, ast.Name) else ast.literal_eval(node)
+
+
+def _position(content: Mapping[str, Any], steps: int, name: str) -> int:
+    position = content["noise"].get("position")
+    if type(position) is not int or not 0 <= position <= steps:
+        raise _unknown(name, f"it has made {shown(position)} of {steps} steps")
+    return position
+
+
+_HINT = "Give the strategy itself: --strategy with its options or its file, or strategy= in Python."
+
+
+def _unknown(
+    name: str, why: str, hint: str = "Use the version of mmcc that wrote it."
+) -> MmccError:
+    from mmcc.training import CheckpointError
+
+    return CheckpointError(f"no report can be made of the checkpoint {name!r}: {why}. {hint}")
+
+
+def _progress_words(position: int, steps: int) -> str:
+    if position == steps:
+        return f"The run has made all of its {counted(steps, 'step')}."
+    if position == 0:
+        return f"The run has not made a step yet; {counted(steps, 'step')} are planned."
+    return (
+        f"The run has made {position:,} of {counted(steps, 'step')}. What counts is the guarantee "
+        "of all planned steps, wherever it stops."
+    )
+
+
+def _only_if_declared(position: int) -> str:
+    return (
+        "Holds only if it was fixed before the first step that the run would end here "
+        f"(stop_after={position}). A run that stops because of what it has shown, or that goes on, "
+        "has the guarantee of all planned steps."
+    )
+
+
+def _run_facts(run: Mechanism, position: int) -> tuple[Fact, ...]:
+    return (
+        Fact("Steps made", f"{position:,} of {run.steps:,}"),
+        Fact("Examples", f"{run.examples:,}"),
+        Fact("Expected batch size", f"{run.expected_batch_size:.6g}"),
+        *([Fact("Decoder", str(run.decoder))] if run.decoder else []),
+        Fact("Loss", f"{run.loss_reduction} over a batch"),
+    )

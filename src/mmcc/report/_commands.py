@@ -1,0 +1,113 @@
+"""A mechanism as words again: for the command line, and as Python.
+
+In: strategy and scheme objects.  Out: options of `mmcc epsilon`, and expressions.
+Numbers are written so that they are read back to the last bit.  A strategy without a name of its
+own is known by a file.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mmcc
+from mmcc.sampling import BallsInBins, MinSeparation, Poisson, Scheme, Shuffle
+from mmcc.strategies._base import Strategy
+from mmcc.strategies._blt import BufferedToeplitz
+from mmcc.strategies._provenance import Provenance
+from mmcc.strategies._toeplitz import Toeplitz
+from mmcc.strategies._tree import Tree
+
+SAVED = "strategy.npz"
+"""The file of a strategy that has no name and came from no file."""
+MOST_LISTED = 16
+"""Coefficients that are written out; more are known by what made them, or by a file."""
+SEARCHED = ("banded", "banded_inverse", "banded_toeplitz", "optimal")
+"""Constructors that make the same strategy again from whole numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A strategy as options and as Python; `file` is where it is kept, if it has no name."""
+
+    options: tuple[str, ...]
+    python: str
+    file: str | None = None
+    note: str = ""
+
+
+def written_strategy(strategy: Strategy, file: str | None) -> Written:
+    """The strategy in words; `file` is where it came from."""
+    found = _filed(strategy, file) if file is not None else _named(strategy)
+    return found or _filed(strategy, None)
+
+
+def written_scheme(scheme: Scheme) -> tuple[tuple[str, ...], str]:
+    """The scheme as options and as Python."""
+    if isinstance(scheme, BallsInBins):
+        bins = str(scheme.bins)
+        return ("--sampling", "balls-in-bins", "--bins", bins), f"sampling.BallsInBins({bins})"
+    if isinstance(scheme, Shuffle):
+        steps = scheme.epoch_steps
+        given = () if steps is None else ("--epoch-steps", str(steps))
+        return ("--sampling", "shuffle", *given), f"sampling.Shuffle({steps or ''})"
+    chance = repr(scheme.probability)
+    if isinstance(scheme, Poisson):
+        return ("--sampling", "poisson", "--prob", chance), f"sampling.Poisson({chance})"
+    name = "min-separation" if isinstance(scheme, MinSeparation) else "cyclic-poisson"
+    apart = str(scheme.separation)
+    options = ("--sampling", name, "--prob", chance, "--separation", apart)
+    return options, f"sampling.{type(scheme).__name__}({chance}, {apart})"
+
+
+def typed(words: Sequence[str]) -> str:
+    """A line for a shell."""
+    return " ".join(shlex.quote(word) for word in words)
+
+
+def printable(name: str, otherwise: str) -> str:
+    """The name of a file, or another one for it if it has characters that cannot be shown."""
+    return name if name.isprintable() else otherwise
+
+
+def _named(strategy: Strategy) -> Written | None:
+    """By a constructor and its numbers, where these say all; exact numbers before searches."""
+    steps = strategy.steps
+    if isinstance(strategy, Tree):
+        if strategy.levels == steps.bit_length():
+            return _call("binary_tree", steps=steps)
+        return _call("tree_restart", steps=steps, height=strategy.levels)
+    if isinstance(strategy, BufferedToeplitz):
+        if strategy.buffers > MOST_LISTED:
+            return None
+        decay, scale = strategy.decay.tolist(), strategy.scale.tolist()
+        return _call("blt", steps=steps, decay=decay, scale=scale)
+    if type(strategy) is Toeplitz:
+        if strategy.name in ("identity", "continual_counting"):
+            return _call(strategy.name, steps=steps)
+        if strategy.bands <= MOST_LISTED:
+            return _call("toeplitz", coefficients=strategy.coefficients.tolist(), steps=steps)
+    made: Provenance | None = getattr(strategy, "provenance", None)
+    if made is not None and made.version == mmcc.__version__ and made.constructor in SEARCHED:
+        numbers = {name: int(value) for name, value in made.arguments}
+        return _call(made.constructor, **numbers) if strategy.adaptive else None
+    return None
+
+
+def _call(constructor: str, **arguments: int | list[float]) -> Written:
+    options = ["--strategy", constructor.replace("_", "-")]
+    for name, value in arguments.items():
+        text = str(value) if isinstance(value, int) else ",".join(map(repr, value))
+        options += [f"--{name}", text]
+    inside = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return Written(tuple(options), f"strategies.{constructor}({inside})")
+
+
+def _filed(strategy: Strategy, file: str | None) -> Written:
+    """By a file; a strategy that came from none has to be saved first."""
+    name = SAVED if file is None else printable(file, SAVED)
+    plain = () if strategy.adaptive else ("--non-adaptive",)
+    adaptive = "" if strategy.adaptive else ", adaptive=False"
+    note = "" if name == file else f"as saved by mmcc.strategies.save(strategy, {SAVED!r})"
+    return Written(("--strategy", name, *plain), f"strategies.load({name!r}{adaptive})", name, note)

@@ -1,0 +1,207 @@
+"""What a report says, as plain facts: nothing here is computed, drawn or escaped.
+
+In: numbers and text from the accounting.  Out: `Report`, which knows how to become a page.
+Rounding: numbers are kept as computed; the properties that put them into text round upper bounds
+up and lower bounds down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmcc.accounting._guarantee import rounded_down, rounded_up
+
+if TYPE_CHECKING:
+    from mmcc.strategies._base import Strategy
+
+UNIT = "one training example"
+LARGEST_EXPONENT = 700.0
+"""e^epsilon fits into a float."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A name with its value; `code` if the value is something to be typed."""
+
+    name: str
+    value: str
+    code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """One run of a ledger."""
+
+    name: str
+    state: str
+    steps: int
+    epsilon: float
+    delta: float
+    mechanism: str
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Epsilon and delta for print, rounded up."""
+        return rounded_up(self.epsilon), rounded_up(self.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """(epsilon, delta)-differential privacy of something that was released, certified."""
+
+    heading: str
+    """What was released."""
+    epsilon: float
+    delta: float
+    lower: float | None = None
+    """Certified: the true epsilon is at least this; None where it was not looked for."""
+    adaptive: bool = True
+    settings: tuple[str, ...] = ()
+    """What is assumed about the other examples; empty where nothing is."""
+    how: str = ""
+    """What gave the number."""
+    remark: str = ""
+    """When it holds."""
+    runs: tuple[RunLine, ...] = ()
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """Epsilon and delta for print, rounded up."""
+        return rounded_up(self.epsilon), rounded_up(self.delta)
+
+    @property
+    def exact_delta(self) -> str:
+        """Delta to the last digit: a lower end at one that is rounded up would be no lower end."""
+        return repr(self.delta)
+
+    @property
+    def shown_lower(self) -> str:
+        """The lower end for print, rounded down; empty where nothing is known."""
+        return rounded_down(self.lower or 0.0) if self.lower or not self.epsilon else ""
+
+    @property
+    def ratio(self) -> str:
+        """Upper end over lower end, rounded up; empty where nothing is known."""
+        if not self.epsilon:
+            return "1"
+        return rounded_up(self.epsilon / self.lower * (1 + 2**-50)) if self.lower else ""
+
+    @property
+    def factor(self) -> str:
+        """e^epsilon, rounded up; empty where no float holds it."""
+        if self.epsilon > LARGEST_EXPONENT:
+            return ""
+        return rounded_up(math.exp(self.epsilon) * (1 + 1e-14))
+
+    @property
+    def guess(self) -> str:
+        r"""How often the better of two equally likely cases is guessed at most, in per cent.
+
+        A test between P and Q, each with chance 1/2, is right with chance (1 + TV) / 2, and
+        P(A) - Q(A) <= (e^eps - 1 + 2 delta) / (e^eps + 1) for every A by adding both inequalities,
+        of A and of its complement: together at most (1 + delta e^-eps) / (1 + e^-eps).
+        """
+        small = math.exp(-self.epsilon)
+        return rounded_up(min((1 + self.delta * small) / (1 + small) * (1 + 1e-14), 1.0) * 100)
+
+    @property
+    def reserved(self) -> bool:
+        """Whether the number does not hold for training, in which inputs depend on releases."""
+        return bool(self.settings) or not self.adaptive
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """Certified at delta: lower <= true epsilon <= upper."""
+
+    delta: float
+    lower: float
+    upper: float
+
+    @property
+    def shown(self) -> tuple[str, str, str]:
+        """Delta to the last digit; the upper and the lower end, each rounded to its safe side."""
+        return (
+            repr(self.delta),
+            rounded_up(self.upper),
+            rounded_down(self.lower) if self.lower else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """Something that only the user can check."""
+
+    head: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """How to get the numbers again."""
+
+    command: str
+    snippet: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """A guarantee with everything a reader needs to judge it; the first claim is the headline."""
+
+    title: str
+    subject: str
+    """What the report is about, in a few words."""
+    claims: tuple[Claim, ...]
+    facts: tuple[Fact, ...]
+    unit: str
+    adjacency: str
+    assumptions: tuple[Assumption, ...]
+    reproduction: Reproduction
+    versions: tuple[Fact, ...]
+    made: str
+    """The day, UTC."""
+    notes: tuple[str, ...] = ()
+    dots: tuple[Dot, ...] = ()
+    """The epsilon-delta curve of the headline, by increasing delta."""
+    strategy: Strategy | None = field(default=None, repr=False)
+    """To be drawn."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is about runs in a ledger, each claim about a data set."""
+        return self.strategy is None
+
+    def html(self) -> str:
+        """One page without scripts, that asks for nothing from elsewhere."""
+        from mmcc.report._pages import html_page
+
+        return html_page(self)
+
+    def markdown(self) -> str:
+        """The same without pictures: their numbers are in tables."""
+        from mmcc.report._pages import markdown_page
+
+        return markdown_page(self)
+
+    def save(self, path: str | Path, format: str | None = None) -> None:
+        """Write the page; without `format` ("html", "markdown") the file's ending says which."""
+        from mmcc.report._pages import page_format
+
+        kind = page_format(path, format)
+        text = self.html() if kind == "html" else self.markdown()
+        Path(path).write_text(text, encoding="utf-8")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a list within a sentence."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,124 @@
+"""The report of a ledger: everything that was ever released on its data sets.
+
+In: a ledger's file.  Out: a `Report` with a claim for each data set.  Rounding: upwards.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmcc.errors import ParameterError
+from mmcc.report._commands import printable, typed
+from mmcc.report._facts import (
+    UNIT,
+    Claim,
+    Fact,
+    Report,
+    Reproduction,
+    RunLine,
+    counted,
+    listed,
+)
+from mmcc.report._mechanisms import TITLE, today, versions, words
+from mmcc.report._wording import of_runs
+
+if TYPE_CHECKING:
+    from mmcc.accounting._parallel import Progress
+    from mmcc.ledger import Total
+
+NAME = "ledger.jsonl"
+
+
+def of_ledger(
+    path: str | Path,
+    *,
+    data: str | None = None,
+    delta: float | None = None,
+    title: str | None = None,
+    unit: str = UNIT,
+    progress: Progress | None = None,
+) -> Report:
+    """The report of one data set of a ledger, or of all; `delta` is the plan's share.
+
+    Totals, and what is refused, are those of `mmcc ledger`.
+    """
+    from mmcc.ledger import Ledger
+    from mmcc.ledger._total import totals
+
+    history = Ledger(path).history()
+    if data is None and not history.data_sets():
+        raise ParameterError(f"no run is known: the ledger {str(path)!r} is empty.")
+    found = totals(history, data, delta=delta, progress=progress)
+    unit = words("unit", unit, UNIT)
+    adaptive = all(total.adaptive for total in found)
+    settings = tuple(dict.fromkeys(setting for total in found for setting in total.settings))
+    relations = dict.fromkeys(total.adjacency for total in found)
+    names = listed([f"“{total.data}”" for total in found])
+    return Report(
+        title=words("title", title, TITLE),
+        subject=f"all runs that a ledger has on {names}",
+        claims=tuple(_claim(total) for total in found),
+        facts=(
+            Fact("Data sets", names),
+            Fact("Runs", _states(found)),
+            Fact("Lines of the ledger", f"{history.lines:,}"),
+        ),
+        unit=unit,
+        adjacency="; ".join(relations),
+        assumptions=of_runs(adaptive, settings, any(total.resumed for total in found), unit),
+        reproduction=_reproduction(path, data, delta),
+        versions=versions(),
+        made=today(),
+    )
+
+
+def _claim(total: Total) -> Claim:
+    return Claim(
+        heading=f"All runs on “{total.data}”",
+        epsilon=total.epsilon,
+        delta=total.delta,
+        adaptive=total.adaptive,
+        settings=total.settings,
+        how=total.method,
+        runs=tuple(
+            RunLine(
+                run.begin.run,
+                run.state,
+                run.begin.steps,
+                run.begin.guarantee.epsilon,
+                run.begin.guarantee.delta,
+                run.begin.mechanism,
+            )
+            for run in total.runs
+        ),
+    )
+
+
+def _states(found: list[Total]) -> str:
+    runs = sum(len(total.runs) for total in found)
+    ended, stopped, missing = (
+        sum(total.states[name] for total in found) for name in ("ended", "stopped", "no_end")
+    )
+    return (
+        f"{counted(runs, 'run')}: {ended} ended, {stopped} stopped early, {missing} without an end "
+        "(killed, or still running); each counted in full"
+    )
+
+
+def _reproduction(path: str | Path, data: str | None, delta: float | None) -> Reproduction:
+    name = printable(str(path), NAME)
+    line = ["mmcc", "ledger", name]
+    line += [] if data is None else ["--data", data]
+    line += [] if delta is None else ["--delta", repr(delta)]
+    share = "" if delta is None else f", delta={delta!r}"
+    each = "" if delta is None else f", delta={delta!r} if data in history.plans else None"
+    ask = f"print(ledger.total({data!r}{share}))"
+    if data is None:
+        ask = (
+            "history = ledger.history()\nfor data in history.data_sets():\n"
+            f"    print(ledger.total(data{each}))"
+        )
+    snippet = f"from mmcc.ledger import Ledger\n\nledger = Ledger({name!r})\n{ask}"
+    note = f"{name} is the ledger as it was when this report was made; later runs add to it."
+    return Reproduction(typed(line), snippet, (note,))

@@ -1,0 +1,245 @@
+"""The report of a mechanism: strategy, sampling scheme, noise level, delta.
+
+In: the objects that `mmcc.epsilon` takes.  Out: a `Report`, or the error that `mmcc.epsilon` has.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import mmcc
+from mmcc.errors import ParameterError, real
+from mmcc.report._commands import typed, written_scheme, written_strategy
+from mmcc.report._facts import UNIT, Assumption, Claim, Fact, Report, Reproduction
+from mmcc.report._wording import of_training, scheme_words
+from mmcc.sampling import Scheme
+from mmcc.strategies._base import Order, Strategy
+
+if TYPE_CHECKING:
+    from mmcc.accounting._guarantee import Bracket, Guarantee
+    from mmcc.accounting._parallel import Progress
+
+TITLE = "Privacy report"
+LONGEST = 1000
+"""Characters of a title, a unit or a name."""
+
+
+def of_mechanism(
+    strategy: Strategy,
+    sampling: Scheme,
+    *,
+    sigma: float,
+    delta: float,
+    method: str = "tight",
+    order: Order | None = None,
+    title: str | None = None,
+    unit: str = UNIT,
+    data: str | None = None,
+    clip_norm: float | None = None,
+    file: str | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """The report of a mechanism; what has no proof is refused as by `mmcc.epsilon`.
+
+    `unit` is what the training treats as one example, `data` what the data set is called, `file`
+    where the strategy came from.  About `seconds` go to the dots of the epsilon-delta curve.
+    """
+    from mmcc.accounting._questions import bracket  # numba takes a second
+
+    clip = None if clip_norm is None else real("clip_norm", clip_norm, 0, 1e30)
+    began = time.monotonic()
+    found = bracket(
+        strategy,
+        sampling,
+        sigma=sigma,
+        delta=delta,
+        method=method,
+        order=order,
+        progress=progress,
+    )
+    return described(
+        found,
+        strategy,
+        sampling,
+        order=order,
+        title=title,
+        unit=unit,
+        data=data,
+        clip_norm=clip,
+        file=file,
+        subject="a mechanism: all of its steps",
+        seconds=seconds,
+        took=time.monotonic() - began,
+        progress=progress,
+    )
+
+
+def described(
+    found: Bracket,
+    strategy: Strategy,
+    scheme: Scheme,
+    *,
+    subject: str,
+    title: str | None,
+    unit: str,
+    data: str | None,
+    clip_norm: float | None,
+    file: str | None,
+    order: Order | None = None,
+    seconds: float | None = None,
+    took: float = 0.0,
+    progress: Progress | None = None,
+    facts: Sequence[Fact] = (),
+    claims: Sequence[Claim] = (),
+    assumptions: Sequence[Assumption] = (),
+    notes: Sequence[str] = (),
+) -> Report:
+    """The report around a bracket that took so long; `facts` and what follows them are added."""
+    from mmcc.report._epsilon_curve import SECONDS, dots_around
+
+    guarantee = found.guarantee
+    unit = words("unit", unit, UNIT)
+    settings = (guarantee.setting,) if guarantee.setting else ()
+    dots = dots_around(
+        found,
+        strategy,
+        scheme,
+        order=order,
+        seconds=SECONDS if seconds is None else real("seconds", seconds, 0, 1e9, closed="l"),
+        took=took,
+        progress=progress,
+    )
+    return Report(
+        title=words("title", title, TITLE),
+        subject=subject,
+        claims=(claim(f"All {strategy.steps:,} steps", found), *claims),
+        facts=(
+            *([Fact("Data", words("data", data, ""))] if data else []),
+            *_mechanism_facts(guarantee, strategy, scheme, clip_norm),
+            *facts,
+        ),
+        unit=unit,
+        adjacency=guarantee.adjacency,
+        assumptions=(
+            *of_training(
+                scheme,
+                unit=unit,
+                adaptive=guarantee.adaptive,
+                settings=settings,
+                steps=strategy.steps,
+            ),
+            *assumptions,
+        ),
+        reproduction=_reproduction(guarantee, strategy, scheme, order, file),
+        versions=versions(),
+        made=today(),
+        notes=tuple(notes),
+        dots=dots,
+        strategy=strategy,
+    )
+
+
+def claim(heading: str, found: Bracket, remark: str = "") -> Claim:
+    """What a bracket says, as a claim."""
+    guarantee = found.guarantee
+    return Claim(
+        heading=heading,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        lower=found.lower,
+        adaptive=guarantee.adaptive,
+        settings=(guarantee.setting,) if guarantee.setting else (),
+        how=guarantee.bound,
+        remark=remark,
+    )
+
+
+def words(name: str, given: str | None, otherwise: str) -> str:
+    """Free text, or what stands for it."""
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return otherwise
+    if not isinstance(given, str) or len(given) > LONGEST:
+        raise ParameterError(f"{name} must be text of at most {LONGEST} characters.")
+    return given
+
+
+def versions() -> tuple[Fact, ...]:
+    """What computed the numbers."""
+    found = [Fact("mmcc", mmcc.__version__), Fact("Python", platform.python_version())]
+    found += [Fact(name, version(name)) for name in ("numpy", "scipy", "numba")]
+    return tuple(found)
+
+
+def today() -> str:
+    """The day, UTC."""
+    return datetime.now(timezone.utc).date().isoformat()
+
+
+def _mechanism_facts(
+    guarantee: Guarantee, strategy: Strategy, scheme: Scheme, clip_norm: float | None
+) -> list[Fact]:
+    inputs = "may depend on everything released before (adaptive)"
+    if not guarantee.adaptive:
+        inputs = "fixed in advance (not adaptive)"
+    facts = [
+        Fact("Strategy", guarantee.strategy, code=True),
+        Fact("Steps", f"{strategy.steps:,}"),
+        Fact("Vectors released", f"{strategy.rows:,}"),
+        Fact("Sampling", scheme_words(scheme, strategy.steps)),
+        Fact("Noise multiplier sigma", repr(guarantee.sigma)),
+    ]
+    if clip_norm is not None:
+        noise = f"{guarantee.sigma * clip_norm:.6g}"
+        facts += [
+            Fact("Clip norm", repr(clip_norm)),
+            Fact("Noise standard deviation", f"{noise} (sigma times the clip norm)"),
+        ]
+    facts.append(Fact("Inputs", inputs))
+    if guarantee.setting:
+        facts.append(Fact("Setting", guarantee.setting))
+    facts += [
+        Fact("Method asked for", guarantee.method, code=True),
+        Fact("Certified by", guarantee.bound),
+    ]
+    return facts
+
+
+def _reproduction(
+    guarantee: Guarantee, strategy: Strategy, scheme: Scheme, order: Order | None, file: str | None
+) -> Reproduction:
+    """The command and the Python that give the headline again."""
+    from mmcc.training._noise import strategy_digest
+
+    written = written_strategy(strategy, file)
+    scheme_options, scheme_python = written_scheme(scheme)
+    options: dict[str, Any] = {"sigma": guarantee.sigma, "delta": guarantee.delta}
+    if guarantee.method != "tight":
+        options["method"] = guarantee.method
+    if order is not None:
+        options["order"] = order
+    spelled = {
+        name: value if isinstance(value, str) else repr(value) for name, value in options.items()
+    }
+    line = ["mmcc", "epsilon", *written.options, *scheme_options]
+    for name, text in spelled.items():
+        line += [f"--{name}", text]
+    arguments = "".join(f"    {name}={value!r},\n" for name, value in options.items())
+    snippet = (
+        "import mmcc\nfrom mmcc import sampling, strategies\n\n"
+        f"found = mmcc.epsilon(\n    {written.python},\n    {scheme_python},\n{arguments})\n"
+        "print(found)"
+    )
+    notes = []
+    if written.file is not None:
+        how = f", {written.note}," if written.note else ""
+        notes.append(
+            f"{written.file} is the file of the strategy{how} and belongs to this report. The "
+            f"SHA-256 of its numbers is {strategy_digest(strategy)}."
+        )
+    return Reproduction(typed(line), snippet, tuple(notes))

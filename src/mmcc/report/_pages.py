@@ -1,0 +1,103 @@
+"""Reports into pages: HTML that shows itself and nothing else, and Markdown.
+
+In: a `Report`.  Out: text.  HTML is escaped by jinja2 wherever it is not written here; Markdown by
+`mmcc.report._escape`.  The page's policy forbids scripts and every request.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmcc._outputs import check_place
+from mmcc.errors import MmccError, ParameterError, suggestion
+from mmcc.report._escape import markdown_block, markdown_code, markdown_text, visible
+from mmcc.report._facts import Report
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+FORMATS = ("html", "markdown")
+ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown"}
+NEEDED = {"html": ("jinja2", "matplotlib"), "markdown": ("jinja2",)}
+
+
+def page_format(path: str | Path, format: str | None = None) -> str:
+    """The format, one of `FORMATS`: as asked, or by the ending of the file.
+
+    Refuses what could not be written, so that it can be known before the long work starts.
+    """
+    if not str(path):
+        raise ParameterError("the report has no file name; give one that ends in .html or .md.")
+    if format is not None and format not in FORMATS:
+        raise ParameterError(f"unknown format {format!r}; {suggestion(format, FORMATS)}")
+    found = format or ENDINGS.get(Path(path).suffix.lower())
+    if found is None:
+        raise ParameterError(
+            f"a report is a {', '.join(ENDINGS)} file, got {Path(path).name!r}; name it so, or say "
+            "the format."
+        )
+    check_place(path, "report")
+    check_packages(found)
+    return found
+
+
+def check_packages(format: str) -> None:
+    """Refuse a page for which a package is missing."""
+    missing = [name for name in NEEDED[format] if find_spec(name) is None]
+    if missing:
+        raise MmccError(f"a report needs {' and '.join(missing)}: pip install 'mmcc[report]'.")
+
+
+def html_page(report: Report) -> str:
+    """One file with its pictures."""
+    check_packages("html")
+    from mmcc.report._pictures import curve_picture, strategy_pictures
+
+    curve = curve_picture(report.dots, report.claims[0]) if len(report.dots) > 1 else None
+    drawn = [] if report.strategy is None else strategy_pictures(report.strategy)
+    page = _environment(escaped=True).get_template("page.html.j2")
+    return page.render(report=report, curve=curve, drawn=drawn)
+
+
+def markdown_page(report: Report) -> str:
+    """One file without pictures."""
+    check_packages("markdown")
+    return _environment(escaped=False).get_template("page.md.j2").render(report=report)
+
+
+def _environment(escaped: bool) -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("mmcc.report", "."),
+        autoescape=escaped,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=_seen if escaped else None,
+    )
+    environment.filters |= {
+        "text": markdown_text,
+        "code": markdown_code,
+        "lines": _lines,
+        "sh": partial(markdown_block, language="sh"),
+        "python": partial(markdown_block, language="python"),
+    }
+    return environment
+
+
+def _seen(value: object) -> object:
+    """What a template shows, without characters that cannot be seen; marked HTML is left alone."""
+    from markupsafe import Markup
+
+    return value if isinstance(value, Markup) or not isinstance(value, str) else visible(value)
+
+
+def _lines(text: str) -> str:
+    """Text whose lines are lines, for HTML."""
+    from markupsafe import Markup, escape
+
+    return Markup("\n").join(escape(visible(line)) for line in text.split("\n"))

@@ -1,0 +1,193 @@
+"""Plain words: what a scheme does, and what a reader has to check by other means.
+
+In: schemes and facts of a mechanism.  Out: sentences.  They say what docs/guarantees.md,
+docs/training.md and docs/ledger.md prove or ask for, and nothing more.
+"""
+
+from __future__ import annotations
+
+from mmcc.report._facts import UNIT, Assumption
+from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Scheme, Shuffle
+
+TUNING = Assumption(
+    "Tuning is not counted.",
+    "Learning rates, architectures or stopping times that were chosen by looking at other runs on "
+    "the same data have a price of their own, which is not in this number.",
+)
+SECRET = Assumption(
+    "Who took part stays secret.",
+    "Batches, their sizes, seeds and keys of noise and sampling are not published. A seed that can "
+    "be guessed, or that two runs share, voids the guarantee.",
+)
+REAL_NUMBERS = Assumption(
+    "Noise is Gaussian as far as floating point goes.",
+    "The proof is about exact Gaussian noise and exact independent coin flips. Software draws "
+    "floating-point numbers from a generator: attacks on their lowest bits, and on a generator "
+    "that is not cryptographic, are not covered.",
+)
+
+
+def scheme_words(scheme: Scheme, steps: int) -> str:
+    """Who takes part when."""
+    if isinstance(scheme, Poisson):
+        return (
+            "Poisson sampling: each example takes part in each step independently with probability "
+            f"{scheme.probability!r}."
+        )
+    if isinstance(scheme, CyclicPoisson):
+        return (
+            f"Cyclic Poisson sampling: examples are split into {scheme.separation} groups without "
+            "looking at the data; one group after the other is up, one group a step, and each of "
+            f"its examples then takes part with probability {scheme.probability!r}."
+        )
+    if isinstance(scheme, MinSeparation):
+        return (
+            f"Each example takes part with probability {scheme.probability!r} in a step in which "
+            f"it is eligible; a participation blocks the next {scheme.separation - 1} steps."
+        )
+    if isinstance(scheme, BallsInBins):
+        return (
+            f"Balls in bins: each example draws one of {scheme.bins} positions, independently of "
+            f"the others, and takes part there in each of the {scheme.epochs(steps)} epochs."
+        )
+    if scheme.epochs(steps) == 1:
+        return f"Shuffling: one pass over the data in random order, in {steps} steps."
+    return f"Shuffling: the data is put into a new random order every {scheme.epoch_steps} steps."
+
+
+def of_training(
+    scheme: Scheme, *, unit: str, adaptive: bool, settings: tuple[str, ...], steps: int
+) -> tuple[Assumption, ...]:
+    """What the guarantee of one mechanism assumes, the gravest first."""
+    return (
+        *_reservations(adaptive, settings),
+        _sampled(scheme),
+        SECRET,
+        Assumption(
+            "Contributions are clipped.",
+            "In every step the contribution of the protected unit has norm at most the clip norm, "
+            "all parameters together. Sigma is in units of that norm, and C is used as given: "
+            "noise that is meant relative to the sensitivity of C must be multiplied by it first.",
+        ),
+        _one_unit(unit),
+        Assumption(
+            "Nothing else is released.",
+            "Only the noisy releases C x + z, and what is computed from them without the data. "
+            "Losses and accuracies on the training data, statistics used for normalisation, and "
+            "the data's part in pretraining are not covered.",
+        ),
+        Assumption(
+            "All other runs count too.",
+            "Every run on the same data is part of what was released, also one that was killed or "
+            "whose model nobody uses. A ledger (mmcc ledger) adds them up.",
+        ),
+        TUNING,
+        Assumption(
+            "The number of steps was fixed beforehand.",
+            f"The guarantee is that of all {steps:,} steps. A run that was stopped earlier because "
+            "of what it had shown has the same guarantee, not a smaller one.",
+        ),
+        Assumption(
+            "The data's size is public.",
+            "Neighbours differ in one unit's contributions, which are replaced by zero. The number "
+            "of examples, and with it the expected batch size, is the same for both.",
+        ),
+        REAL_NUMBERS,
+    )
+
+
+def of_loops() -> tuple[Assumption, ...]:
+    """What a training loop of mmcc.training cannot see by itself."""
+    return (
+        Assumption(
+            "Examples do not meet.",
+            "No layer, loss or collate function mixes the examples of a batch (BatchNorm, MixUp, "
+            "contrastive losses), and each example is used through the loader only.",
+        ),
+        Assumption(
+            "Repeated steps were repeated exactly.",
+            "If the run was resumed, only one version of each step was published: the same noise "
+            "with other gradients, told twice, shows their difference.",
+        ),
+    )
+
+
+def of_runs(
+    adaptive: bool, settings: tuple[str, ...], resumed: bool, unit: str
+) -> tuple[Assumption, ...]:
+    """What a total over runs assumes."""
+    again = (
+        "Runs that were resumed from a checkpoint repeated bit for bit what they had done after "
+        "it: same code, same data, same learning rate. A ledger cannot see that."
+    )
+    return (
+        *_reservations(adaptive, settings),
+        Assumption(
+            "Every run is in the ledger, under one name.",
+            "A run on the same data that was made elsewhere, or entered under another name, is "
+            "missing from the total.",
+        ),
+        Assumption(
+            "Runs have noise of their own.",
+            "Noise and sampling of different runs are independent. Two runs with one seed are not "
+            "two runs.",
+        ),
+        *([Assumption("Resumed runs were repeated exactly.", again)] if resumed else []),
+        Assumption(
+            "The assumptions of each run hold.",
+            "Its sampling is what the training did, its contributions were clipped, its batches, "
+            "seeds and keys stay secret, and its noise was what its guarantee says.",
+        ),
+        _one_unit(unit),
+        Assumption(
+            "Nothing else is released.",
+            "Losses and accuracies on the training data, statistics used for normalisation, and "
+            "the data's part in pretraining are not covered.",
+        ),
+        TUNING,
+        REAL_NUMBERS,
+    )
+
+
+def _reservations(adaptive: bool, settings: tuple[str, ...]) -> list[Assumption]:
+    """Why a number is no guarantee for training, if it is none."""
+    found = [
+        Assumption("This is not a guarantee for training.", f"The number holds only in {setting}.")
+        for setting in settings
+    ]
+    if not adaptive and not settings:
+        text = (
+            "The number holds only if all inputs were fixed in advance. Gradients depend on what "
+            "was released before them."
+        )
+        found.append(Assumption("This is not a guarantee for training.", text))
+    return found
+
+
+def _sampled(scheme: Scheme) -> Assumption:
+    other = {
+        Poisson: "Data that is shuffled, or cut into batches of a fixed size, is not sampled so.",
+        CyclicPoisson: "The groups stay the same during the run, and batches vary in size.",
+        MinSeparation: "Batches vary in size, and every example is eligible at the first step.",
+        BallsInBins: "Positions are drawn once, before the first step, and batches vary in size.",
+        Shuffle: "Each example has one place in every pass.",
+    }
+    return Assumption(
+        "Sampling is what the training does.",
+        f"The batches were drawn as described under Sampling. {other[type(scheme)]} For any other "
+        "way of making batches the number does not hold.",
+    )
+
+
+def _one_unit(unit: str) -> Assumption:
+    if unit == UNIT:
+        text = (
+            "The guarantee protects one example. Somebody with several examples in the data is "
+            "protected less; duplicates count as several."
+        )
+    else:
+        text = (
+            "Everything that belongs to one unit is one example for the training: it is sampled "
+            "together and its contribution is clipped as a whole."
+        )
+    return Assumption("The unit of privacy is what the training treats as an example.", text)

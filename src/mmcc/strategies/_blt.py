@@ -1,0 +1,176 @@
+"""Buffered linear Toeplitz encoders (BLTs): C[i, j] = c[i - j], c = 1, then sums of powers.
+
+c(x) = 1 + x sum_i scale_i / (1 - decay_i x) = prod (1 - lam_i x) / prod (1 - decay_i x), so the
+noise C^-1 z needs one vector of memory a buffer, whatever the number of steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mmcc._arrays import FloatArray, own_arrays, real_array
+from mmcc.errors import ParameterError, StrategyError, suggestion, whole
+from mmcc.sampling import MAX_STEPS
+from mmcc.strategies._blt_optimum import OBJECTIVES, best_buffers, prefix_error
+from mmcc.strategies._descent import Progress, check_progress
+from mmcc.strategies._provenance import Argument, Provenance, made_by
+from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, SMALLEST, Toeplitz
+
+MAX_BUFFERS = 1000
+MAX_OPTIMISED = 12
+"""Buffers beyond these no longer reduce the error of prefix sums, even for 10^7 steps."""
+HUGE = 1e300
+"""More than any sum that is allowed, and no sum of such overflows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BufferedToeplitz(Toeplitz):
+    """The encoder with coefficients 1, then sum_i scale_i decay_i^(k-1).
+
+    `coefficients` are rounded up: by rounding, and to 1e-100 where they would be smaller.  A larger
+    C, entry by entry, has a larger Gram matrix and a larger epsilon, so what is proven for them
+    holds for the encoder that `decay` and `scale` define.
+    """
+
+    decay: FloatArray = field(default_factory=lambda: np.zeros(0))
+    scale: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        own_arrays(self, "decay", "scale")
+        check_buffers(self.decay, self.scale)
+        super().__post_init__()
+        if not np.array_equal(self.coefficients, power_sums(self.length, self.decay, self.scale)):
+            raise StrategyError(
+                "coefficients are not those of the decay and scale given; make the strategy with "
+                "blt."
+            )
+
+    @property
+    def buffers(self) -> int:
+        """Vectors of noise to be kept."""
+        return self.decay.size
+
+    def prefix(self, steps: int) -> BufferedToeplitz:
+        """The same buffers over fewer steps."""
+        steps = whole("steps", steps, 1, self.length)
+        return from_buffers(steps, self.decay, self.scale, None)
+
+    def __repr__(self) -> str:
+        decay = ", ".join(f"{value:.{_digits(value)}g}" for value in self.decay)
+        scale = ", ".join(f"{value:g}" for value in self.scale)
+        return f"blt({self.length}, decay=[{decay}], scale=[{scale}])"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Blt(BufferedToeplitz):
+    """One buffer: c = 1, w, w rho, w rho^2, ...
+
+    A class of its own because the chain bound uses this closed form; with more buffers a BLT is
+    accounted by its coefficients.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.buffers != 1:
+            raise StrategyError(f"a Blt has one buffer, got {self.buffers}; make several with blt.")
+
+
+def blt(
+    steps: int,
+    buffers: int | None = None,
+    *,
+    decay: Sequence[float] | FloatArray | None = None,
+    scale: Sequence[float] | FloatArray | None = None,
+    objective: str = "mean",
+    progress: Progress | None = None,
+) -> BufferedToeplitz:
+    """A BLT: optimised for prefix sums (one buffer if not said), or given by its decay and scale.
+
+    Optimised: the smallest error of prefix sums at one participation; "mean": largest column norm *
+    |A C^-1|_F / sqrt(n), "max": largest column norm * largest row norm of A C^-1.  Scale and
+    1 - decay have six digits.
+    """
+    steps = whole("steps", steps, 1, MAX_STEPS)
+    check_progress(progress)
+    if steps > MAX_COEFFICIENTS:
+        raise StrategyError(
+            f"blt({steps}) keeps a coefficient for each step; at most {MAX_COEFFICIENTS} steps."
+        )
+    if objective not in OBJECTIVES:
+        raise ParameterError(
+            f"unknown objective {objective!r}; {suggestion(objective, OBJECTIVES)}"
+        )
+    if (decay is None) != (scale is None):
+        raise StrategyError("a BLT is given by decay and scale together, one number a buffer.")
+    if decay is None or scale is None:
+        count = 1 if buffers is None else whole("buffers", buffers, 1, MAX_OPTIMISED)
+        decays, scales = best_buffers(steps, count, objective, progress)
+        error = prefix_error(steps, decays, scales, objective)
+        arguments: dict[str, Argument] = {"steps": steps, "buffers": count, "objective": objective}
+        made = made_by("blt", arguments, objective, error)
+        return from_buffers(steps, decays, scales, made)
+    decays, scales = real_array("decay", decay), real_array("scale", scale)
+    if buffers is not None and whole("buffers", buffers, 1, MAX_BUFFERS) != decays.size:
+        raise StrategyError(
+            f"buffers={buffers} but decay has {decays.size} numbers: leave one out."
+        )
+    return from_buffers(steps, decays, scales, None)
+
+
+def from_buffers(
+    steps: int, decay: FloatArray, scale: FloatArray, provenance: Provenance | None
+) -> BufferedToeplitz:
+    """The BLT with these numbers, one of each a buffer."""
+    check_buffers(decay, scale)
+    kind = Blt if decay.size == 1 else BufferedToeplitz
+    coefficients = power_sums(steps, decay, scale)
+    return kind(coefficients, steps, provenance=provenance, decay=decay, scale=scale)
+
+
+def check_buffers(decay: FloatArray, scale: FloatArray) -> None:
+    """Refuse numbers that make no stable encoder.
+
+    With scale > 0 the zeros lam_i of c interlace the decays from below, and the smallest is not
+    negative if and only if sum scale_i / decay_i <= 1.
+    """
+    if decay.ndim != 1 or decay.shape != scale.shape or not 0 < decay.size <= MAX_BUFFERS:
+        raise StrategyError(
+            f"decay and scale must be lists of the same length, one number a buffer (at most "
+            f"{MAX_BUFFERS}); got shapes {decay.shape} and {scale.shape}."
+        )
+    for value in decay[~((decay > 0) & (decay < 1))]:
+        raise StrategyError(
+            f"decay must lie in (0, 1), got {float(value)!r}: older noise must fade."
+        )
+    for value in scale[~((scale > 0) & (scale <= 1))]:
+        raise StrategyError(
+            f"scale must lie in (0, decay], got {float(value)!r}: a negative one may make entries "
+            "of C negative, a larger one makes the noise of later steps grow."
+        )
+    with np.errstate(over="ignore"):
+        total = math.fsum(np.minimum(scale / decay, HUGE))
+    if not total <= 1:
+        raise StrategyError(
+            f"scale over decay, summed over the buffers, must be at most 1, got {total:g}: a "
+            "larger scale makes the noise of later steps grow."
+        )
+
+
+def power_sums(steps: int, decay: FloatArray, scale: FloatArray) -> FloatArray:
+    """1, then sum_i scale_i decay_i^(k-1), rounded up: a power errs by two units at most."""
+    steps = whole("steps", steps, 1, MAX_COEFFICIENTS)
+    exponents = np.arange(steps - 1.0)
+    later = np.zeros(steps - 1)
+    for rho, weight in zip(decay, scale, strict=True):
+        later += weight * rho**exponents
+    later *= 1 + (3 + decay.size) * 2.0**-52
+    return np.concatenate([[1.0], np.maximum(later, SMALLEST)])
+
+
+def _digits(decay: float) -> int:
+    """Six digits of 1 - decay, as far as floats have them, and never fewer of decay."""
+    return min(6 + max(math.floor(-math.log10(1 - decay)), 0), 16)

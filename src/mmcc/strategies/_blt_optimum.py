@@ -1,0 +1,126 @@
+"""BLTs with the least error of prefix sums, in closed form.
+
+In: steps, buffers, objective.  Out: decay and scale of each buffer, slowest last.
+Rounding: none; a strategy that is not quite the best costs error, never privacy.
+
+With c(x) = prod (1 - lam_i x) / prod (1 - rho_i x) the encoder is non-negative and its inverse
+stable if 0 <= lam_1 < rho_1 < lam_2 < ... < rho_d < 1.  Then scale_i = prod_j (rho_i - lam_j) /
+prod_{j != i} (rho_i - rho_j), and A C^-1 is Toeplitz with b_k = r_0 + sum_i r_i lam_i^k,
+r_0 = prod (1 - rho) / prod (1 - lam), r_i = prod_j (rho_j - lam_i) / ((1 - lam_i) prod_{j != i}
+(lam_j - lam_i)), all positive.  The unknowns are the logarithms of odds of the ratios between
+neighbours among 1 > 1 - lam_1 > 1 - rho_1 > ...; derivatives are taken by complex steps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmcc._arrays import FloatArray
+from mmcc.strategies._descent import Progress, minimise
+
+OBJECTIVES = ("mean", "max")
+TOLERANCE = 1e-8
+"""Of the gradient of log error."""
+MOST_ITERATIONS = 400
+"""More are made only where buffers are superfluous, and gain nothing."""
+STEP = 1e-30
+NEAREST = 8.0
+"""Largest logarithm of odds: neighbours stay apart, and lam_1 stays above 0."""
+
+Numbers = NDArray[Any]
+"""Real, or complex where a derivative is taken."""
+
+
+def best_buffers(
+    steps: int, buffers: int, objective: str, progress: Progress | None
+) -> tuple[FloatArray, FloatArray]:
+    """Decay and scale with the least prefix error; six digits of scale and of 1 - decay."""
+
+    def log_error(odds: FloatArray) -> tuple[float, FloatArray]:
+        moved = odds + 1j * STEP * np.eye(odds.size)
+        found = _log_error(steps, *_gaps(moved), objective)
+        return float(found[0].real), found.imag / STEP
+
+    depth = math.log(steps) + 0.5
+    ratio = math.exp(-depth / (2 * buffers + 1))  # gaps evenly spaced in logarithms
+    start = np.full(2 * buffers, math.log(ratio / (1 - ratio)))
+    odds, _ = minimise(
+        log_error,
+        start,
+        (-depth - 4, NEAREST),
+        tolerance=TOLERANCE,
+        most=MOST_ITERATIONS,
+        what="blt",
+        progress=progress,
+    )
+    zeros, poles = _gaps(odds)
+    scale = _residues(zeros, poles)
+    rounded = np.array([[float(f"{value:.6g}") for value in row] for row in (poles, scale)])
+    return 1 - rounded[0], rounded[1]
+
+
+def prefix_error(
+    steps: int,
+    decay: float | FloatArray,
+    scale: float | FloatArray,
+    objective: str = "mean",
+) -> float:
+    """Largest column norm times the root mean square (or the largest) of rows of A C^-1.
+
+    Decays must differ.  1 - lam are the eigenvalues of diag(1 - decay) + sqrt(scale) sqrt(scale)^T.
+    """
+    poles, weights = 1 - np.atleast_1d(decay), np.sqrt(np.atleast_1d(scale))
+    zeros = np.linalg.eigvalsh(np.diag(poles) + np.outer(weights, weights))
+    zeros = np.minimum(zeros, 1 - 2.0**-53)
+    return math.exp(float(_log_error(steps, zeros, poles, objective)))
+
+
+def _gaps(odds: Numbers) -> tuple[Numbers, Numbers]:
+    """1 - lam and 1 - rho, both falling; as in all that follows, along the last axis."""
+    gaps = np.exp(np.cumsum(-np.log1p(np.exp(-odds)), axis=-1))
+    return gaps[..., 0::2], gaps[..., 1::2]
+
+
+def _residues(top: Numbers, bottom: Numbers) -> Numbers:
+    """prod_j (top_j - bottom_i) / prod_{j != i} (bottom_j - bottom_i)."""
+    column = bottom[..., :, None]
+    others = bottom[..., None, :] - column + np.eye(bottom.shape[-1])
+    return np.asarray(np.prod((top[..., None, :] - column) / others, axis=-1))
+
+
+def _log_error(steps: int, zeros: Numbers, poles: Numbers, objective: str) -> Numbers:
+    scale = _residues(zeros, poles)
+    column = 1 + _sum_of_pairs(scale, _powers(steps - 1, *_pairs(poles)))
+    first = np.prod(poles / zeros, axis=-1)
+    rest = -_residues(poles, zeros) / zeros
+    sums, ones = (_powers, steps) if objective == "max" else (_falling, 0.5 * (steps + 1))
+    square = ones * first * first
+    square = square + 2 * first * np.sum(rest * sums(steps, zeros, np.log1p(-zeros)), axis=-1)
+    square = square + _sum_of_pairs(rest, sums(steps, *_pairs(zeros)))
+    return np.asarray(0.5 * np.log(column * square))
+
+
+def _sum_of_pairs(weights: Numbers, values: Numbers) -> Numbers:
+    """sum_ij weights_i weights_j values_ij."""
+    return np.asarray(np.einsum("...i,...j,...ij->...", weights, weights, values))
+
+
+def _pairs(gaps: Numbers) -> tuple[Numbers, Numbers]:
+    """1 - t and log t of t = (1 - gap_i) (1 - gap_j)."""
+    logs = np.log1p(-gaps)
+    column, row = gaps[..., :, None], gaps[..., None, :]
+    return column + row - column * row, logs[..., :, None] + logs[..., None, :]
+
+
+def _powers(terms: int, gap: Numbers, log: Numbers) -> Numbers:
+    """sum_{k < terms} t^k."""
+    return np.asarray(-np.expm1(terms * log) / gap)
+
+
+def _falling(terms: int, gap: Numbers, log: Numbers) -> Numbers:
+    """sum_{k < terms} (1 - k / terms) t^k."""
+    return np.asarray((1 - (1 - gap) * _powers(terms, gap, log) / terms) / gap)

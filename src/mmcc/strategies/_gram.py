@@ -1,0 +1,205 @@
+"""Gram matrices G = A^T A, A = C / sigma, and what is left of them beside one direction.
+
+In: the columns in which one example may take part.  Out: products and entrywise power sums.
+Columns that the strategy cannot tell apart form a class; a vector that is constant on classes is
+kept as one number a class.  For a unit vector d with overlaps a_j = <d, A_j> the rest is
+G' = G - a a^T.
+
+Rounding: entries of G are sums of non-negative numbers with relative error at most `error`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from mmcc._arrays import FloatArray, read_only
+from mmcc.errors import StrategyError
+
+MAX_COLUMNS = 12_000
+"""Above this a full Gram matrix takes more than about a gigabyte."""
+BLOCK_BYTES = 2**25
+"""Dense matrices are raised to powers a block of rows at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eigenvalue:
+    """An eigenvalue of G on vectors that live on one class and sum to zero there."""
+
+    index: int
+    """The class."""
+    value: float
+    multiplicity: int
+
+
+class Gram(ABC):
+    """Inner products of the columns of A."""
+
+    counts: FloatArray
+    """Columns in each class."""
+    error: float
+    """Bound on the relative error of every entry."""
+    free: Sequence[Eigenvalue] = ()
+    """All eigenvalues of G on vectors that sum to zero on every class."""
+
+    @property
+    def columns(self) -> int:
+        """How many columns there are."""
+        return int(self.counts.sum())
+
+    @abstractmethod
+    def product(self, vectors: FloatArray) -> FloatArray:
+        """G x for class vectors x (one, or one a column)."""
+
+    @abstractmethod
+    def power_sums(self, a: FloatArray, weights: FloatArray, orders: Sequence[int]) -> FloatArray:
+        """sum_l G'_jl^r weights_l for each r of `orders`: shape (orders, classes, weights)."""
+
+    @abstractmethod
+    def absolute_sums(self, a: FloatArray, weights: FloatArray) -> FloatArray:
+        """sum_l |G'_jl| weights_l."""
+
+    @abstractmethod
+    def diagonal(self) -> FloatArray:
+        """|A_j|^2."""
+
+    @abstractmethod
+    def top_sums(self, a: FloatArray, largest: int) -> FloatArray:
+        """For k = 1 .. largest (or all columns): the k largest positive G'_jl of the worst row."""
+
+    def rest_product(self, a: FloatArray, vectors: FloatArray) -> FloatArray:
+        """G' x for class vectors x, one a column."""
+        return np.asarray(self.product(vectors) - np.outer(a, (self.counts * a) @ vectors))
+
+
+class DenseGram(Gram):
+    """A full matrix times `scale`, every column its own class."""
+
+    def __init__(self, matrix: FloatArray, scale: float, terms: int) -> None:
+        self.matrix = read_only(matrix)
+        self.scale = scale
+        self.counts = read_only(np.ones(len(matrix)))
+        self.error = (terms + 16) * 2.0**-53
+
+    def product(self, vectors: FloatArray) -> FloatArray:
+        return np.asarray(self.scale * (self.matrix @ vectors))
+
+    def power_sums(self, a: FloatArray, weights: FloatArray, orders: Sequence[int]) -> FloatArray:
+        sums = np.empty((len(orders), *weights.shape))
+        for rows, rest in self.rest_rows(a):
+            power = rest.copy()
+            for r in range(1, max(orders) + 1):
+                if r > 1:
+                    power *= rest
+                if r in orders:
+                    sums[orders.index(r), rows] = power @ weights
+        return sums
+
+    def absolute_sums(self, a: FloatArray, weights: FloatArray) -> FloatArray:
+        sums = np.empty(weights.shape)
+        for rows, rest in self.rest_rows(a):
+            sums[rows] = np.abs(rest, out=rest) @ weights
+        return sums
+
+    def diagonal(self) -> FloatArray:
+        return np.asarray(np.diagonal(self.matrix) * self.scale)
+
+    def top_sums(self, a: FloatArray, largest: int) -> FloatArray:
+        kept = len(a) - min(largest, len(a))
+        worst = np.zeros(len(a) - kept)
+        for _, rest in self.rest_rows(a):
+            np.maximum(rest, 0.0, out=rest)
+            if kept:
+                rest.partition(kept, axis=1)
+            top = np.sort(rest[:, kept:], axis=1)[:, ::-1]
+            np.maximum(worst, np.cumsum(top, axis=1).max(axis=0), out=worst)
+        return worst
+
+    def rest_rows(self, a: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        """The rows of G', some at a time, each block a fresh array."""
+        size = max(BLOCK_BYTES // (8 * len(a)), 1)
+        for start in range(0, len(a), size):
+            rows = slice(start, start + size)
+            rest = self.matrix[rows] * self.scale
+            rest -= np.multiply.outer(a[rows], a)
+            yield rows, rest
+
+
+class ForestGram(Gram):
+    """Disjoint complete binary trees: leaves j, l of one tree share the nodes above both.
+
+    A class is all trees with the same number of levels.  In a tree with levels 0 .. top a leaf
+    shares top - h + 1 nodes with each of the 2^(h-1) leaves that first meet it at level h.
+    """
+
+    def __init__(self, trees: Sequence[tuple[int, int]], scale: float) -> None:
+        """`trees`: (top level, how many such trees)."""
+        self.counts = read_only(np.array([float(many << top) for top, many in trees]))
+        self.error = 64 * 2.0**-53
+        self._entries = [_tree_entries(top, scale) for top, _ in trees]
+        self.free = tuple(
+            Eigenvalue(index, scale * ((1 << height) - 1), multiplicity)
+            for index, (top, many) in enumerate(trees)
+            # Haar wavelets: level by level the two halves of a node; last, tree against tree.
+            for height, multiplicity in [
+                *((h, many << (top - h)) for h in range(1, top + 1)),
+                (top + 1, many - 1),
+            ]
+            if multiplicity
+        )
+
+    def product(self, vectors: FloatArray) -> FloatArray:
+        diagonal = np.array([values @ counts for values, counts in self._entries])
+        return np.asarray((diagonal * vectors.T).T)
+
+    def power_sums(self, a: FloatArray, weights: FloatArray, orders: Sequence[int]) -> FloatArray:
+        return np.array([self._matrix(a, partial(_power, order=r)) @ weights for r in orders])
+
+    def absolute_sums(self, a: FloatArray, weights: FloatArray) -> FloatArray:
+        return np.asarray(self._matrix(a, np.abs) @ weights)
+
+    def diagonal(self) -> FloatArray:
+        return np.array([values[0] for values, _ in self._entries])
+
+    def top_sums(self, a: FloatArray, largest: int) -> FloatArray:
+        worst = np.zeros(min(largest, self.columns))
+        for (values, counts), mean in zip(self._entries, a, strict=True):
+            repeats = np.minimum(counts, largest).astype(np.int64)
+            top = np.repeat(np.maximum(values - mean * mean, 0.0), repeats)[: len(worst)]
+            top = np.cumsum(np.concatenate([top, np.zeros(len(worst) - len(top))]))
+            np.maximum(worst, top, out=worst)
+        return worst
+
+    def _matrix(self, a: FloatArray, function: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Entry (i, k): the function of G'_jl for j in class i, summed over the columns of k."""
+        matrix = np.multiply.outer(a, a)
+        matrix = function(-matrix) * self.counts
+        for i, (values, counts) in enumerate(self._entries):
+            own = function(values - a[i] ** 2) @ counts
+            matrix[i, i] = own + function(-np.square(a[i])) * (self.counts[i] - counts.sum())
+        return matrix
+
+
+def _power(base: FloatArray, order: int) -> FloatArray:
+    return np.asarray(base**order)
+
+
+def _tree_entries(top: int, scale: float) -> tuple[FloatArray, FloatArray]:
+    """The different entries of a leaf's row, largest first, and how often each occurs."""
+    heights = np.arange(top + 1)
+    values = np.array(scale * (top + 1.0 - heights), dtype=np.float64)
+    counts = np.concatenate([[1.0], 2.0 ** (heights[1:] - 1.0)])
+    return values, np.asarray(counts, dtype=np.float64)
+
+
+def check_columns(columns: int, strategy: object) -> None:
+    """Refuse a full Gram matrix that would not fit."""
+    if columns > MAX_COLUMNS:
+        raise StrategyError(
+            f"{strategy!r} has {columns} columns; a full Gram matrix is kept for at most "
+            f"{MAX_COLUMNS}. Use a tree, a larger separation, or method='mmcc' or 'unamplified'."
+        )

@@ -1,0 +1,85 @@
+"""The dense encoder with the least root mean squared error of prefix sums.
+
+In: steps.  Out: C >= 0, lower triangular, columns of norm 1, with the smallest |A C^-1|_F that any
+encoder with columns of norm at most 1 has (one participation), to a relative 5e-9.
+
+With X = C^T C and S = A^T A the problem is min tr(S X^-1) over X with unit diagonal.  For positive
+multipliers v, V = diag(v), the Lagrangian is least at X = V^-1/2 R V^-1/2, R = (V^1/2 S V^1/2)^1/2,
+and scaling v in the best way gives the lower bound (tr R)^2 / sum v.  Optimal multipliers satisfy
+v = diag(R).  The relative gap between X scaled to unit diagonal and the bound ends the iteration.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mmcc._arrays import FloatArray
+from mmcc.errors import PrecisionError, StrategyError, whole
+from mmcc.strategies._dense import Dense
+from mmcc.strategies._descent import Progress, check_progress
+from mmcc.strategies._provenance import made_by
+
+MAX_STEPS = 4096
+GAP = 1e-8
+RELAXATION = 1.8
+"""v is multiplied by (diag(R)/v)^this: beyond 1 the iteration needs half as many turns."""
+MOST_TURNS = 400
+ROUNDING = 1e-12
+"""Negative entries of C down to minus this are rounding errors of the Cholesky factor."""
+
+
+def optimal(steps: int, *, progress: Progress | None = None) -> Dense:
+    """The encoder with the least mean squared error of prefix sums at one participation."""
+    steps = whole("steps", steps, 1, 10**12)
+    check_progress(progress)
+    if steps > MAX_STEPS:
+        raise StrategyError(
+            f"optimal({steps}) takes dozens of eigenvalue problems of that size; at most "
+            f"{MAX_STEPS} steps. Use banded, banded_toeplitz or blt, which come close."
+        )
+    gram, square = best_gram(steps, progress)
+    matrix = lower_factor(gram)
+    error = math.sqrt(square / steps)
+    return Dense(matrix, provenance=made_by("optimal", {"steps": steps}, "mean", error))
+
+
+def best_gram(steps: int, progress: Progress | None) -> tuple[FloatArray, float]:
+    """X = C^T C with unit diagonal, and |A C^-1|_F^2."""
+    from scipy import linalg  # takes a while to import, and few need it
+
+    left = np.arange(steps, 0, -1.0)
+    products = np.minimum.outer(left, left)  # A^T A
+    multipliers = np.ones(steps)
+    for turn in range(MOST_TURNS):
+        root = np.sqrt(multipliers)
+        squares, vectors = linalg.eigh(root[:, None] * products * root)
+        values = np.sqrt(np.maximum(squares, 0.25 * multipliers.min()))  # A^T A >= 1/4
+        diagonal = np.einsum("ij,j,ij->i", vectors, values, vectors)
+        # X^-1 = Y^T Y once X is scaled to unit diagonal: A X^-1 A^T has the trace |Y A^T|^2.
+        inverse = (vectors / np.sqrt(values)).T * np.sqrt(diagonal)
+        square = float(np.sum(np.cumsum(inverse, axis=1) ** 2))
+        bound = float(values.sum()) ** 2 / float(multipliers.sum())
+        if progress is not None:
+            progress("optimal: turns", turn + 1)
+        if square - bound <= GAP * bound:
+            scaled = vectors / np.sqrt(diagonal)[:, None]
+            return np.asarray((scaled * values) @ scaled.T), square
+        multipliers = multipliers * (diagonal / multipliers) ** RELAXATION
+    raise PrecisionError(
+        f"optimal({steps}): after {MOST_TURNS} turns the error may still be reduced by a relative "
+        f"{0.5 * (square / bound - 1):.1g}. Use banded or blt."
+    )
+
+
+def lower_factor(gram: FloatArray) -> FloatArray:
+    """The lower triangular C >= 0 with C^T C = gram: Cholesky with rows and columns reversed."""
+    factor = np.linalg.cholesky(gram[::-1, ::-1]).T[::-1, ::-1]
+    least = float(factor.min())
+    if not least >= -ROUNDING:
+        raise StrategyError(
+            f"the optimal encoder has a negative entry ({least:g}), and the amplification proof "
+            "needs C >= 0. Use banded or blt."
+        )
+    return np.asarray(np.maximum(factor, 0.0))

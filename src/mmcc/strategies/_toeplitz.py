@@ -1,0 +1,277 @@
+"""Lower-triangular Toeplitz encoders: C[i, j] = c[i - j], c >= 0.
+
+Away from its ends a banded Toeplitz matrix looks the same everywhere, so a million steps cost no
+more than a few bandwidths: the equal rows in the middle are shown once, with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mmcc._arrays import FloatArray, IntArray, own_arrays, real_array
+from mmcc.errors import StrategyError, whole
+from mmcc.sampling import MAX_STEPS
+from mmcc.strategies._base import Order, Strategy, rounded_up
+from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
+from mmcc.strategies._gram import DenseGram, Gram, check_columns
+from mmcc.strategies._hierarchy import Node
+from mmcc.strategies._provenance import Provenance
+
+SMALLEST, LARGEST = 1e-100, 1e100
+MAX_COEFFICIENTS = 10**7
+FEW_BANDS = 16
+"""Up to this many bands a convolution is faster band by band."""
+
+
+def check_entries(entries: FloatArray, what: str) -> None:
+    """Refuse entries that the theory or the arithmetic does not cover; NaN fails every check."""
+    if not np.isfinite(entries).all():
+        raise StrategyError(f"{what} has entries that are not finite numbers (NaN or infinity).")
+    if not (entries >= 0).all():
+        raise StrategyError(
+            f"{what} has negative entries (smallest {entries.min():g}); the amplification proof "
+            "needs C >= 0. Use a non-negative encoder."
+        )
+    positive = entries[entries > 0]
+    if positive.size and not (positive.min() >= SMALLEST and positive.max() <= LARGEST):
+        raise StrategyError(
+            f"{what} has entries between {positive.min():g} and {positive.max():g}; entries must "
+            f"be 0 or lie in [{SMALLEST:g}, {LARGEST:g}]. Rescale C and sigma together."
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Toeplitz(Strategy):
+    """C[i, j] = coefficients[i - j] for 0 <= i - j < len(coefficients), else 0."""
+
+    coefficients: FloatArray
+    length: int
+    name: str = field(default="")
+    provenance: Provenance | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        own_arrays(self, "coefficients")
+        whole("steps", self.length, 1, MAX_STEPS)
+        c = self.coefficients
+        if c.ndim != 1 or c.size == 0:
+            raise StrategyError(f"coefficients must be a non-empty list, got shape {c.shape}.")
+        check_entries(c, "the list of coefficients")
+        if not c[0] > 0:
+            raise StrategyError(
+                "coefficients[0] is the diagonal of C and must be positive: the last column "
+                "would be zero, and a step without any release needs no mechanism."
+            )
+        bands = int(np.flatnonzero(c)[-1]) + 1
+        object.__setattr__(self, "coefficients", c[: min(bands, self.length)])
+
+    @property
+    def steps(self) -> int:
+        return self.length
+
+    @property
+    def rows(self) -> int:
+        return self.length
+
+    @property
+    def bands(self) -> int:
+        """Diagonals that are not zero, from the main one to the last."""
+        return self.coefficients.size
+
+    def __repr__(self) -> str:
+        if self.provenance is not None:
+            return str(self.provenance)
+        if self.name:
+            return f"{self.name}({self.length})"
+        shown = ", ".join(f"{c:g}" for c in self.coefficients[:4])
+        more = f", ... {self.bands} in all" if self.bands > 4 else ""
+        return f"toeplitz([{shown}{more}], {self.length})"
+
+    def prefix(self, steps: int) -> Toeplitz:
+        """The leading square: the same coefficients, and for named ones the same name."""
+        return Toeplitz(self.coefficients, whole("steps", steps, 1, self.length), self.name)
+
+    def _dense(self) -> FloatArray:
+        dense = np.zeros((self.length, self.length))
+        for k, c in enumerate(self.coefficients):
+            np.fill_diagonal(dense[k:], c)
+        return dense
+
+    def groups(self, separation: int) -> Sequence[int]:
+        """The first group alone: a later one sees a leading part of the same matrix.
+
+        Its Gram matrix is entrywise smaller, so it is dominated by the first group's.
+        """
+        return (0,)
+
+    def same_order(self, order: Order, separation: int) -> Order:
+        """Sums grow down the matrix, so the heavy come first when reversed; but for a cut block."""
+        full = self.length % min(separation, self.length) == 0
+        return "reversed" if order == "heavy" and full else order
+
+    def _tiles(self, separation: int) -> FloatArray:
+        """Coefficients by block distance d (rows) and place in the block (columns)."""
+        if separation >= self.bands:
+            return self.coefficients[None, :]
+        distance = (self.bands - 1) // separation + 1
+        tiles = np.zeros(distance * separation)
+        tiles[: self.bands] = self.coefficients
+        return tiles.reshape(distance, separation)
+
+    def sensitivity(self, separation: int) -> float:
+        separation = min(separation, self.length)
+        sums = np.cumsum(self._tiles(separation), axis=0)
+        blocks, rest = divmod(self.length, separation)
+        head = sums[:blocks]
+        total = float(np.sum(head**2)) + max(blocks - len(sums), 0) * float(np.sum(sums[-1] ** 2))
+        total += float(np.sum(sums[min(blocks, len(sums) - 1), :rest] ** 2))
+        return rounded_up(np.sqrt(total), 4 * self.bands)
+
+    def sensitivity_apart(self, separation: int) -> float:
+        """With falling coefficients steps do most when they are early and close together."""
+        if (np.diff(self.coefficients) <= 0).all():
+            return self.sensitivity(separation)
+        return super().sensitivity_apart(separation)
+
+    def sensitivity_shuffled(self, epoch_steps: int) -> float:
+        """Independent noise: as many participations as there are epochs."""
+        if self.bands == 1:
+            return self.sensitivity(epoch_steps)
+        return super().sensitivity_shuffled(epoch_steps)
+
+    def geometry(self, order: Order, separation: int, group: int) -> Geometry:
+        separation = min(separation, self.length)
+        tiles = self._tiles(separation)
+        width = len(tiles)
+        blocks = -(-self.length // separation)
+        last = self.length - (blocks - 1) * separation
+        # Independent noise: blocks share nothing, and only the last may be another one.
+        first, different = (3 * width, 6 * width) if width > 1 else (0, 1 + (last < separation))
+        repeated = max(blocks - different, 0)
+        kept = blocks - repeated
+        exact = kept <= EXACT_COLUMNS
+        sums = np.cumsum(tiles, axis=0)
+        places = list(range(kept))
+        if order != "release":
+            places.reverse()
+        if order == "heavy" and last < separation and kept > 1:
+            # All sums grow with the index but that of the cut block, which comes where it fits.
+            cut = float(sums[min(kept, width) - 1, :last].sum())
+            weights = [float(sums[min(i + 1, width) - 1].sum()) for i in places[1:]]
+            places.insert(sum(weight > cut for weight in weights), places.pop(0))
+
+        def pieces() -> Iterator[Piece]:
+            for i in places:
+                rows = last if i == kept - 1 else separation
+                reach = min(i + 1, width)
+                near = tiles[reach - 1 :: -1, :rows]
+                yield Piece(
+                    span=slice(i + 1 - reach, i + 1),
+                    squares=np.einsum("dt,dt->d", near, near),
+                    sums=near @ sums[reach - 1, :rows],
+                    factor=near.T if exact else None,
+                    count=1 + (repeated if i == first else 0),
+                )
+
+        # A block at distance d from the diagonal occurs blocks - d times; the last one may be cut.
+        used = tiles.any(axis=1)
+        missing = int(np.count_nonzero(used & ~tiles[:, :last].any(axis=1)))
+        distances = np.flatnonzero(used)
+        counted = Tally(
+            nonzero=int(np.sum(blocks - distances[distances < blocks])) - missing,
+            rows=blocks,
+            work=int(np.sum(kept - distances[distances < kept])) - missing,
+            distinct=kept,
+        )
+        return geometry_of(pieces, blocks, 4 * self.bands, counted)
+
+    def encode(self, vectors: FloatArray) -> FloatArray:
+        """A convolution with the coefficients, cut off at the end."""
+        return self._convolve(vectors)
+
+    def adjoint(self, outputs: FloatArray) -> FloatArray:
+        """The same convolution, backwards in time."""
+        return self._convolve(outputs[..., ::-1])[..., ::-1]
+
+    def _convolve(self, vectors: FloatArray) -> FloatArray:
+        if self.bands <= FEW_BANDS:
+            result = np.asarray(self.coefficients[0] * vectors)
+            for k in range(1, self.bands):
+                result[..., k:] += self.coefficients[k] * vectors[..., :-k]
+            return result
+        length = 1 << (self.length + self.bands - 2).bit_length()
+        spectrum = np.fft.rfft(self.coefficients, length) * np.fft.rfft(vectors, length)
+        return np.asarray(np.fft.irfft(spectrum, length)[..., : self.length])
+
+    def gram(self, separation: int, group: int, sigma: float) -> Gram:
+        """G_j,j+k = sum of c_i c_(i+k) over the rows that are left: running sums, O(n^2)."""
+        check_columns(len(range(group, self.length, separation)), self)
+        places = np.arange(group, self.length, separation)
+        matrix = _products(self.coefficients, self.length, places)
+        return DenseGram(matrix, sigma**-2.0, self.bands)
+
+    def bins_gram(self, bins: int, sigma: float) -> DenseGram:
+        """m_r is column r of the Toeplitz matrix with coefficients f_i = sum_e c_(i - e bins).
+
+        From the last tile on f repeats, and every further block of rows adds the same.
+        """
+        check_columns(bins, self)
+        sums = np.cumsum(self._tiles(bins), axis=0)
+        if sums.shape[1] < bins:  # fewer coefficients than bins: nothing is summed
+            sums = np.pad(sums, ((0, 0), (0, bins - sums.shape[1])))
+        blocks = self.length // bins
+        first = min(blocks, len(sums))
+        matrix = _products(sums[:first].reshape(-1), first * bins, np.arange(bins))
+        if blocks > first:
+            twice = np.tile(sums[-1], 2)
+            more = np.array([sums[-1] @ twice[k : k + bins] for k in range(bins)])
+            for r in range(bins):
+                matrix[r] += (blocks - first) * np.roll(more, r)
+        return DenseGram(matrix, sigma**-2.0, (first + 1) * bins + 2 * self.bands)
+
+    def hierarchy(self, bins: int) -> Node | None:
+        """Independent noise: bins share nothing."""
+        if self.bands > 1:
+            return None
+        length = float(self.coefficients[0]) ** 2 * (self.length // bins)
+        return Node(0.0, ((bins, Node(length)),))
+
+
+def _products(c: FloatArray, length: int, places: IntArray) -> FloatArray:
+    """Inner products of the columns at evenly spaced places of C[i, j] = c[i - j]."""
+    columns = places.size
+    separation = int(places[1] - places[0]) if columns > 1 else 1
+    matrix = np.zeros((columns, columns))
+    flat = matrix.reshape(-1)
+    for k in range(min(columns, (c.size - 1) // separation + 1)):
+        distance = k * separation
+        sums = np.cumsum(c[: c.size - distance] * c[distance:])
+        left = length - 1 - distance - places[: columns - k]
+        diagonal = sums[np.minimum(left, sums.size - 1)]
+        flat[k :: columns + 1][: columns - k] = diagonal
+        flat[k * columns :: columns + 1] = diagonal
+    return matrix
+
+
+def toeplitz(coefficients: Sequence[float] | FloatArray, steps: int) -> Toeplitz:
+    """The lower-triangular Toeplitz encoder with the given first column (zeros after its end)."""
+    return Toeplitz(real_array("coefficients", coefficients), whole("steps", steps, 1, MAX_STEPS))
+
+
+def identity(steps: int) -> Toeplitz:
+    """Independent noise: DP-SGD."""
+    return Toeplitz(np.ones(1), whole("steps", steps, 1, MAX_STEPS), "identity")
+
+
+def continual_counting(steps: int) -> Toeplitz:
+    """The square root of the prefix-sum matrix: f(0) = 1, f(k) = f(k-1) (1 - 1/(2k))."""
+    steps = whole("steps", steps, 1, MAX_STEPS)
+    if steps > MAX_COEFFICIENTS:
+        raise StrategyError(
+            f"continual_counting({steps}) has a coefficient for each step and no structure beyond "
+            f"that; at most {MAX_COEFFICIENTS} steps. Use toeplitz with fewer bands, or a tree."
+        )
+    k = np.arange(1, steps)
+    return Toeplitz(np.cumprod(np.concatenate([[1.0], 1 - 0.5 / k])), steps, "continual_counting")

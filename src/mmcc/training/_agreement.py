@@ -1,0 +1,135 @@
+"""Whether two ways to compute the same gradients agree.
+
+In: gradients as this run makes them, and as plain autograd makes them.  Out: a refusal that names
+the parameter that disagrees most, or nothing.
+Rounding: the tolerances leave room for floating point alone.  Models whose per-example gradients
+are right agree to about 1e-7 in single precision and 3e-3 under bfloat16; wrong ones have been off
+by 2 % and more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmcc.training._run import RunError
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far apart two gradients of a parameter may be: parts of two lengths, added up."""
+
+    own: float
+    """Of the parameter's own gradient."""
+    all: float
+    """Of the gradient of all parameters: that of some is zero in exact arithmetic, such as the
+    bias of attention keys, and theirs is the rounding errors of others."""
+
+
+FINE = Tolerance(1e-3, 1e-5)
+COARSE = Tolerance(2e-2, 1e-2)
+"""For bfloat16, and for products in TensorFloat-32."""
+
+
+def tolerance(device: torch.device, dtypes: Sequence[torch.dtype]) -> Tolerance:
+    """What floating point may do to a gradient here."""
+    low = any(dtype in (torch.bfloat16, torch.float16) for dtype in dtypes)
+    shortened = device.type == "cuda" and (
+        torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+    )
+    return COARSE if low or shortened else FINE
+
+
+def worst(rows: Sequence[Sequence[float]], allowed: Tolerance) -> int | None:
+    """The place with the largest difference beyond what is allowed.
+
+    A row has the length of a difference, of the true vector, and what that length would be if its
+    terms did not happen to cancel.
+    """
+    usual = [max(true, uncancelled) for _, true, uncancelled in rows]
+    total = math.hypot(*usual)
+    beyond = [
+        apart - allowed.own * length - allowed.all * total
+        for (apart, _, _), length in zip(rows, usual, strict=True)
+    ]
+    largest = max(range(len(rows)), key=lambda place: beyond[place])
+    return largest if beyond[largest] > 0 else None
+
+
+def check_gradients(
+    names: Sequence[str],
+    truths: Sequence[Tensor | None],
+    samples: Sequence[Tensor | None],
+    norms: Tensor,
+    reduction: str,
+) -> bool:
+    """Refuse per-example gradients whose sum or mean is not the gradient that autograd has found.
+
+    `norms` has the norm of each example's gradient, a column a parameter.  False where nothing can
+    be said, for the ordinary gradient is not finite, as it should be for such an example.
+    """
+    count = len(norms)
+    divisor = count if reduction == "mean" else 1
+    usual = norms.double().square().sum(dim=0).sqrt() / divisor
+    lengths = []
+    kinds = []
+    for truth, sample in zip(truths, samples, strict=True):
+        found = None if sample is None else _sum(sample, truth) / divisor
+        kinds += [tensor.dtype for tensor in (truth, sample) if tensor is not None]
+        lengths.append(_lengths(found, truth))
+    rows = torch.stack([torch.stack(row).to(norms.device) for row in lengths]).double()
+    rows = torch.cat([rows, usual[:, None]], dim=1)
+    if not norms.isfinite().all() and not rows[:, 1].isfinite().all():
+        return False
+    table = torch.nan_to_num(rows, nan=math.inf, posinf=math.inf).tolist()
+    place = worst(table, tolerance(norms.device, kinds))
+    if place is None:
+        return True
+    if all(truth is None for truth in truths):
+        raise RunError(
+            f"parameter {names[place]!r} has gradients by example and no ordinary one to compare "
+            "them with: call loss.backward(), not torch.autograd.grad."
+        )
+    apart, true, _ = table[place]
+    raise RunError(
+        f"the per-example gradients of parameter {names[place]!r} are not those of the loss: their "
+        f"{reduction} is {apart:.3g} away from the gradient of backward(), whose length is "
+        f"{true:.3g}, so clipping would bound nothing. Usual causes: a penalty on weights in the "
+        "loss (use the optimizer's weight_decay), a layer used outside the module's forward, or a "
+        "module that holds parameters of its own alongside other layers (move them into a small "
+        "module with one input)."
+    )
+
+
+def difference(found: Tensor | None, truth: Tensor | None) -> Tensor:
+    """Length of the difference and of the truth, and the latter again: nothing cancels in one."""
+    apart, true = _lengths(found, truth)
+    return torch.stack([apart, true, true])
+
+
+def _lengths(found: Tensor | None, truth: Tensor | None) -> tuple[Tensor, Tensor]:
+    truth = truth.to_dense() if truth is not None and truth.is_sparse else truth
+    if found is None and truth is None:
+        return torch.zeros(()), torch.zeros(())
+    if truth is None or found is None:
+        present = truth if found is None else found
+        assert present is not None
+        length = _norm(present)
+        return length, length if found is None else torch.zeros_like(length)
+    return _norm(found.to(truth.dtype) - truth), _norm(truth)
+
+
+def _sum(sample: Tensor, truth: Tensor | None) -> Tensor:
+    kind = torch.promote_types(sample.dtype, torch.float32 if truth is None else truth.dtype)
+    total: Tensor = sample.sum(dim=0, dtype=kind)
+    return total
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    kind = torch.promote_types(tensor.dtype, torch.float32)
+    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=kind)
+    return norm

@@ -1,0 +1,259 @@
+"""Checkpoints: a run in one file, written whole or not at all, and taken up again bit by bit.
+
+In: module, optimizer and loader of one `make_private`.  Out: a file with parameters, the state of
+the optimizer inside, noise, keys, position, global random generators and the fingerprint of the
+mechanism.
+A file is written beside its final place, synced, and renamed: whoever is killed leaves the old file
+or the new one.  It is read without unpickling code, after its digest was checked.
+
+The file holds the keys of noise and sampling: it is as secret as the data.  It is created readable
+for its owner only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from opacus.grad_sample import AbstractGradSampleModule
+
+from mmcc.errors import ParameterError, harmless, whole
+from mmcc.training._checkpoint_file import (
+    FORMAT,
+    MAGIC,
+    MOST_SAID,
+    CheckpointError,
+    check_plain,
+    read,
+)
+from mmcc.training._loader import PrivateLoader
+from mmcc.training._optimizer import PrivateOptimizer
+from mmcc.training._peers import LOADING, SAVING
+from mmcc.training._run import Run
+
+WORDS = 624
+"""Words in the state of numpy's global generator."""
+
+
+def save_checkpoint(
+    path: str | Path,
+    module: AbstractGradSampleModule,
+    optimizer: PrivateOptimizer,
+    loader: PrivateLoader,
+    extra: Any = None,
+) -> None:
+    """Write the run to a file, between two steps or before the first.
+
+    All processes of a distributed run call it; process 0 writes.
+
+    `extra` is handed back by `load_checkpoint`: numbers, text, tensors, and lists, tuples and dicts
+    of them, such as a learning-rate schedule's `state_dict()`.
+    """
+    _check_belong(module, optimizer, loader)
+    run = optimizer.run
+    run.check_between_steps("a checkpoint")
+    peers = run.peers
+    peers.meet(SAVING, run.position, optimizer.params)
+    run.record.enter(lambda: run.guarantee)
+    with peers.agreeing():
+        own = _random_state()
+    generators = peers.every(own)
+    with peers.agreeing():
+        if peers.rank == 0:
+            _save(_path(path), module, optimizer, generators, extra)
+
+
+def load_checkpoint(
+    path: str | Path,
+    module: AbstractGradSampleModule,
+    optimizer: PrivateOptimizer,
+    loader: PrivateLoader,
+) -> Any:
+    """Take up the run of a file; returns the `extra` that was saved with it.
+
+    Module, optimizer and loader come from a `make_private` with the same mechanism; its seed does
+    not matter, for the keys come from the file.  Another mechanism is refused.  All processes of a
+    distributed run call it, and find the same file; there may be more or fewer of them than before.
+    """
+    _check_belong(module, optimizer, loader)
+    path = _path(path)
+    run = optimizer.run
+    peers = run.peers
+    peers.meet(LOADING, run.position, optimizer.params)
+    with peers.agreeing():
+        content, digest = read(path)
+        _check_same(content, run, path)
+    peers.same({"the digest of the checkpoint": digest}, "Give all of them the same file.")
+    with run.taken_up(), peers.agreeing():
+        _take_up(content, module, optimizer, path)
+    if run.finished:
+        run.end()
+    optimizer.zero_grad()
+    optimizer.accept_buffers()
+    return content["extra"]
+
+
+def _save(
+    path: Path,
+    module: AbstractGradSampleModule,
+    optimizer: PrivateOptimizer,
+    generators: list[dict[str, Any]],
+    extra: Any,
+) -> None:
+    run = optimizer.run
+    content = {
+        "format": FORMAT,
+        "fingerprint": run.mechanism.fingerprint(),
+        "module": dict(module._module.state_dict()),
+        "optimizer": optimizer.original_optimizer.state_dict(),
+        "noise": run.noise.state(),
+        "participants": run.participants.state(),
+        "layout": {"digest": run.layout},
+        "ledger": {"run": run.record.name},
+        "random": dict(enumerate(generators)),
+        "extra": extra,
+    }
+    check_plain(content, "the checkpoint")
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    payload = buffer.getbuffer()
+    _write(path, [MAGIC, hashlib.sha256(payload).digest(), payload])
+
+
+def _check_same(content: Mapping[str, Any], run: Run, path: Path) -> None:
+    """Refuse the checkpoint of another mechanism, and other noise for steps that were made."""
+    differences = run.mechanism.differences(content["fingerprint"])
+    if differences:
+        raise CheckpointError(
+            f"{path.name!r} belongs to another mechanism: {harmless('; '.join(differences))}. A "
+            "run keeps the mechanism that was accounted; start a new one for another."
+        )
+    if content["layout"].get("digest") != run.layout:
+        raise CheckpointError(
+            f"{path.name!r} belongs to a module whose parameters have other names, shapes or "
+            "types, or are in another order in the optimizer: its noise would go to others. Make "
+            "module and optimizer as they were made for the run."
+        )
+    run.record.check(content["ledger"].get("run", ""))
+    if run.position and run.noise.state()["key"] != content["noise"].get("key"):
+        raise CheckpointError(
+            f"this run has made {run.position} steps with noise of its own, and {path.name!r} has "
+            "other noise for the same steps. Load a checkpoint before the first step."
+        )
+
+
+def _take_up(
+    content: Mapping[str, Any],
+    module: AbstractGradSampleModule,
+    optimizer: PrivateOptimizer,
+    path: Path,
+) -> None:
+    run = optimizer.run
+    run.record.take_up(content["ledger"].get("run", ""))
+    try:
+        run.noise.restore(content["noise"])
+        run.participants.restore(content["participants"])
+        module._module.load_state_dict(content["module"])
+        optimizer.original_optimizer.load_state_dict(content["optimizer"])
+        if len(content["random"]) == run.peers.count:  # else nobody has a predecessor
+            _restore_random(content["random"][run.peers.rank])
+    except Exception as problem:  # whatever torch trips over in what a file says
+        said = " ".join(str(problem).split())[:MOST_SAID].rstrip(".")
+        raise CheckpointError(
+            f"{path.name!r} does not fit: {said}. Make module and optimizer as they were made for "
+            "the run."
+        ) from problem
+
+
+def _check_belong(
+    module: AbstractGradSampleModule, optimizer: PrivateOptimizer, loader: PrivateLoader
+) -> None:
+    if not isinstance(optimizer, PrivateOptimizer) or not isinstance(loader, PrivateLoader):
+        raise CheckpointError(
+            "a checkpoint takes the module, optimizer and loader of make_private."
+        )
+    if not isinstance(module, AbstractGradSampleModule):
+        raise CheckpointError("a checkpoint takes the module that make_private returned.")
+    if loader.run is not optimizer.run or not set(module.parameters()).issuperset(optimizer.params):
+        raise CheckpointError("module, optimizer and loader come from different runs.")
+
+
+def _write(path: Path, parts: list[bytes | memoryview]) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)  # left by a run that was killed, or by somebody else
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            for part in parts:
+                left = memoryview(part)
+                while left:
+                    left = left[os.write(file, left) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as problem:
+        reason = problem.strerror or problem
+        raise CheckpointError(f"cannot write {str(path)!r}: {reason}.") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last; systems that cannot open folders have no need to."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _path(path: str | Path) -> Path:
+    if not isinstance(path, (str, Path)) or not str(path):
+        raise CheckpointError(f"a checkpoint is a file, got {path!r}.")
+    return Path(path)
+
+
+def _random_state() -> dict[str, Any]:
+    """Global generators: dropout and random transforms draw from them."""
+    numpy = np.random.get_state(legacy=False)  # noqa: NPY002 (the one that others use)
+    if numpy["bit_generator"] != "MT19937":
+        raise CheckpointError(
+            f"numpy's global generator is {numpy['bit_generator']}, which a checkpoint cannot "
+            "hold; leave the global one as it is and use generators of your own."
+        )
+    version, words, cached = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [
+            torch.from_numpy(numpy["state"]["key"].astype(np.int64)),
+            int(numpy["state"]["pos"]),
+            int(numpy["has_gauss"]),
+            float(numpy["gauss"]),
+        ],
+        "python": [version, list(words), cached],
+    }
+
+
+def _restore_random(state: Mapping[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    key, position, cached_normal, normal = state["numpy"]
+    if tuple(key.shape) != (WORDS,):
+        raise ParameterError(f"the state of numpy's generator has {WORDS} words.")
+    position = whole("the position of numpy's generator", position, 0, WORDS)  # numpy trusts it
+    kept = ("MT19937", key.numpy().astype(np.uint32), position, cached_normal, normal)
+    np.random.set_state(kept)  # noqa: NPY002
+    version, words, cached = state["python"]
+    random.setstate((version, tuple(words), cached))

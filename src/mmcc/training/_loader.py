@@ -1,0 +1,210 @@
+"""The loader: the accounted batches, in order, from the step that the run has reached.
+
+In: a data set and a `Run`.  Out: collated batches; the run knows which one was handed out last.
+The indices are drawn in the main process and batches come back in order, so it does not matter how
+many workers fetch ahead.  Nothing here draws from torch's global generator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler as PlainBatchSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+)
+
+from mmcc.errors import ParameterError, SamplingError
+from mmcc.training._examples import tensors_of
+from mmcc.training._run import Batch, Run
+from mmcc.training._samplers import BatchSampler
+
+Collate = Callable[[list[Any]], Any]
+CARRIED_OVER = (
+    "num_workers",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "prefetch_factor",
+    "persistent_workers",
+)
+"""What is taken from a loader besides its data set and collate function."""
+
+_END = object()
+
+
+class PrivateLoader(DataLoader[Any]):
+    """Batches from the run's position to the end of its epoch."""
+
+    def __init__(
+        self, dataset: Dataset[Any], run: Run, collate: Collate | None, **options: Any
+    ) -> None:
+        self.run = run
+        self._schedule = Schedule(run)
+        plain = torch.utils.data.default_collate if collate is None else collate
+        collated = CollateOrEmpty(dataset, plain)
+        collated([])  # a batch that cannot be empty is refused now and not in the middle of a run
+        super().__init__(
+            dataset,
+            batch_sampler=self._schedule,
+            collate_fn=collated,
+            generator=torch.Generator(),
+            **options,
+        )
+
+    def __iter__(self) -> Any:
+        iteration = self.run.begin()
+        self.generator.manual_seed(self._worker_seed())
+        batches = super().__iter__()
+        return self._handed_out(batches, self._schedule.planned, iteration)
+
+    def _handed_out(
+        self, batches: Iterator[Any], planned: deque[Batch], iteration: int
+    ) -> Iterator[Any]:
+        # Persistent workers serve one loop after another: one that was overtaken must not take the
+        # other's batches.
+        try:
+            while True:
+                self.run.check_current(iteration)
+                batch = next(batches, _END)
+                if batch is _END:
+                    self.run.exhausted(iteration)
+                    return
+                content = tuple(tensors_of(batch))
+                self.run.hand_out(replace(planned.popleft(), content=content), iteration)
+                yield batch
+        except GeneratorExit:
+            self.run.withdraw(iteration)
+            raise
+
+    def _worker_seed(self) -> int:
+        """For random transforms in workers: another one wherever an iteration begins."""
+        key = self.run.participants.state()["key"]
+        text = f"mmcc workers {key} {self.run.position} {self.run.peers.rank}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+
+
+class Schedule(Sampler[list[int]]):
+    """Indices of the batches to come; `planned` says which ones, in the same order."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.planned: deque[Batch] = deque()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.planned = deque()
+        return self._batches(self._sampler(), self.planned)
+
+    def __len__(self) -> int:
+        return len(self._sampler())
+
+    def _sampler(self) -> BatchSampler:
+        run = self.run
+        return BatchSampler(
+            run.participants,
+            start=run.position,
+            stop=run.epoch_end,
+            physical=run.physical,
+            part=(run.peers.rank, run.peers.count),
+        )
+
+    def _batches(self, sampler: BatchSampler, planned: deque[Batch]) -> Iterator[list[int]]:
+        step, chunk = sampler.step, sampler.chunk
+        for indices in sampler:
+            last = sampler.step > step
+            planned.append(Batch(step, chunk, len(indices), last))
+            step, chunk = sampler.step, sampler.chunk
+            yield indices
+
+
+class CollateOrEmpty:
+    """A collate function that makes an empty batch of the usual shape when nobody takes part.
+
+    It is the batch of the first example, cut to length 0.
+    """
+
+    def __init__(self, dataset: Dataset[Any], collate: Collate) -> None:
+        self.dataset, self.collate = dataset, collate
+
+    def __call__(self, examples: list[Any]) -> Any:
+        if examples:
+            return self.collate(examples)
+        first = self.dataset[0]
+        return _emptied(self.collate([first]), self.collate([first, first]))
+
+
+def _emptied(one: Any, two: Any) -> Any:
+    """A batch of nobody, from batches of one example and of the same one twice."""
+    if isinstance(one, Tensor) and one.dim():
+        return one[:0]
+    if isinstance(one, Mapping):
+        parts = {name: _emptied(value, two[name]) for name, value in one.items()}
+        try:
+            return type(one)(parts)  # type: ignore[call-arg]
+        except TypeError:
+            return parts
+    if isinstance(one, tuple) and hasattr(one, "_fields"):
+        return type(one)(*map(_emptied, one, two))
+    if isinstance(one, Sequence) and not isinstance(one, str):
+        if len(one) != len(two):
+            return type(one)()  # one entry for each example, such as a name
+        return type(one)(map(_emptied, one, two))  # type: ignore[call-arg]
+    if isinstance(one, Tensor | str | bytes | int | float | None):
+        return one  # about no example in particular
+    raise ParameterError(
+        f"an empty batch of {type(one).__name__} cannot be made: the collate function must "
+        "return tensors, or tuples, lists and mappings of tensors, with the examples first."
+    )
+
+
+def dataset_of(data: object) -> Any:
+    """The data set itself, which has a length and gives examples by index."""
+    found: Any = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__getitem__"):
+        raise ParameterError(
+            f"{type(found).__name__} is no data set: examples are drawn by number. Use a data set "
+            "with __len__ and __getitem__, or a list of examples."
+        )
+    if isinstance(found, IterableDataset) or not hasattr(found, "__len__"):
+        raise ParameterError(
+            f"{type(found).__name__} has no length, but who takes part is drawn by index from all "
+            "examples. Use a data set with __len__ and __getitem__."
+        )
+    return found
+
+
+def loading_options(data: object, expected: float) -> dict[str, Any]:
+    """How a loader loads; refused if it has another idea of batches than the scheme."""
+    if not isinstance(data, DataLoader):
+        return {"collate": None}
+    _check_batches(data, expected)
+    return {"collate": data.collate_fn, **{name: getattr(data, name) for name in CARRIED_OVER}}
+
+
+def _check_batches(loader: DataLoader[Any], expected: float) -> None:
+    remedy = (
+        f"The batches of the accounted scheme are drawn by make_private ({expected:g} examples on "
+        "average): pass the data set, or a loader with this batch_size and nothing else."
+    )
+    sampler, count = loader.sampler, len(dataset_of(loader))
+    usual = isinstance(sampler, SequentialSampler) or (
+        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == count
+    )
+    if not usual or type(loader.batch_sampler) is not PlainBatchSampler:
+        raise SamplingError(f"the data loader has a sampler of its own. {remedy}")
+    if loader.drop_last:
+        raise SamplingError(f"the data loader has drop_last=True, which drops examples. {remedy}")
+    if loader.batch_size is None or not abs(loader.batch_size - expected) < 1:
+        raise SamplingError(f"the data loader has batch_size={loader.batch_size}. {remedy}")

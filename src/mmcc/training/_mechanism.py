@@ -1,0 +1,179 @@
+"""The mechanism of a training run: public facts, fixed before the first step.
+
+In: strategy, sampling scheme, noise level, decoder, data size, clip norm.  Out: `Mechanism`, its
+fingerprint, and the `Guarantee` that the accounting gives for the same objects.
+Rounding: that of the accounting; nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mmcc.errors import (
+    MethodError,
+    ParameterError,
+    SamplingError,
+    StrategyError,
+    real,
+    suggestion,
+    whole,
+)
+from mmcc.sampling import BallsInBins, MinSeparation, Scheme, Shuffle
+from mmcc.strategies._base import Strategy, check_kinds
+from mmcc.strategies._decoders import FULL, HONAKER, decoder_name
+from mmcc.training._noise import strategy_digest
+from mmcc.training._participants import MAX_EXAMPLES, expected_batch
+
+if TYPE_CHECKING:
+    from mmcc.accounting._guarantee import Guarantee
+
+REDUCTIONS = ("mean", "sum")
+LARGEST = 1e30
+"""Of clip norms and noise levels: beyond it single precision ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """What a run does to the data: sum_i clip(g_i) over who takes part in a step, plus noise.
+
+    The noise of step t is `max_grad_norm` times row t of sigma C^-1 z (for trees, of the decoder's
+    noise).  The sum is divided by `expected_batch_size`, a public number, if the loss is a mean.
+    """
+
+    strategy: Strategy
+    sampling: Scheme
+    sigma: float
+    examples: int
+    max_grad_norm: float
+    decoder: str | None = None
+    loss_reduction: str = "mean"
+
+    def __post_init__(self) -> None:
+        check_trainable(self.strategy, self.sampling)
+        decoder = decoder_name(self.strategy, self.decoder)
+        if decoder == FULL:
+            raise MethodError(
+                f"decoder={FULL!r} uses releases of later steps, which no step of a training run "
+                f"can know. Use decoder={HONAKER!r}."
+            )
+        if self.loss_reduction not in REDUCTIONS:
+            raise ParameterError(
+                f"unknown loss_reduction {self.loss_reduction!r}; "
+                f"{suggestion(self.loss_reduction, REDUCTIONS)}"
+            )
+        settled = {
+            "decoder": decoder,
+            "sigma": real("sigma", self.sigma, 0, LARGEST),
+            "examples": whole("examples", self.examples, 1, MAX_EXAMPLES),
+            "max_grad_norm": real("max_grad_norm", self.max_grad_norm, 0, LARGEST),
+        }
+        for name, value in settled.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def steps(self) -> int:
+        """Steps that are accounted for."""
+        return self.strategy.steps
+
+    @property
+    def expected_batch_size(self) -> float:
+        """Examples that take part in a step, on average: public, whatever a step really drew."""
+        return expected_batch(self.sampling, self.steps, self.examples)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Everything that makes this mechanism what it is, to the last bit."""
+        digest = strategy_digest(self.strategy)[:16]  # what is shown of C does not show all digits
+        return {
+            "strategy": f"{self.strategy!r} with digest {digest}",
+            "sampling": repr(self.sampling),
+            "sigma": repr(self.sigma),
+            "decoder": str(self.decoder),
+            "examples": str(self.examples),
+            "max_grad_norm": repr(self.max_grad_norm),
+            "loss_reduction": self.loss_reduction,
+        }
+
+    def differences(self, fingerprint: Mapping[str, str]) -> list[str]:
+        """What is not the same, each in a few words."""
+        ours = self.fingerprint()
+        names = dict.fromkeys((*ours, *fingerprint))
+        return [
+            f"{name} was {fingerprint.get(name)} and is {ours.get(name)}"
+            for name in names
+            if fingerprint.get(name) != ours.get(name)
+        ]
+
+
+def check_trainable(strategy: Strategy, sampling: Scheme) -> None:
+    """Refuse what cannot be trained with: gradients depend on the releases before them."""
+    check_kinds(strategy, sampling)
+    if not strategy.adaptive:
+        raise StrategyError(
+            f"{strategy!r} is for inputs that are fixed in advance, but gradients depend on what "
+            "was released before them. Use a matrix whose rows are in a causal order."
+        )
+    if isinstance(sampling, BallsInBins | Shuffle):
+        sampling.epochs(strategy.steps)  # refuses steps that are not whole epochs
+
+
+def declared(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> Strategy:
+    """The strategy of the run that ends after `stop_after` steps: a prefix."""
+    if stop_after is None:
+        return strategy
+    if isinstance(sampling, Shuffle) and sampling.epoch_steps is None:
+        raise SamplingError(
+            "stop_after would change what one pass is: Shuffle() deals the data over all steps. "
+            f"Use Shuffle({strategy.steps}) and whole epochs, or a strategy with fewer steps."
+        )
+    return strategy.prefix(whole("stop_after", stop_after, 1, strategy.steps))
+
+
+def training_method(sampling: Scheme, method: str) -> str:
+    """The method of accounting that holds for training: unamplified where no other is proven."""
+    from mmcc.accounting._questions import METHODS  # numba takes a second
+
+    if method not in METHODS:
+        raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
+    if not isinstance(sampling, Shuffle | MinSeparation) or method == "unamplified":
+        return method
+    if method != "tight":
+        raise MethodError(
+            f"method {method!r} proves nothing for training with {sampling!r}, in which the other "
+            "examples contribute too. Use method='unamplified', or leave it out."
+        )
+    return "unamplified"
+
+
+def certified(
+    strategy: Strategy,
+    sampling: Scheme,
+    *,
+    delta: float,
+    method: str,
+    sigma: float | None = None,
+    epsilon: float | None = None,
+) -> Guarantee:
+    """The guarantee of all steps: of a noise level, or with the least noise for an epsilon."""
+    from mmcc.accounting import _questions as solve  # numba takes a second
+
+    proven = training_method(sampling, method)
+    if sigma is not None:
+        found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=proven)
+    elif epsilon is not None:
+        found = solve.sigma(strategy, sampling, epsilon=epsilon, delta=delta, method=proven)
+        if "any_sigma" in found.details:
+            raise ParameterError(
+                f"the chance to take part at all, {sampling.chance(strategy.steps):.3g}, is no "
+                f"larger than delta = {delta:g}, so that any noise will do and whoever takes part "
+                "is not protected. Use a smaller delta, or give sigma."
+            )
+    else:
+        raise ParameterError("a guarantee is of a sigma or for an epsilon.")
+    if not found.adaptive or found.setting:
+        raise MethodError(f"method {method!r} does not hold for training: {found}.")
+    if isinstance(sampling, Shuffle | MinSeparation):
+        why = f"no amplification is proven for training with {type(sampling).__name__}"
+        return replace(found, bound=f"{found.bound} ({why})")
+    return found

@@ -1,0 +1,314 @@
+"""Noise streams: what is added to the summed clipped gradients, step after step.
+
+In: the strategy that was accounted, sigma, a shape, a seed.  Out: row t of sigma C^-1 z for step t;
+for trees the change, at step t, of the noise in the decoder's prefix sums.
+Rounding: z is drawn in float64, everything after that is in the stream's own type.
+
+A stream is a pure function of (key, strategy, sigma, decoder, shape).  The key is as secret as the
+data: with it the noise can be subtracted.
+
+>>> from mmcc import strategies
+>>> stream = NoiseStream(strategies.binary_tree(8), sigma=2.0, shape=(3,), seed=0)
+>>> [noise.shape for noise in stream] == [(3,)] * 8
+True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from mmcc._arrays import FloatArray
+from mmcc.errors import ParameterError, real, whole
+from mmcc.strategies._banded_inverse import BandedInverse
+from mmcc.strategies._base import Strategy
+from mmcc.strategies._blt import BufferedToeplitz
+from mmcc.strategies._toeplitz import Toeplitz
+from mmcc.strategies._tree import Tree
+from mmcc.training._correlation import Correlation, Vectors, correlation
+from mmcc.training._randomness import PHILOX, Normals, normals, normals_from, probe
+
+Noise = TypeVar("Noise")
+
+VERSION = 1
+MAX_BLOCK = 10**6
+MAX_COORDINATES = 2**34
+PIECE = 2**13
+"""Coordinates worked on at once: a few pieces fit in the cache of a core."""
+
+
+class Stream(ABC, Generic[Noise]):
+    """What the streams of numpy arrays and of torch tensors share: position, state, refusals."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        sigma: float,
+        seed: int | None,
+        generator: str,
+        plan: Correlation,
+        layout: Mapping[str, Any],
+    ) -> None:
+        self._strategy, self._sigma, self._plan = strategy, sigma, plan
+        self._normals: Normals = normals(seed, generator)
+        self._generator, self._layout = generator, dict(layout)
+        self._position = 0
+        self._interrupted = False
+        self._digest = ""
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy whose noise this is."""
+        return self._strategy
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of z, in units of the clip norm."""
+        return self._sigma
+
+    @property
+    def decoder(self) -> str:
+        """The decoder, the default filled in."""
+        return self._plan.decoder
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return self._strategy.steps
+
+    @property
+    def position(self) -> int:
+        """The step whose noise comes next."""
+        return self._position
+
+    @property
+    def memory(self) -> int:
+        """Noise vectors held at once, the new one included; a step uses up to two more."""
+        return self._plan.memory
+
+    def __iter__(self) -> Iterator[Noise]:
+        return self
+
+    def __next__(self) -> Noise:
+        if self._position >= self.steps:
+            raise StopIteration
+        self._check_whole()
+        self._interrupted = True
+        noise = self._advance(self._position)
+        self._position += 1
+        self._interrupted = False
+        return noise
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on: the key, the position, the vectors kept.  A secret."""
+        self._check_whole()
+        made = self._normals.state()
+        return {
+            **self._facts(),
+            "key": made["key"],
+            "probe": probe(self._normals),
+            "position": self._position,
+            "buffers": self._buffers(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where the stream with this state was, with the same bits and the same key."""
+        found = {name: _plain(value) for name, value in state.items()}
+        missing = [name for name in (*self._facts(), *CARRIED) if name not in found]
+        if missing:
+            raise ParameterError(
+                f"the state of a noise stream has no {missing[0]!r}: it is damaged, or the state "
+                "of something else."
+            )
+        for name, expected in self._facts().items():
+            if found[name] != expected:
+                raise ParameterError(
+                    f"the state belongs to a noise stream with another {name} "
+                    f"({_shown(found[name])}, here {_shown(expected)}). Make the stream with what "
+                    "the run was started with."
+                )
+        position = whole("position of the state", found["position"], 0, self.steps)
+        made = normals_from({"kind": self._generator, "key": found["key"]})
+        if found["probe"] != probe(made):
+            raise ParameterError(
+                "the key of the state gives other numbers here than where the run was started: "
+                "numpy or scipy changed, or the state is damaged. Resume with their versions."
+            )
+        self._load(found["buffers"])
+        self._normals, self._position, self._interrupted = made, position, False
+
+    def _facts(self) -> dict[str, Any]:
+        """What must be the same for a state to be taken over."""
+        if not self._digest:
+            self._digest = strategy_digest(self._strategy)
+        return {
+            "version": VERSION,
+            "strategy": self._digest,
+            "sigma": self._sigma,
+            "decoder": self.decoder,
+            "generator": self._generator,
+            "block": self._plan.block,
+            **self._layout,
+        }
+
+    def _check_whole(self) -> None:
+        """Buffers that are half of one step and half of the next have the wrong law."""
+        if self._interrupted:
+            raise ParameterError(
+                f"this noise stream was interrupted in the middle of step {self._position} and "
+                "its noise would no longer have the right law. Restore an earlier state."
+            )
+
+    @abstractmethod
+    def _advance(self, step: int) -> Noise:
+        """The noise of the next step."""
+
+    @abstractmethod
+    def _buffers(self) -> Any:
+        """Copies of the vectors kept."""
+
+    @abstractmethod
+    def _load(self, buffers: Any) -> None:
+        """Take over vectors from a state; refused, with nothing changed, where they do not fit."""
+
+
+CARRIED = ("key", "probe", "position", "buffers")
+
+
+class NoiseStream(Stream[FloatArray]):
+    """The noise of each step, as numpy arrays: add it, times the clip norm, to the gradients' sum.
+
+    `seed=None` takes a secret key from the operating system.  `generator="philox"` is not
+    cryptographic; `"chacha"` is.  `block` is how many outputs are held for strategies without
+    structure (about the square root of the steps unless given).
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        sigma: float,
+        shape: int | Sequence[int],
+        seed: int | None = None,
+        *,
+        decoder: str | None = None,
+        generator: str = PHILOX,
+        dtype: DTypeLike = np.float64,
+        block: int | None = None,
+    ) -> None:
+        kind = _float_type(dtype)
+        sizes = _shape(shape)
+        sigma = real("sigma", sigma, 0, math.inf)
+        plan = correlation(strategy, decoder, sigma, _block(block), float(np.finfo(kind).eps))
+        layout = {"shape": list(sizes), "dtype": kind.name}
+        super().__init__(strategy, sigma, seed, generator, plan, layout)
+        self._shape, self._dtype = sizes, kind
+        size = math.prod(sizes)
+        self._vectors = Vectors(lambda count: np.zeros((count, size), kind), size, PIECE)
+        self._recursion = plan.start(self._vectors)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of each step's noise."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of each step's noise."""
+        return self._dtype
+
+    def fresh(self, row: int) -> FloatArray:
+        """z_row, independent standard normals: row `row` of C x + sigma z is released with it."""
+        row = whole("row", row, 0, self._strategy.rows - 1)
+        return self._draw(row).reshape(self._shape)
+
+    def _draw(self, row: int) -> FloatArray:
+        drawn = np.empty(self._vectors.size)
+        self._normals.fill(row, drawn)
+        return drawn.astype(self._dtype, copy=False)
+
+    def _advance(self, step: int) -> FloatArray:
+        noise: FloatArray = self._recursion.noise(step, self._draw)
+        return noise.reshape(self._shape)
+
+    def _buffers(self) -> FloatArray:
+        return np.array(self._recursion.buffers)
+
+    def _load(self, buffers: Any) -> None:
+        recursion = self._plan.start(self._vectors)
+        kept = np.asarray(buffers, dtype=self._dtype).reshape(-1, self._vectors.size)
+        check_buffers(kept.shape, recursion.buffers.shape, bool(np.isfinite(kept).all()))
+        recursion.buffers[...] = kept
+        self._recursion = recursion
+
+
+def check_buffers(found: Sequence[int], expected: Sequence[int], finite: bool) -> None:
+    """Refuse vectors that no state of this stream can have."""
+    if tuple(found) != tuple(expected) or not finite:
+        raise ParameterError(
+            f"the state holds vectors of shape {tuple(found)} that do not fit the stream's "
+            f"{tuple(expected)} or are not finite: it is damaged."
+        )
+
+
+def strategy_digest(strategy: Strategy) -> str:
+    """SHA-256 of the numbers that define C; equal for equal encoders of the same kind."""
+    if isinstance(strategy, Tree):
+        parts: list[Any] = ["tree", strategy.leaves, strategy.levels]
+    elif isinstance(strategy, BufferedToeplitz):
+        parts = ["blt", strategy.steps, strategy.decay, strategy.scale]
+    elif isinstance(strategy, BandedInverse):
+        parts = ["banded inverse", strategy.steps, strategy.inverse]
+    elif isinstance(strategy, Toeplitz):
+        parts = ["toeplitz", strategy.steps, strategy.coefficients]
+    else:
+        parts = ["matrix", strategy.adaptive, strategy.to_dense()]
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(f"{part.shape};".encode())
+            digest.update(np.ascontiguousarray(part, dtype="<f8").data)
+        else:
+            digest.update(f"{part};".encode())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and text as they were before np.savez made arrays of them."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iuU":
+        return value.tolist()
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 16 else f"{text[:12]}..."
+
+
+def _float_type(dtype: DTypeLike) -> np.dtype[Any]:
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype(object)
+    if kind not in (np.dtype(np.float64), np.dtype(np.float32)):
+        raise ParameterError(f"dtype must be float64 or float32, got {dtype!r}.")
+    return kind
+
+
+def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(shape, Sequence) or isinstance(shape, str):
+        shape = (shape,)
+    sizes = tuple(whole("shape", size, 1, MAX_COORDINATES) for size in shape)
+    whole("the number of coordinates", math.prod(sizes), 1, MAX_COORDINATES)
+    return sizes
+
+
+def _block(block: int | None) -> int | None:
+    return None if block is None else whole("block", block, 1, MAX_BLOCK)

@@ -1,0 +1,360 @@
+"""The optimizer: clipped gradients of the right batch, the right noise, a public divisor.
+
+In: per-example gradients, which Opacus has left in `p.grad_sample`.  Out: `p.grad`, and a step of
+the optimizer inside.
+Rounding: floating point as Opacus has it.  Clipped norms and noise are right up to rounding errors,
+which no guarantee here takes into account.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from opacus.optimizers import DPOptimizer
+from torch import Tensor
+from torch.optim import Optimizer
+
+from mmcc.accounting._guarantee import Guarantee
+from mmcc.errors import ParameterError
+from mmcc.training._agreement import check_gradients
+from mmcc.training._mechanism import Mechanism
+from mmcc.training._peers import ENDING
+from mmcc.training._refusals import wrong_count
+from mmcc.training._run import Batch, Run, RunError
+from mmcc.training._watch import Watch, check_sums
+
+STABILISER = 1e-6
+"""Added to norms, as Opacus does: clipped gradients are a little shorter than the clip norm."""
+
+
+def _fixed(name: str) -> Any:
+    """An attribute of Opacus's optimizer that the mechanism has settled."""
+
+    def get(self: PrivateOptimizer) -> Any:
+        return getattr(self.run.mechanism, name)
+
+    def settle(self: PrivateOptimizer, value: Any) -> None:
+        if value != get(self):
+            raise RunError(
+                f"{name} is {get(self)!r} for the whole run: clipping and noise are those that "
+                "were accounted for, and no schedule changes them."
+            )
+
+    return property(get, settle)
+
+
+class PrivateOptimizer(DPOptimizer):
+    """Any optimizer of torch, fed with the released gradients of a `Run`.
+
+    `step()` works on one physical batch: it clips and sums, and with the last part of a logical
+    batch it adds the noise of this step, divides, and lets the optimizer inside step.
+    """
+
+    max_grad_norm = _fixed("max_grad_norm")
+    noise_multiplier = _fixed("sigma")
+    expected_batch_size = _fixed("expected_batch_size")
+    loss_reduction = _fixed("loss_reduction")
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        run: Run,
+        watch: Watch,
+        buffers: Callable[[], Iterable[Tensor]],
+    ) -> None:
+        mechanism = run.mechanism
+        self.run = run
+        self._watch = watch
+        self._releasing = False
+        super().__init__(
+            optimizer,
+            noise_multiplier=mechanism.sigma,
+            max_grad_norm=mechanism.max_grad_norm,
+            expected_batch_size=mechanism.expected_batch_size,
+            loss_reduction=mechanism.loss_reduction,
+        )
+        self._parameters = tuple(self.params)
+        self._names = [watch.names[p] for p in self._parameters]
+        self._buffers = buffers
+        self.accept_buffers()
+        self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
+        self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
+        if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+            raise ParameterError(
+                f"{type(optimizer).__name__} is not a whole torch optimizer (it does not call "
+                "Optimizer.__init__), so that its own step() could not be refused. Pass the "
+                "optimizer that it wraps, as torch.optim has it."
+            )
+        optimizer.register_step_pre_hook(self._refuse_others)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What this run does to the data."""
+        return self.run.mechanism
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the whole run, which an early stop does not change.
+
+        When to stop was decided by what was released: post-processing of the full run.
+        """
+        return self.run.guarantee
+
+    @property
+    def position(self) -> int:
+        """Steps done."""
+        return self.run.position
+
+    @property
+    def finished(self) -> bool:
+        """Whether all accounted steps are done."""
+        return self.run.finished
+
+    def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
+        """Clip, sum, and with the last part of the batch release; whether there was a release."""
+        self._check_unchanged()
+        batch = self.run.take()
+        self._check_counts(batch)
+        if batch.chunk == 0:
+            self._forget_sums()
+        self._clip(batch)
+        self.run.summed()
+        self._is_last_step_skipped = not batch.last
+        if not batch.last:
+            return False
+        self.sum_over_processes()
+        self.add_noise()
+        self.scale_grad()
+        if self.step_hook:
+            self.step_hook(self)
+        return True
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Work on the batch that the loader handed out before all others that wait."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if not self.pre_step():
+            self.run.updated()
+            return loss
+        self._step_inside()
+        if self.finished:
+            self.end()
+        return loss
+
+    def _step_inside(self) -> None:
+        """Let the optimizer inside step, with the hooks that were registered here."""
+        for before in tuple(self._optimizer_step_pre_hooks.values()):
+            before(self, (), {})
+        self._releasing = True
+        try:
+            self.original_optimizer.step()
+        finally:
+            self._releasing = False
+        self.run.updated()
+        for after in tuple(self._optimizer_step_post_hooks.values()):
+            after(self, (), {})
+
+    def _refuse_others(self, *_: Any) -> None:
+        """Of the optimizer inside: a step that does not come from here has no noise."""
+        if not self._releasing:
+            raise RunError(
+                "this is the optimizer that was given to make_private, and a step of it would "
+                "train without clipping and noise. Call step() of the optimizer that make_private "
+                "returned."
+            )
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What GradScaler asks, and nobody else: the losses of this run are scaled."""
+        raise RunError(
+            "GradScaler multiplies the loss, so that every gradient would be clipped as if it "
+            "were thousands of times as long. Use autocast with bfloat16, which needs no scaler."
+        )
+
+    def end(self) -> None:
+        """Say that no step follows, before all are done: a ledger then knows where it ended."""
+        if not self.run.ended:
+            self.run.peers.meet(ENDING, self.position, self._parameters)
+            self.run.end()
+
+    def clip_and_accumulate(self) -> None:
+        """Refused: a batch whose gradients are added twice is released twice."""
+        raise RunError("step() clips and adds up the gradients of its batch, once.")
+
+    def _clip(self, batch: Batch) -> None:
+        """Add min(1, clip norm / norm) g to the sum, for each example's gradient g.
+
+        A gradient that is not finite has no norm, and whatever it did to the sum would show that
+        its example is there: it counts as zero.
+        """
+        samples = [_flat(p) for p in self._parameters]
+        norms = _norms(samples, batch.size)
+        if self._watch.close and batch.size:
+            self._check_sums(samples, norms)
+        lengths = norms.norm(dim=1)
+        finite = lengths.isfinite()
+        factors = (self.max_grad_norm / (lengths + STABILISER)).clamp(max=1.0)
+        if not finite.all():
+            factors = torch.where(finite, factors, 0.0)
+            samples = [_zeroed(sample, ~finite) for sample in samples]
+        for p, sample in zip(self._parameters, samples, strict=True):
+            if sample is not None:
+                total = torch.tensordot(factors.to(p), sample.to(p), dims=1)
+                p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
+            elif p.summed_grad is None:
+                p.summed_grad = torch.zeros_like(p)
+            p.grad_sample = None  # no gradient counts twice
+            p.grad = None  # backward has left the sum without clipping and noise there
+
+    def _check_sums(self, samples: Sequence[Tensor | None], norms: Tensor) -> None:
+        """Refuse per-example gradients that do not add up to what autograd has found."""
+        truths = [self._watch.ordinary(p) for p in self._parameters]
+        if not self._watch.finds_ordinary:
+            self._check_inside(truths)
+        elif not check_gradients(self._names, truths, samples, norms, self.loss_reduction):
+            return
+        if len(norms) > 1:
+            self._watch.seen()
+
+    def _check_inside(self, truths: Sequence[Tensor | None]) -> None:
+        """Expanded weights leave no ordinary gradient; what there is comes from elsewhere."""
+        for name, truth in zip(self._names, truths, strict=True):
+            if truth is not None and truth.any():
+                raise RunError(
+                    f"parameter {name!r} is used outside the module's forward, where gradients by "
+                    "example are not made (a penalty on weights in the loss: use the optimizer's "
+                    "weight_decay)."
+                )
+
+    def sum_over_processes(self) -> None:
+        """Make the sums those of the whole batch, of which each process has a part."""
+        sums = [p.summed_grad for p in self._parameters]
+        totals = self.run.peers.sum(sums, self.position, self._parameters)
+        for p, total in zip(self._parameters, totals, strict=True):
+            p.summed_grad = total
+
+    def add_noise(self) -> None:
+        """Noise of this step, in units of the clip norm; from here on the step is done."""
+        for p, noise in zip(self._parameters, self.run.draw(), strict=True):
+            p.grad = torch.add(p.summed_grad, noise, alpha=self.max_grad_norm).view_as(p)
+            p.summed_grad = None
+
+    def scale_grad(self) -> None:
+        """Divide by the expected batch size: the real one is private."""
+        if self.loss_reduction == "mean":
+            for p in self._parameters:
+                p.grad /= self.expected_batch_size
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Clear gradients; sums of a logical batch that is not complete are kept."""
+        for p in self._parameters:
+            p.grad_sample = None
+        self.original_optimizer.zero_grad(set_to_none)
+
+    def signal_skip_step(self, do_skip: bool = True) -> None:
+        """Refused: BatchMemoryManager would cut batches of a loader that is not the run's."""
+        raise RunError(
+            "Opacus's BatchMemoryManager makes a loader of its own; use "
+            "make_private(..., physical_batch_size=...), which cuts the accounted batches."
+        )
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused: the noise is made for the parameters that were there at first."""
+        raise RunError("parameters are fixed by make_private; add them to the optimizer before it.")
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Refused: it would say nothing of the noise and the position of the run."""
+        raise RunError(
+            "the state of an optimizer does not say which steps were made with which noise: use "
+            "mmcc.training.load_checkpoint. To start a new run from trained parameters, load both "
+            "before make_private; then both runs count."
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrivateOptimizer:
+        raise RunError("an optimizer belongs to one run and cannot be copied; copy the module.")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise RunError("an optimizer of a run is not pickled; use mmcc.training.save_checkpoint.")
+
+    def accept_buffers(self) -> None:
+        """Take the present content of the module's buffers as not depending on the data."""
+        self._accepted = check_sums(self._buffers())
+
+    def _forget_sums(self) -> None:
+        for p in self._parameters:
+            p.summed_grad = None
+
+    def _check_unchanged(self) -> None:
+        present = self.params
+        if len(present) != len(self._parameters) or any(
+            p is not q for p, q in zip(present, self._parameters, strict=True)
+        ):
+            raise RunError(
+                "the trainable parameters are not those that make_private got; freeze and unfreeze "
+                "before it, for clipping and noise are over all of them together."
+            )
+        if check_sums(self._buffers()) != self._accepted:
+            raise RunError(
+                "a buffer of the module changed during training: what the data wrote there carries "
+                "no noise. Leave out layers that keep running statistics, such as BatchNorm."
+            )
+
+    def _check_counts(self, batch: Batch) -> None:
+        """Refuse gradients that are not one for each example.
+
+        A parameter without any has none by plain autograd either if the loss did not depend on
+        it: the backward pass came by, and has left nothing.
+        """
+        counts = [_count(p) for p in self._parameters]
+        if batch.size and not any(counts):
+            raise RunError(
+                f"the loader handed out {batch.size} examples, and no parameter has gradients of "
+                "them: loss.backward() comes before optimizer.step(), after a pass of the module "
+                "in training mode."
+            )
+        for name, p, count in zip(self._names, self._parameters, counts, strict=True):
+            if count != batch.size and not (count == 0 and p.grad is None):
+                raise RunError(wrong_count(name, count, batch.size))
+
+
+def _count(p: Tensor) -> int:
+    """Examples of whom a parameter has gradients."""
+    samples: Tensor | list[Tensor] | None = getattr(p, "grad_sample", None)
+    if samples is None:
+        return 0
+    return sum(map(len, samples)) if isinstance(samples, list) else len(samples)
+
+
+def _flat(p: Tensor) -> Tensor | None:
+    """Per-example gradients of a parameter; backward passes one after another."""
+    samples: Tensor | list[Tensor] | None = getattr(p, "grad_sample", None)
+    joined = torch.cat(samples) if isinstance(samples, list) else samples
+    return None if joined is None else joined.detach()
+
+
+def _norms(samples: Sequence[Tensor | None], count: int) -> Tensor:
+    """Norms of each example's gradient, a column a parameter, in single precision at least."""
+    present = [sample for sample in samples if sample is not None]
+    if not present or not count:
+        return torch.zeros(count, len(samples))
+    columns = []
+    for sample in samples:
+        if sample is None:
+            columns.append(torch.zeros(count, device=present[0].device))
+            continue
+        kind = torch.promote_types(sample.dtype, torch.float32)
+        rows = sample.flatten(1) if sample.dim() > 1 else sample[:, None]
+        norms = torch.linalg.vector_norm(rows, dim=1, dtype=kind)
+        columns.append(norms.to(present[0].device))
+    return torch.stack(columns, dim=1)
+
+
+def _zeroed(sample: Tensor | None, rows: Tensor) -> Tensor | None:
+    if sample is None:
+        return None
+    return sample.masked_fill(rows.to(sample.device).view(-1, *(1,) * (sample.dim() - 1)), 0.0)

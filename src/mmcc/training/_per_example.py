@@ -1,0 +1,337 @@
+"""Modules that leave the gradients of each example at their parameters: `p.grad_sample`.
+
+In: a module, and the batches that it is called with.  Out: the module's own outputs; after the
+backward pass one row of gradients for each example.
+Opacus makes the rows, by hooks or by torch's expanded weights.  What it cannot do is refused here
+in a sentence with the name of the layer; whether what it does is right is looked at before the
+first batches, and now and then (`mmcc.training._rehearsal`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import torch
+from opacus.grad_sample import (
+    AbstractGradSampleModule,
+    GradSampleModule,
+    GradSampleModuleExpandedWeights,
+)
+from opacus.layers.dp_rnn import DPGRU, DPLSTM, DPRNN, DPRNNBase, RNNLinear
+from torch import Tensor, nn
+from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
+
+from mmcc.errors import MmccError, ParameterError
+from mmcc.training._examples import first_tensor, tensors_of
+from mmcc.training._refusals import first_sentence
+from mmcc.training._rehearsal import rehearse
+from mmcc.training._run import RunError
+from mmcc.training._stillness import tensors_at_layers
+from mmcc.training._trial import outputs_of
+from mmcc.training._watch import Watch, refuse_packed
+
+
+def wrap(module: nn.Module, mode: str, reduction: str, watch: Watch) -> AbstractGradSampleModule:
+    """The module with gradients by example, in one of Opacus's ways."""
+    for name, layer in module.named_modules():
+        if isinstance(layer, DPRNNBase):
+            layer.register_forward_pre_hook(refuse_packed)
+        if isinstance(layer, nn.EmbeddingBag) and layer.weight.requires_grad:
+            raise ParameterError(
+                f"layer {name!r} is an EmbeddingBag, whose gradients by example are not known. Use "
+                "an Embedding, and a mean or sum over its rows."
+            )
+    try:
+        wrapped = (
+            ExpandedWeights(module, reduction, watch)
+            if mode == "ew"
+            else Hooked(module, reduction, watch, functorch=mode == "functorch")
+        )
+    except NotImplementedError as problem:
+        raise untrainable("this module", problem) from None
+    wrapped.guard()
+    return wrapped
+
+
+def untrainable(what: str, problem: Exception) -> ParameterError:
+    """What Opacus said, in one line."""
+    said = str(problem).replace("\\n", " ").replace("\n", " ").rstrip(". !")
+    return ParameterError(f"Opacus cannot train {what}: {said}.")
+
+
+class Watched(AbstractGradSampleModule):
+    """A pass for gradients is noted, looked at closely on some batches, and then made."""
+
+    watch: Watch
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not (self.training and torch.is_grad_enabled()):
+            return self._module(*args, **kwargs)
+        inputs = (args, kwargs)
+        self.watch.passed(inputs)
+        batch = first_tensor(inputs)
+        count = 0 if batch is None else len(batch)
+        before = tensors_at_layers(self._module) if self.watch.close else {}
+        with self._inside():
+            unusable = rehearse(self, args, kwargs, count) if self.watch.close else {}
+            self.watch.expect_gradients()
+            returned = self.by_example(args, kwargs, count)
+        if unusable:
+            for name, output in outputs_of(self._module, returned, before).items():
+                if name in unusable and output.requires_grad:
+                    output.register_hook(_refusing(unusable[name]))  # type: ignore[no-untyped-call]
+        return returned
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        self.__dict__["_called"] = True
+        try:
+            yield
+        finally:
+            self.__dict__["_called"] = False
+
+    def guard(self) -> None:
+        """Refuse passes for gradients that do not come through here, while there is a run."""
+
+        def refuse(module: nn.Module, *_: Any) -> None:
+            called = self.__dict__.get("_called", False)
+            if module.training and torch.is_grad_enabled() and not called and self.watch.guarded():
+                raise RunError(
+                    "the module that was given to make_private was called for gradients: they "
+                    "would be neither clipped nor noised. Call the module that make_private "
+                    "returned, or use torch.no_grad()."
+                )
+
+        self._guard = self._module.register_forward_pre_hook(refuse)
+
+    def _close(self) -> None:
+        self._guard.remove()
+        super()._close()
+
+    def own_hooks(self) -> list[Any]:
+        """Handles of the forward hooks that make the gradients by example."""
+        return []
+
+    @abstractmethod
+    def by_example(self, args: Any, kwargs: Any, count: int) -> Any:
+        """A pass after which the backward pass leaves a row for each of `count` examples."""
+
+    def mute(self) -> None:
+        """Until the next pass by example, passes are as if nothing had been wrapped."""
+
+    def layer_name(self, layer: nn.Module) -> str:
+        """What the module calls a layer."""
+        return next((name for name, other in self._module.named_modules() if other is layer), "")
+
+    def impossible(self, problem: Exception) -> str:
+        """The sentence for an error that is not there without gradients by example."""
+        layer = _innermost(problem.__traceback__)
+        if layer is not None and self.layer_name(layer):
+            return _IMPOSSIBLE.format(f"layer {self.layer_name(layer)!r}", first_sentence(problem))
+        left = [name for p, name in self.watch.names.items() if _lacks_gradients(p)]
+        name = f"parameter {left[-1]!r}" if left else "this module"
+        return _IMPOSSIBLE.format(name, first_sentence(problem))
+
+
+class Hooked(Watched, GradSampleModule):
+    """Opacus's module with hooks."""
+
+    def __init__(self, module: nn.Module, reduction: str, watch: Watch, *, functorch: bool) -> None:
+        GradSampleModule.__init__(self, module, loss_reduction=reduction, force_functorch=functorch)
+        self.forbid_grad_accumulation()
+        self.watch = watch
+        self._count = 0
+        self._laid_out: list[nn.Module] = []
+        for layer in module.modules():
+            if getattr(layer, "inplace", None) is True:
+                setattr(layer, "inplace", False)  # noqa: B010 (which layers have it is theirs)
+        watch.hooked = list(self.iterate_submodules(module))
+        for layer in watch.hooked:
+            if type(layer) not in (DPRNN, DPLSTM, DPGRU, RNNLinear):
+                handle = layer.register_forward_pre_hook(self._prepare, with_kwargs=True)
+                self.autograd_grad_sample_hooks.append(handle)
+
+    def by_example(self, args: Any, kwargs: Any, count: int) -> Any:
+        self._count = count
+        self._laid_out.clear()
+        if count:
+            self.enable_hooks()
+        else:  # some layers cannot tell apart the gradients of no examples: they need not
+            self.mute()  # until the next pass: hooks of the backward pass come later
+        try:
+            return self._module(*args, **kwargs)
+        except RuntimeError as problem:
+            if "BackwardHook" not in str(problem):  # an error of the module's own
+                raise
+            layer = _innermost(problem.__traceback__)
+            name = "" if layer is None else self.layer_name(layer)
+            who = f"layer {name!r}" if name else "the module"
+            raise RunError(
+                f"{who} changes what another layer gave it in place, and hooks cannot have that: "
+                "write out = out + x, not out += x."
+            ) from problem
+
+    def own_hooks(self) -> list[Any]:
+        return list(self.autograd_grad_sample_hooks)
+
+    def mute(self) -> None:
+        self.disable_hooks()
+
+    def _prepare(
+        self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Before a layer whose gradients are taken apart by example.
+
+        Rows that all examples share, such as one row of positions, are laid out for each of them:
+        broadcasting would do the same after the layer, and lose whose gradient is whose.
+        """
+        if not (self.hooks_enabled and layer.training and torch.is_grad_enabled()):
+            return None
+        others = len(list(tensors_of((args[1:], kwargs))))
+        rebuilt = self.force_functorch or type(layer) not in self.GRAD_SAMPLERS
+        if others and (rebuilt or not args):
+            raise RunError(
+                f"layer {self.layer_name(layer)!r} ({type(layer).__name__}) gets more than one "
+                "tensor, and gradients by example can be made for a layer of its kind from the "
+                "first alone. If it holds parameters of its own beside other layers, put them into "
+                "a small module with one input."
+            )
+        if not (args and isinstance(args[0], Tensor) and args[0].dim() > 1 and len(args[0]) == 1):
+            return None
+        if self._count > 1:
+            self._laid_out.append(layer)
+        return (args[0].expand(self._count, *args[0].shape[1:]), *args[1:]), kwargs
+
+    def capture_backprops_hook(
+        self,
+        module: nn.Module,
+        _forward_input: Any,
+        forward_output: tuple[Tensor | None, ...],
+        loss_reduction: str,
+        batch_first: bool,
+    ) -> None:
+        """Opacus's, with errors that name the layer."""
+        if not self.hooks_enabled:
+            return
+        name = f"layer {self.layer_name(module)!r} ({type(module).__name__})"
+        if not getattr(module, "activations", None):
+            raise RunError(
+                f"{name} has gradients of a pass that was not made in training mode, or of a "
+                "second backward pass (a gradient penalty, create_graph=True, activation "
+                "checkpointing): an example's gradient is taken from one backward pass after one "
+                "forward pass in training mode."
+            )
+        if len(forward_output) > 1:
+            raise RunError(
+                f"{name} returns several tensors, and gradients by example can be made for a layer "
+                "with one. If it holds parameters of its own beside other layers, put them into a "
+                "small module with one input and one output."
+            )
+        try:
+            super().capture_backprops_hook(
+                module,
+                _forward_input,
+                _unpadded(module, forward_output),
+                loss_reduction,
+                batch_first,
+            )
+        except MmccError:
+            raise
+        except Exception as problem:  # whatever Opacus and torch trip over in a layer
+            raise RunError(_IMPOSSIBLE.format(name, first_sentence(problem))) from problem
+
+    def impossible(self, problem: Exception) -> str:
+        """The same, and layers whose rows were laid out for each example are the likely cause."""
+        if not self._laid_out:
+            return super().impossible(problem)
+        return (
+            f"layer {self.layer_name(self._laid_out[0])!r} gets one row for all examples, which "
+            "was laid out for each of them, and the module does not add it to theirs by "
+            f"broadcasting: {first_sentence(problem)}. Give it one row for each example."
+        )
+
+    def _get_module_type(self, module: nn.Module) -> Any:
+        """The type by which Opacus finds a rule; none where its rule is wrong or fails.
+
+        Such a layer is then done by functorch, as those without a rule.
+        """
+        if isinstance(module, nn.LayerNorm) and module.bias is None:
+            return None
+        if getattr(module, "padding_mode", "zeros") != "zeros":
+            return None
+        return type(module)
+
+
+class ExpandedWeights(Watched, GradSampleModuleExpandedWeights):
+    """Opacus's module for torch's expanded weights, which cannot do empty batches."""
+
+    def __init__(self, module: nn.Module, reduction: str, watch: Watch) -> None:
+        for name, layer in module.named_modules():
+            if isinstance(layer, nn.Embedding) and (
+                layer.padding_idx is not None or layer.scale_grad_by_freq
+            ):
+                raise ParameterError(
+                    f"layer {name!r} has padding_idx or scale_grad_by_freq, of which expanded "
+                    "weights know nothing. Use grad_sample_mode='hooks' and no scale_grad_by_freq."
+                )
+        GradSampleModuleExpandedWeights.__init__(self, module, loss_reduction=reduction)
+        self.watch = watch
+
+    def by_example(self, args: Any, kwargs: Any, count: int) -> Any:
+        if not count:  # nobody took part: there are no gradients to be told apart
+            return self._module(*args, **kwargs)
+        call = call_for_per_sample_grads(  # type: ignore[no-untyped-call]
+            self._module, batch_size=count, loss_reduction=self.loss_reduction
+        )
+        try:
+            return call(*args, **kwargs)
+        except RuntimeError as problem:
+            if "xpanded" not in str(problem):  # an error of the module's own
+                raise
+            raise RunError(f"{self.impossible(problem)} Try grad_sample_mode='hooks'.") from problem
+
+
+_IMPOSSIBLE = (
+    "gradients by example cannot be made for {}: {}. If it holds parameters of its own beside "
+    "other layers, put them into a small module with one input; else freeze it or use another."
+)
+
+
+def _lacks_gradients(p: nn.Parameter) -> bool:
+    return p.requires_grad and getattr(p, "grad_sample", None) is None
+
+
+def _unpadded(layer: nn.Module, outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    """Gradients of a layer's outputs, without those that an embedding gives to no row.
+
+    Autograd leaves the row `padding_idx` alone; Opacus does not know about it.
+    """
+    if not isinstance(layer, nn.Embedding) or layer.padding_idx is None or outputs[0] is None:
+        return outputs
+    kept: Any = getattr(layer, "activations", None)
+    if not kept:
+        return outputs
+    padding = kept[-1][0] == layer.padding_idx
+    return (outputs[0].masked_fill(padding.unsqueeze(-1), 0.0), *outputs[1:])
+
+
+def _innermost(trace: TracebackType | None) -> nn.Module | None:
+    """The layer in whose forward an error was raised."""
+    found = None
+    while trace is not None:
+        owner = trace.tb_frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and not isinstance(owner, AbstractGradSampleModule):
+            found = owner
+        trace = trace.tb_next
+    return found
+
+
+def _refusing(why: str) -> Callable[[Tensor], None]:
+    def refuse(_gradient: Tensor) -> None:
+        raise RunError(why)
+
+    return refuse

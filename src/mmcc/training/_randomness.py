@@ -1,0 +1,212 @@
+"""Standard normals that are a pure function of (key, row): row r is the fresh noise z_r.
+
+In: a seed, or None for a key from the operating system.  Out: `fill(row, out)`.
+Rounding: numbers are drawn in float64.  They are floating-point Gaussians, not exact ones: nothing
+here guards against attacks that read the lowest bits of a release.
+
+- `philox` (default): numpy's Philox4x64, a counter-based generator with a key of 128 bits, and
+  numpy's ziggurat.  The row stands in the two high words of the counter, the segment of the row in
+  the next, so that a segment has 2^64 blocks of its own and no two ever use the same block.  Its
+  statistics are good and it is NOT cryptographic: nobody has proven, or tried hard enough to
+  refute, that its key cannot be found from what it gave.
+- `chacha`: the ChaCha20 keystream of the `cryptography` package, a key of 256 bits, the row as
+  nonce; each 64 bits become a sign and a 53-bit uniform number on the half line, which the inverse
+  of the normal distribution function turns into |z|, up to 8.3.
+
+Segments of a row are made by several threads; how many makes no difference to what they are.
+
+The key is as secret as the data: who has it can subtract the noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmcc._arrays import FloatArray
+from mmcc.errors import ParameterError, suggestion, whole
+
+PHILOX, CHACHA = "philox", "chacha"
+GENERATORS = (PHILOX, CHACHA)
+KEY_BYTES = {PHILOX: 16, CHACHA: 32}
+MAX_ROWS = 2**64
+PROBED = 2**12
+"""Numbers looked at by `probe`: enough for the rare branches of a generator to be taken."""
+WORDS_A_BLOCK = 8
+MAX_WORDS = 2**34
+"""Numbers in a row: ChaCha20 counts 2^32 blocks of eight; half of them are left alone."""
+SEGMENT = 2**16
+"""Numbers of a row that are made by one thread, one after another."""
+PIECE = 2**13
+"""Numbers made at once from a keystream: they stay in the cache on their way."""
+MAX_THREADS = 8
+
+
+class Normals(Protocol):
+    """Rows of independent standard normals."""
+
+    def fill(self, row: int, out: FloatArray) -> None:
+        """Write row `row` into a contiguous array; a shorter array gets the row's beginning."""
+
+    def state(self) -> dict[str, str]:
+        """The kind and the key, from which `normals_from` makes the same rows again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhiloxNormals:
+    """Rows from numpy's Philox."""
+
+    key: bytes = field(repr=False)
+
+    def fill(self, row: int, out: FloatArray) -> None:
+        """Counter words 2 and 3 hold the row, word 1 the segment, word 0 counts its blocks."""
+        key = int.from_bytes(self.key, "little")
+
+        def segment(place: int, part: FloatArray) -> None:
+            bits = np.random.Philox(key=key, counter=(row << 128) + (place << 64))
+            np.random.Generator(bits).standard_normal(out=part)
+
+        _by_segments(segment, out)
+
+    def state(self) -> dict[str, str]:
+        return {"kind": PHILOX, "key": self.key.hex()}
+
+
+@dataclass(frozen=True, slots=True)
+class ChachaNormals:
+    """Rows from the ChaCha20 keystream, 64 bits a number."""
+
+    key: bytes = field(repr=False)
+
+    def fill(self, row: int, out: FloatArray) -> None:
+        """With k the upper 53 bits, |z| is where the upper tail is (k + 1/2) 2^-54."""
+        whole("numbers in a row of chacha noise", out.size, 0, MAX_WORDS)
+
+        def segment(place: int, part: FloatArray) -> None:
+            stream = _keystream(self.key, row, place * SEGMENT // WORDS_A_BLOCK)
+            plain = bytes(8 * PIECE)
+            buffer = bytearray(8 * PIECE + 63)  # the package asks for room for one block more
+            words = np.frombuffer(buffer, "<u8", PIECE)
+            for start in range(0, part.size, PIECE):
+                piece = part[start : start + PIECE]
+                stream.update_into(memoryview(plain)[: 8 * piece.size], buffer)
+                _to_normals(words[: piece.size], piece)
+
+        _by_segments(segment, out)
+
+    def state(self) -> dict[str, str]:
+        return {"kind": CHACHA, "key": self.key.hex()}
+
+
+def normals(seed: int | None, generator: str = PHILOX) -> Normals:
+    """Rows of standard normals; without a seed the key comes from the operating system.
+
+    A seed is a non-negative integer of any size; its key is the beginning of
+    SHA-256("mmcc noise <generator> <seed in hexadecimal>").  A seed that can be guessed is a key
+    that can be guessed.
+    """
+    _check_generator(generator)
+    check_seed(seed)
+    size = KEY_BYTES[generator]
+    if seed is None:
+        return _made(generator, secrets.token_bytes(size))
+    text = f"mmcc noise {generator} {int(seed):x}"
+    return _made(generator, hashlib.sha256(text.encode()).digest()[:size])
+
+
+def normals_from(state: Mapping[str, Any]) -> Normals:
+    """The rows whose `state()` this is."""
+    kind = _check_generator(state.get("kind"))
+    text = state.get("key")
+    try:
+        key = bytes.fromhex(text) if isinstance(text, str) else b""
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES[kind]:
+        raise ParameterError(
+            f"the key of a {kind} generator is {2 * KEY_BYTES[kind]} hexadecimal digits, and this "
+            "state has something else; it is damaged or not a state of this generator."
+        )
+    return _made(kind, key)
+
+
+def probe(rows: Normals) -> str:
+    """A digest of numbers that no stream uses, for libraries do not promise the same for ever.
+
+    With other numbers from the same key a step that is made again after a crash would have a second
+    noise, and what follows would be correlated with noise that was never there.
+    """
+    sample = np.empty(PROBED)
+    rows.fill(MAX_ROWS - 1, sample)
+    return hashlib.sha256(sample.astype("<f8").tobytes()).hexdigest()
+
+
+def _made(kind: str, key: bytes) -> Normals:
+    if kind == PHILOX:
+        return PhiloxNormals(key)
+    _keystream(key, 0, 0)  # a missing package is said now and not at the first step
+    return ChachaNormals(key)
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what is neither None nor a non-negative integer."""
+    if seed is None:
+        return
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ParameterError(
+            f"seed must be a whole number >= 0, or None for a secret key, got {seed!r}."
+        )
+
+
+def _check_generator(name: object) -> str:
+    if not isinstance(name, str) or name not in GENERATORS:
+        raise ParameterError(f"unknown generator {name!r}: {suggestion(name, GENERATORS)}")
+    return name
+
+
+def _by_segments(fill: Callable[[int, FloatArray], None], out: FloatArray) -> None:
+    """Fill the segments of a row, in threads where there is more than one."""
+    parts = np.split(out.reshape(-1), range(SEGMENT, out.size, SEGMENT))
+    threads = min(len(parts), os.cpu_count() or 1, MAX_THREADS)
+    if threads == 1:
+        for place, part in enumerate(parts):
+            fill(place, part)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(fill, range(len(parts)), parts):
+            pass  # raises what a thread has raised
+
+
+def _to_normals(words: NDArray[np.uint64], out: FloatArray) -> None:
+    """One normal from each word: the upper 53 bits are the tail, the lowest the sign."""
+    from scipy.special import ndtri  # takes a while to import
+
+    np.multiply(words >> np.uint64(11), 2.0**-54, out=out)
+    out += 2.0**-55
+    ndtri(out, out=out)
+    out *= 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)
+
+
+def _keystream(key: bytes, row: int, block: int) -> Any:
+    """An encryptor whose output for zeros is the keystream from a block on; the row is the nonce.
+
+    The package's nonce is the 32-bit number of the first block followed by the 96-bit nonce.
+    """
+    try:
+        ciphers = importlib.import_module("cryptography.hazmat.primitives.ciphers")
+    except ImportError as error:
+        raise ParameterError(
+            f"generator={CHACHA!r} needs the package cryptography: pip install 'mmcc[secure]', or "
+            f"use generator={PHILOX!r}, which is not cryptographic."
+        ) from error
+    start = block.to_bytes(4, "little") + row.to_bytes(12, "little")
+    return ciphers.Cipher(ciphers.algorithms.ChaCha20(key, start), mode=None).encryptor()
