@@ -11,7 +11,6 @@ import pytest
 from mmcc import strategies, utility
 from mmcc.errors import PrecisionError
 from mmcc.strategies import _series as series
-from mmcc.strategies._decoders import divided
 from mmcc.strategies._recurrences import divide_buffers
 
 
@@ -82,13 +81,13 @@ def test_what_cannot_be_had_is_refused(newton, monkeypatch):
 def test_counting_matrix_is_its_own_square_root(steps):
     """A C^-1 = C, and C^-1 is (1 - x)^(1/2): closed forms."""
     counting = strategies.continual_counting(steps)
-    found = divided(np.ones(steps), counting)
+    found = counting.divide(np.ones(steps))
     np.testing.assert_allclose(found, square_root(steps), rtol=1e-9)
     k = np.arange(1, steps)
     inverse = np.cumprod(np.concatenate([[1.0], (k - 1.5) / k]))
     impulse = np.zeros(steps)
     impulse[0] = 1.0
-    np.testing.assert_allclose(divided(impulse, counting), inverse, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(counting.divide(impulse), inverse, rtol=1e-9, atol=1e-14)
 
 
 def test_momentum_over_a_long_counting_matrix():
@@ -98,7 +97,7 @@ def test_momentum_over_a_long_counting_matrix():
     for k, f in enumerate(square_root(steps)):
         value = beta * value + f
         expected[k] = value
-    found = divided(utility.momentum(steps, beta), strategies.continual_counting(steps))
+    found = strategies.continual_counting(steps).divide(utility.momentum(steps, beta))
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
@@ -128,7 +127,7 @@ def test_known_bands_of_the_inverse_are_used(steps):
     known = KnownInverse(np.array(long_division([1.0], [1.0, -0.5, -0.125], steps)), steps)
     plain = strategies.toeplitz(known.coefficients, steps)
     for workload in (np.ones(steps), utility.momentum(steps, 0.9)):
-        np.testing.assert_allclose(divided(workload, known), divided(workload, plain), atol=1e-13)
+        np.testing.assert_allclose(known.divide(workload), plain.divide(workload), atol=1e-13)
     assert utility.noise_memory(known) == 3
 
 

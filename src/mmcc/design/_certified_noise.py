@@ -21,7 +21,6 @@ from mmcc.accounting._parallel import Progress
 from mmcc.design._time_limit import TimeUpError
 from mmcc.errors import MethodError, MmccError, StrategyError
 from mmcc.sampling import PoissonScheme, Scheme
-from mmcc.strategies import Blt
 from mmcc.strategies._base import Strategy
 
 GAIN = 1e-3
@@ -127,7 +126,8 @@ def methods(strategy: Strategy, scheme: Scheme, method: str) -> tuple[str, ...]:
     if not slow:
         return ("tight",)
     # The chain's Gram matrix is that of a one-buffer BLT itself, so it loses little there.
-    return ("chain",) if isinstance(strategy, Blt) else ("chain", "projection")
+    alone = strategy.toeplitz is not None and strategy.toeplitz.geometric
+    return ("chain",) if alone else ("chain", "projection")
 
 
 def _exact(strategy: Strategy, scheme: Scheme) -> bool:

@@ -18,7 +18,7 @@ from mmcc.design._rough_noise import PROJECTED, columns
 from mmcc.sampling import BallsInBins, PoissonScheme
 from mmcc.strategies._banded_toeplitz import banded_toeplitz
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import Blt, blt
+from mmcc.strategies._blt import blt
 from mmcc.strategies._toeplitz import Toeplitz, continual_counting, identity, toeplitz
 
 TIGHT = "tight"
@@ -86,7 +86,7 @@ def calibrated(
     for place, strategy in enumerate(strategies):
         if progress is not None:
             progress("optimise: bounds on fixed strategies", place)
-        alone = isinstance(strategy, Toeplitz) and strategy.bands == 1  # calibrated exactly, fast
+        alone = strategy.toeplitz is not None and not strategy.correlated  # exact, and fast
         least = (
             0.0
             if alone
@@ -177,7 +177,8 @@ def usual_method(strategy: Strategy, scheme: PoissonScheme | BallsInBins) -> str
     """
     if isinstance(scheme, BallsInBins) or scheme.probability == 1.0:
         return TIGHT
-    if columns(strategy.steps, scheme) <= PROJECTED or not isinstance(strategy, Toeplitz):
+    toeplitz = strategy.toeplitz
+    if columns(strategy.steps, scheme) <= PROJECTED or toeplitz is None:
         return TIGHT
-    local = isinstance(strategy, Blt) or strategy.bands <= max(LEADING)
-    return "chain" if local and strategy.bands > 1 else TIGHT
+    local = toeplitz.geometric or toeplitz.bands <= max(LEADING)
+    return "chain" if local and toeplitz.bands > 1 else TIGHT

@@ -19,6 +19,7 @@ from mmcc.accounting._parallel import Progress
 from mmcc.errors import MmccError
 from mmcc.explore._settings import FieldError, Settings
 from mmcc.sampling import BallsInBins, CyclicPoisson, Scheme
+from mmcc.strategies._registry import IDENTITY
 
 PROMPT = 1000
 """Up to so many steps plots redraw at once."""
@@ -160,7 +161,7 @@ def questions(asked: Settings) -> list[Question]:
     levels = noise_levels(asked)
     levels.sort(key=lambda sigma: (abs(math.log(sigma / asked.sigma)), -sigma))
     mechanisms = [asked.at(sigma) for sigma in levels]
-    cheap = mechanisms if asked.strategy != "identity" and asked.scheme in DIRECTED else []
+    cheap = mechanisms if asked.strategy != IDENTITY.name and asked.scheme in DIRECTED else []
     return [
         *(Question(mechanism, lower_only=True) for mechanism in cheap),
         *(Question(mechanism) for mechanism in mechanisms),

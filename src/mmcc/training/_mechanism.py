@@ -21,8 +21,8 @@ from mmcc.errors import (
     whole,
 )
 from mmcc.sampling import BallsInBins, MinSeparation, Scheme, Shuffle
-from mmcc.strategies._base import Strategy, check_kinds
-from mmcc.strategies._decoders import FULL, HONAKER, decoder_name
+from mmcc.strategies._base import FULL, HONAKER, Strategy, check_kinds
+from mmcc.strategies._decoders import decoder_name
 from mmcc.training._noise import strategy_digest
 from mmcc.training._participants import MAX_EXAMPLES, expected_batch
 

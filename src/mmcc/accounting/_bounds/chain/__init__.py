@@ -27,7 +27,6 @@ from mmcc.accounting._parallel import Progress
 from mmcc.errors import MethodError
 from mmcc.sampling import PoissonScheme
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import Blt
 from mmcc.strategies._toeplitz import Toeplitz
 
 __all__ = ("applies", "bound_delta", "bound_epsilon")
@@ -50,9 +49,8 @@ TURNS = 8
 
 def applies(strategy: Strategy) -> bool:
     """Toeplitz with at most MAX_BANDS bands, or a BLT of any length."""
-    if isinstance(strategy, Blt):
-        return True
-    return isinstance(strategy, Toeplitz) and strategy.bands <= MAX_BANDS
+    toeplitz = strategy.toeplitz
+    return toeplitz is not None and (toeplitz.geometric or toeplitz.bands <= MAX_BANDS)
 
 
 def bound_epsilon(
@@ -211,8 +209,8 @@ def _ratio(strategy: Toeplitz, scheme: PoissonScheme, sigma: float) -> float:
 
 
 def _checked(strategy: Strategy) -> Toeplitz:
-    if isinstance(strategy, Toeplitz) and applies(strategy):
-        return strategy
+    if strategy.toeplitz is not None and applies(strategy):
+        return strategy.toeplitz
     raise MethodError(
         f"the chain bound is for Toeplitz strategies with at most {MAX_BANDS} bands and for BLTs, "
         f"not for {strategy!r}. Use method='tight'."
