@@ -11,31 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mmcc.errors import SamplingError, real, shown, suggestion, whole
-from mmcc.sampling import (
-    MAX_STEPS,
-    SCHEMES,
-    BallsInBins,
-    CyclicPoisson,
-    MinSeparation,
-    Poisson,
-    Scheme,
-    Shuffle,
-)
+from mmcc.sampling._balls_in_bins import BallsInBins
+from mmcc.sampling._cyclic_poisson import CyclicPoisson
+from mmcc.sampling._min_separation import MinSeparation
+from mmcc.sampling._poisson import Poisson
+from mmcc.sampling._registry import SCHEMES
+from mmcc.sampling._scheme import MAX_STEPS, Scheme
+from mmcc.sampling._shuffle import Shuffle
 
 SAME_RATE = 1e-6
 """Relative difference up to which two rates are the same."""
 SEPARATED = "min-separation"
+FIXED_ORDER = "fixed-order"
 MOST_DIGITS = 18
 """Of the number after a colon; Python refuses to read thousands."""
-WORDS = ("poisson", "cyclic-poisson", "balls-in-bins", "fixed-order", "shuffle", f"{SEPARATED}:N")
+WORDS = ("poisson", "cyclic-poisson", "balls-in-bins", FIXED_ORDER, "shuffle", f"{SEPARATED}:N")
 """Schemes that a rate alone describes, and one with its separation N."""
-NAMES = {
-    Poisson: "poisson",
-    CyclicPoisson: "cyclic-poisson",
-    MinSeparation: SEPARATED,
-    BallsInBins: "balls-in-bins",
-    Shuffle: "shuffle",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,46 +37,32 @@ class Family:
     schemes: tuple[Scheme, ...]
 
 
-def rate_of(scheme: Scheme, steps: int) -> float:
-    """The expected share of the examples in a batch.
-
-    Under `MinSeparation` in the long run: the first batches are larger, as all are eligible.
-    """
-    if isinstance(scheme, Poisson):
-        return scheme.probability
-    if isinstance(scheme, CyclicPoisson):
-        return scheme.probability / scheme.separation
-    if isinstance(scheme, MinSeparation):
-        return scheme.probability / (1 + scheme.probability * (scheme.separation - 1))
-    if isinstance(scheme, BallsInBins):
-        return 1 / scheme.bins
-    return 1 / (scheme.epoch_steps or steps)
-
-
 def family_of(given: object) -> Family:
     """One scheme, or several among which the best is looked for."""
     schemes = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
     if not isinstance(schemes, tuple):
         schemes = (schemes,)
     for scheme in schemes:
-        if not isinstance(scheme, SCHEMES):
-            names = ", ".join(known.__name__ for known in SCHEMES)
+        if not isinstance(scheme, Scheme):
+            names = ", ".join(entry.class_name for entry in SCHEMES.values())
             raise SamplingError(
                 f"samplings must come from mmcc.sampling ({names}), or be lists of them among "
                 f"which the best is looked for; got {scheme!r}."
             )
     if not schemes:
         raise SamplingError("an empty list of schemes has no best one; leave it out.")
-    kinds = dict.fromkeys(NAMES[type(scheme)] for scheme in schemes)
-    name = "/".join(kinds)
-    if kinds == {"cyclic-poisson": None} and all(s.probability == 1 for s in schemes):
-        name = "fixed-order"
-    return Family(name, schemes)
+    return Family("/".join(dict.fromkeys(_label(scheme) for scheme in schemes)), schemes)
+
+
+def _label(scheme: Scheme) -> str:
+    """The name of a scheme; cyclic rounds that are all certain are a fixed order."""
+    certain = isinstance(scheme, CyclicPoisson) and scheme.probability == 1
+    return FIXED_ORDER if certain else scheme.name
 
 
 def common_rate(families: Sequence[Family], steps: int) -> float:
     """The one rate of all schemes; refused where they differ, as nothing would be equal then."""
-    rates = {scheme: rate_of(scheme, steps) for family in families for scheme in family.schemes}
+    rates = {scheme: scheme.rate(steps) for family in families for scheme in family.schemes}
     first, rate = next(iter(rates.items()))
     for scheme, other in rates.items():
         if not abs(other - rate) <= SAME_RATE * rate:
@@ -126,13 +103,13 @@ def family(word: str, rate: float, steps: int) -> Family:
         )
     if word == "balls-in-bins":
         return Family(word, (BallsInBins(length),))
-    if word == "fixed-order":
+    if word == FIXED_ORDER:
         return Family(word, (CyclicPoisson(1, length),))
     return Family(word, (Shuffle(length),))
 
 
 def _separated(word: str, rate: float, steps: int) -> MinSeparation:
-    """The separation after the colon, with the chance p at which `rate_of` is the rate."""
+    """The separation after the colon, with the chance p at which `rate` is the rate."""
     _, _, size = word.partition(":")
     if not (size.isascii() and size.isdigit() and len(size) <= MOST_DIGITS):
         raise SamplingError(
