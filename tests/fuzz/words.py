@@ -1,4 +1,4 @@
-"""The words of the command line: every option of every command, through `mmcc._cli.app.main` itself.
+"""The words of the command line: every option of every command, through `_cli.app.main` itself.
 
 An input is what a shell would hand over: words with a zero byte between them, in any encoding.
 Real: parsing, checks of every value, strategies, schemes, files, the question's own checks, print.
