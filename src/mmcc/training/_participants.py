@@ -41,7 +41,8 @@ REMEMBERED = 128
 """Past steps that min-separation can answer without a replay: more than any loader prefetches."""
 
 _KEY_BYTES = 16
-_TAG = b"mmcc.training._participants\0"
+_TAG = b"mmcc.training.participants\0"
+"""Part of every key: another tag gives other batches, and checkpoints no longer load."""
 _STEP, _ARRANGEMENT, _PROBE = range(3)
 
 
