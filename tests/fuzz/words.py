@@ -267,10 +267,10 @@ def stubs() -> Iterator[None]:
         (typer.main, "get_command", cache(typer.main.get_command)),
     ]
     for module, name in (
-        ("optimal", "best_gram"),
-        ("banded", "best_diagonals"),
-        ("banded_toeplitz", "best_coefficients"),
-        ("blt", "best_buffers"),
+        ("_optimal", "best_gram"),
+        ("_banded", "best_diagonals"),
+        ("_banded_toeplitz", "best_coefficients"),
+        ("_blt", "best_buffers"),
     ):
         holder = sys.modules[f"mmcc.strategies.{module}"]
         replaced.append((holder, name, search(getattr(holder, name))))

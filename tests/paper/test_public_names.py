@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-import public_api
 import pytest
+from cases import public_api
 
 FILES = sorted((Path(__file__).parents[2] / "paper").glob("*.py"))
 PUBLIC = {module: set(public_api.names(import_module(module))) for module in public_api.modules()}

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from private_cases import (  # noqa: E402
+from cases.private import (  # noqa: E402
     CLASSES,
     EXAMPLES,
     FEATURES,

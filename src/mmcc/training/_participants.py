@@ -27,7 +27,8 @@ MAX_EXAMPLES = 10**9
 """Keeps sums of waits within 64 bits."""
 
 _KEY_BYTES = 16
-_TAG = b"mmcc.training._participants\0"
+_TAG = b"mmcc.training.participants\0"
+"""Part of every key: another tag gives other batches, and checkpoints no longer load."""
 _STEP, _ARRANGEMENT, _PROBE = range(3)
 
 

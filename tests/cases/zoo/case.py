@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from zoo_outcomes import REFUSED
+
+from cases.zoo.outcomes import REFUSED
 
 Batch = dict[str, Tensor]
 EXAMPLES, FEATURES, CLASSES = 14, 4, 3

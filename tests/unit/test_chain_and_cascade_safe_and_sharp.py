@@ -12,7 +12,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-import truth
+from oracles import truth
 from scipy.special import ndtr
 
 from mmcc import sampling, strategies

@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-import truth
+from oracles import truth
 
 from mmcc import strategies
 from mmcc.accounting import _calibrate as calibrate

@@ -7,8 +7,8 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from bracket_cases import forest_matrix
-from brute import Brute, convex_excess, random_brute
+from cases.projection import forest_matrix
+from oracles.brute import Brute, convex_excess, random_brute
 from scipy.special import log_ndtr, ndtr
 
 from mmcc import strategies

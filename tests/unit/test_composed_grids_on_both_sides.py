@@ -7,7 +7,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-import truth
+from oracles import truth
 
 from mmcc.accounting._bounds.lower_composition import lower_epsilon
 from mmcc.accounting._losses.compose import FFT_CONSTANT, compose, fast_length

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import zoo_layers as layers
 from opacus.layers import DPLSTM
 from torch import Tensor, nn
-from zoo_case import (
+
+from cases.zoo import layers
+from cases.zoo.case import (
     CLASSES,
     FEATURES,
     LENGTH,
@@ -21,8 +22,8 @@ from zoo_case import (
     token_classes,
     vectors,
 )
-from zoo_hugging_face import CASES as HUGGING_FACE
-from zoo_layers import WIDTH
+from cases.zoo.hugging_face import CASES as HUGGING_FACE
+from cases.zoo.layers import WIDTH
 
 
 def images() -> list[Batch]:

@@ -21,7 +21,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from private_cases import (
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from cases.private import (
     CLASSES,
     FEATURES,
     STEPS,
@@ -32,9 +35,6 @@ from private_cases import (
     private,
     train,
 )
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
-
 from mmcc import MmccError, strategies
 from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
 from mmcc.training import load_checkpoint, save_checkpoint
@@ -381,7 +381,7 @@ class Nursery:
         if sys.platform == "linux":  # where the machine's own name may lead nowhere
             environment["GLOO_SOCKET_IFNAME"] = "lo"
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, "-m", "cases.peers"],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

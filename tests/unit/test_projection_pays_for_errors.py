@@ -10,8 +10,8 @@ from dataclasses import replace
 import mpmath
 import numpy as np
 import pytest
-import truth
-from brute import Brute, random_brute
+from oracles import truth
+from oracles.brute import Brute, random_brute
 from scipy.special import ndtr
 
 from mmcc import sampling, strategies

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from cases import counting_matrix, random_matrix
+from oracles.mechanisms import counting_matrix, random_matrix
 
 from mmcc import sampling, strategies
 from mmcc.sampling import Scheme

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from bracket_cases import forest_matrix
-from cases import counting_matrix, random_matrix
+from oracles.mechanisms import counting_matrix, random_matrix
 
+from cases.projection import forest_matrix
 from mmcc import sampling, strategies
 from mmcc.strategies import Strategy
 

@@ -10,7 +10,8 @@ from opacus.layers import DPLSTM, DPMultiheadAttention
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
-from zoo_case import CLASSES, FEATURES, LENGTH, VOCABULARY
+
+from cases.zoo.case import CLASSES, FEATURES, LENGTH, VOCABULARY
 
 WIDTH = 6
 

@@ -1,7 +1,7 @@
-"""Clipping example by example with plain autograd, and a private run beside it.
+"""Private runs of the zoo beside an oracle that clips example by example.
 
-The oracle knows nothing of hooks: it differentiates the loss of one example at a time, in a copy of
-the module that was made before it became private.
+The oracle (`oracles.clipping`) knows nothing of hooks: it differentiates the loss of one example at
+a time, in a copy of the module that was made before it became private.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from oracles.clipping import alone, clipped_sum, flat, together, trained
 from torch import Tensor, nn
-from zoo_case import Batch, Case, batch_of, seeded
 
+from cases.zoo.case import Batch, Case, batch_of, seeded
 from mmcc import strategies
 from mmcc.sampling import Poisson
 from mmcc.training import make_private
@@ -25,46 +26,10 @@ SIGMA = 1e-9
 RATE = 0.05
 
 
-def trained(module: nn.Module) -> list[nn.Parameter]:
-    return [p for p in module.parameters() if p.requires_grad]
-
-
-def flat(tensors: list[Tensor]) -> Tensor:
-    return torch.cat([tensor.detach().to_dense().flatten().double() for tensor in tensors])
-
-
-def gradient(loss: Tensor, module: nn.Module, *, again: bool = False) -> Tensor:
-    """Over all trained parameters; one that the loss does not use has the gradient zero."""
-    module.zero_grad()
-    loss.backward(retain_graph=again)
-    return flat([torch.zeros_like(p) if p.grad is None else p.grad for p in trained(module)])
-
-
-def alone(case: Case, module: nn.Module, batch: Batch) -> list[Tensor]:
-    """Each example's gradient, from a batch of its own."""
-    count = len(batch["labels"])
-    rows = [{name: value[i : i + 1] for name, value in batch.items()} for i in range(count)]
-    return [gradient(case.losses(module, row)[0], module) for row in rows]
-
-
-def together(case: Case, module: nn.Module, batch: Batch, seed: int) -> list[Tensor]:
-    """Each example's gradient, from the same random numbers as a pass over the batch."""
-    torch.manual_seed(seed)
-    losses = case.losses(module, batch)
-    return [gradient(loss, module, again=True) for loss in losses]
-
-
 def gradients(case: Case, module: nn.Module, batch: Batch, seed: int) -> list[Tensor]:
     if case.random:
-        return together(case, module, batch, seed)
-    return alone(case, module, batch)
-
-
-def clipped_sum(rows: list[Tensor], clip: float) -> Tensor:
-    return sum(
-        (row * min(1.0, clip / (float(row.norm()) + STABILISER)) for row in rows),
-        start=torch.zeros_like(rows[0]),
-    )
+        return together(case.losses, module, batch, seed)
+    return alone(case.losses, module, batch)
 
 
 def clip_norm(case: Case, module: nn.Module) -> float:
@@ -114,7 +79,7 @@ def private_steps(
     expected = optimizer.mechanism.expected_batch_size
     for place, batch in enumerate(loader):
         _copy(module, plain)
-        truth = clipped_sum(gradients(case, plain, batch, place), clip) / expected
+        truth = clipped_sum(gradients(case, plain, batch, place), clip, STABILISER) / expected
         optimizer.zero_grad()
         torch.manual_seed(place)
         case.losses(private, batch).mean().backward()

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from zoo_case import (
+
+from cases.zoo.case import (
     CLASSES,
     LENGTH,
     VOCABULARY,

@@ -1,6 +1,6 @@
 """The public interface as lines of text: every name with its signature, every command's options.
 
-    python tests/public_api.py        # after a deliberate change: writes tests/api/public_api.txt
+    python tests/cases/public_api.py    # after a deliberate change: writes tests/api/public_api.txt
 
 A line is a promise to scripts that exist.  One that is added is a minor release; one that is
 changed or taken away belongs in the CHANGELOG, and to a major release from 1.0 on.
@@ -18,7 +18,7 @@ from typing import Any
 
 import mmcc
 
-STORED = Path(__file__).parent / "api" / "public_api.txt"
+STORED = Path(__file__).parents[1] / "api" / "public_api.txt"
 BESIDES = ("design", "errors")
 """Packages that docs and examples name, though `import mmcc` does not offer them."""
 COMMAND_LINE = "mmcc._cli.app"

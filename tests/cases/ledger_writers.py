@@ -1,8 +1,8 @@
 """Writers of a ledger that are killed, run as a program: it imports once and forks from then on.
 
-    python ledger_writers.py random FILE ROUNDS SEED    kill writers at random moments
-    python ledger_writers.py stages FILE                kill one writer at each stage of a write
-    python ledger_writers.py together FILE WRITERS RUNS let several write, kill none
+    python -m cases.ledger_writers random FILE ROUNDS SEED     # kills writers at random moments
+    python -m cases.ledger_writers stages FILE                 # kills one at each stage of a write
+    python -m cases.ledger_writers together FILE WRITERS RUNS  # lets several write, kills none
 
 Prints one JSON object: what `begin` returned before its process died, and what was seen meanwhile.
 """

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
-from truth import log_sum, participation_sets
+
+from oracles.truth import log_sum, participation_sets
 
 CUBES = 32
 FIRST, LAST = 2**6, 2**16

@@ -1,4 +1,6 @@
-"""A training run that is killed again and again: `python killed_runs.py FOLDER STEPS ROUNDS TIMED`.
+"""A training run that is killed again and again: `python -m cases.killed_runs`.
+
+Arguments: FOLDER STEPS ROUNDS TIMED.
 
 One parent imports torch and forks children, each of which takes up the run where its checkpoint
 is.  A child is killed with SIGKILL at a chosen moment (every one of `MOMENTS`, `ROUNDS` times) or
@@ -21,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from private_cases import CLASSES, FEATURES, backward, data
 from torch import nn
 
+from cases.private import CLASSES, FEATURES, backward, data
 from mmcc import strategies
 from mmcc.sampling import Poisson
 from mmcc.training import load_checkpoint, make_private, save_checkpoint

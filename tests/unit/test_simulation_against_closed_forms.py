@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import mpmath
 import numpy as np
 import pytest
+from oracles.truth import mixture_delta
 from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr
 from scipy.stats import t as student
-from truth import mixture_delta
 
 from mmcc import sampling, strategies
 from mmcc._simulation import batches, estimate, pilot

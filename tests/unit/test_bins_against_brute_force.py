@@ -7,9 +7,9 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from bins_cases import SHAPES, build, folded
-from brute import random_brute
-from enumeration import enumerated_delta
+from cases.bins import SHAPES, build, folded
+from oracles.brute import random_brute
+from oracles.enumeration import enumerated_delta
 from scipy.special import ndtr
 
 from mmcc import strategies

@@ -12,7 +12,8 @@ from functools import partial
 
 import mpmath
 import numpy as np
-import truth
+
+from oracles import truth
 
 
 @dataclass(frozen=True)
