@@ -17,8 +17,8 @@ import numpy as np
 
 import mmcc
 from mmcc._arrays import FloatArray, read_only
-from mmcc.errors import SamplingError, StrategyError
-from mmcc.sampling import SCHEMES, Participations
+from mmcc.errors import StrategyError
+from mmcc.sampling import Participations
 from mmcc.strategies._checks import check_matrix, release_steps
 from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of, tally
 from mmcc.strategies._gram import MAX_COLUMNS, DenseGram, Gram, check_columns
@@ -77,6 +77,9 @@ class Strategy(ABC):
     @abstractmethod
     def _dense(self) -> FloatArray:
         """C as an array, size already checked."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.rows} x {self.steps})"
 
     @property
     def adaptive(self) -> bool:
@@ -312,18 +315,14 @@ def _pieces(matrix: FloatArray, blocks: Sequence[slice]) -> Iterator[Piece]:
         )
 
 
-def check_kinds(strategy: object, scheme: object) -> None:
-    """Refuse what is no strategy, and what is no sampling scheme."""
+def checked_strategy(strategy: object) -> Strategy:
+    """The strategy, if it is one."""
     if not isinstance(strategy, Strategy):
         raise StrategyError(
             f"strategy must come from mmcc.strategies, got {type(strategy).__name__}; "
             "wrap an array with mmcc.strategies.dense."
         )
-    if not isinstance(scheme, SCHEMES):
-        names = ", ".join(known.__name__ for known in SCHEMES)
-        raise SamplingError(
-            f"sampling must be one of mmcc.sampling.{names}, got {type(scheme).__name__}."
-        )
+    return strategy
 
 
 def rounded_up(value: float, operations: int) -> float:
