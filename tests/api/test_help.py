@@ -18,8 +18,8 @@ from mmcc._cli.app import COMMANDS, app, main
 from mmcc._cli.guide import GUIDE
 from mmcc.accounting import _questions as solve
 from mmcc.audit import _streams as streams
-from mmcc.design import _families as schemes
 from mmcc.ledger import Ledger
+from mmcc.sampling import _families as schemes
 from mmcc.strategies import _decoders as decoders
 from mmcc.strategies._base import ORDERS
 from mmcc.training import _randomness as randomness

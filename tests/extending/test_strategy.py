@@ -71,7 +71,7 @@ def test_its_bracket_is_that_of_its_matrix(scheme):
     assert (ours.lower, ours.upper) == (same.lower, same.upper)
 
 
-@pytest.mark.parametrize("scheme", UNPROVEN, ids=repr)
+@pytest.mark.parametrize("scheme", [sampling.Poisson(1 / 8), sampling.Shuffle(8)], ids=repr)
 def test_its_estimate_is_that_of_its_matrix(scheme):
     ours, same = both(mmcc.estimate, scheme, sigma=4.0, delta=1e-3, samples=16384)
     assert (ours.low, ours.epsilon, ours.high) == (same.low, same.epsilon, same.high)
@@ -107,6 +107,7 @@ def test_its_noise_is_that_of_its_matrix():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.filterwarnings("ignore:Full backward hook")
 def test_it_trains_a_model_with_the_noise_of_its_matrix():
     torch = pytest.importorskip("torch")
     from mmcc.training import make_private
@@ -130,7 +131,7 @@ def test_it_trains_a_model_with_the_noise_of_its_matrix():
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(module(inputs), labels).backward()
             optimizer.step()
-        return [float(value) for p in module.parameters() for value in p.flatten()]
+        return [float(value) for p in module.parameters() for value in p.detach().flatten()]
 
     assert trained(OURS) == trained(SAME)
 

@@ -19,7 +19,6 @@ from mmcc.errors import StrategyError, whole
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._provenance import Provenance, made_by
-from mmcc.strategies._series import product
 from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
 from mmcc.strategies._written import Call, Record
 
@@ -59,13 +58,6 @@ class BandedInverse(Toeplitz):
     @property
     def inverse_coefficients(self) -> FloatArray:
         return self.inverse
-
-    def divide(self, dividend: FloatArray) -> FloatArray:
-        return product(dividend, self.inverse, self.length)
-
-    def noise_memory(self) -> int:
-        """The bands of C or of C^-1."""
-        return min(self.bands, self.inverse_bands)
 
     def defining(self) -> tuple[Any, ...]:
         return ("banded inverse", self.length, self.inverse)

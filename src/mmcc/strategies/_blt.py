@@ -67,15 +67,6 @@ class BufferedToeplitz(Toeplitz):
     def buffer_numbers(self) -> tuple[FloatArray, FloatArray]:
         return self.decay, self.scale
 
-    def divide(self, dividend: FloatArray) -> FloatArray:
-        from mmcc.strategies._recurrences import divide_buffers  # compiles
-
-        return np.asarray(divide_buffers(dividend, self.decay, self.scale))
-
-    def noise_memory(self) -> int:
-        """The bands of C, or the buffers and the new one."""
-        return min(self.bands, self.buffers + 1)
-
     def defining(self) -> tuple[Any, ...]:
         return ("blt", self.length, self.decay, self.scale)
 

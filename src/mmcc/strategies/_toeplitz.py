@@ -22,7 +22,7 @@ from mmcc.strategies._gram import DenseGram, Gram, check_columns
 from mmcc.strategies._hierarchy import Node
 from mmcc.strategies._provenance import Provenance
 from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TOEPLITZ
-from mmcc.strategies._series import quotient
+from mmcc.strategies._series import product, quotient
 from mmcc.strategies._written import MOST_LISTED, Call, Record
 
 if TYPE_CHECKING:
@@ -253,11 +253,22 @@ class Toeplitz(Strategy):
 
     def divide(self, dividend: FloatArray) -> FloatArray:
         """Coefficients of A C^-1 for the Toeplitz workload A with coefficients `dividend`."""
+        if self.buffer_numbers is not None:
+            from mmcc.strategies._recurrences import divide_buffers  # compiles
+
+            return np.asarray(divide_buffers(dividend, *self.buffer_numbers))
+        if self.inverse_coefficients is not None:
+            return product(dividend, self.inverse_coefficients, self.length)
         return quotient(dividend, self.coefficients, self.length)
 
     def noise_memory(self) -> int:
-        """The bands of C."""
-        return self.bands
+        """The bands of C or of C^-1, or the buffers and the new one."""
+        counts = [self.bands]
+        if self.buffer_numbers is not None:
+            counts.append(self.buffer_numbers[0].size + 1)
+        if self.inverse_coefficients is not None:
+            counts.append(self.inverse_coefficients.size)
+        return min(counts)
 
     def toeplitz_variances(self, workload: ToeplitzWorkload, decoder: str) -> FloatArray:
         return np.cumsum(np.square(self.divide(workload.coefficients)))
