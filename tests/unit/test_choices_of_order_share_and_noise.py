@@ -10,7 +10,7 @@ import pytest
 
 from mmcc import strategies
 from mmcc.accounting._best import Best, _vertex, best_delta, best_share
-from mmcc.accounting._bounds.conditional import bound_probabilities
+from mmcc.accounting._bounds.mmcc.conditional import bound_probabilities
 from mmcc.accounting._bounds.mmcc import Outcome, analyse
 from mmcc.accounting._bounds.sides import Sides
 from mmcc.accounting._calibrate import TOLERANCE, _search, gaussian_problem

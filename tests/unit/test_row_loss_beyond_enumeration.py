@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from mmcc.accounting._bounds.conditional import bound_participation, bound_probabilities
+from mmcc.accounting._bounds.mmcc.conditional import bound_participation, bound_probabilities
 from mmcc.accounting._losses import laws
 from mmcc.accounting._losses import row_loops as kernels
 from mmcc.strategies._geometry import Block

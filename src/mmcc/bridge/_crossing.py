@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
-from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._bounds.mmcc.conditional import Adjacency
 from mmcc.accounting._losses.engine import PrivacyLossDistribution
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.bridge._gridded import GridDistribution, gridded

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._bounds.mmcc.conditional import Adjacency
 from mmcc.accounting._losses.compose import Composed, Parts, compose, cumulant_of
 from mmcc.accounting._losses.engine import SIDES, PrivacyLossDistribution, Side, WeightedLaws
 from mmcc.accounting._losses.grid import GridLoss

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from mmcc._arrays import FloatArray
+from mmcc.accounting._bounds import PLAIN
 from mmcc.accounting._guarantee import Bracket, Guarantee
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._questions import MIN_DELTA, bracket
@@ -67,7 +68,7 @@ def dots_around(
                 strategy, scheme, delta=delta, method=guarantee.method, order=order, **given
             )
             if _assumes_more(other.guarantee, guarantee):
-                other = bracket(strategy, scheme, delta=delta, method="unamplified", **given)
+                other = bracket(strategy, scheme, delta=delta, method=PLAIN.name, **given)
         except MmccError:  # the answer stands; this dot cannot be certified
             continue
         finally:

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._bounds.mmcc.conditional import Adjacency
 from mmcc.accounting._losses.compose import Composed, compose
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.accounting._losses.laws import Expansion, Law, ProductLaw, expand

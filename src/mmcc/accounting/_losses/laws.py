@@ -27,7 +27,7 @@ import numpy as np
 from scipy import special
 
 from mmcc._arrays import BoolArray, FloatArray, IntArray, own_arrays
-from mmcc.accounting._bounds.conditional import binomial_quantile
+from mmcc.accounting._bounds.mmcc.conditional import binomial_quantile
 from mmcc.accounting._losses import row_loops as kernels
 
 EPS = 2.0**-53

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._bounds.mmcc.conditional import Adjacency
 from mmcc.accounting._losses import row_loops as kernels
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.accounting._losses.laws import EPS, Expansion

@@ -20,7 +20,7 @@ from numpy.polynomial.legendre import leggauss
 from scipy import special
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._bounds.mmcc.conditional import Adjacency
 from mmcc.accounting._losses.compose import Composed, compose, cumulant_of
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.accounting._losses.row_loops import compiled
