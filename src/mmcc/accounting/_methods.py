@@ -19,7 +19,8 @@ from mmcc.accounting._bounds.projection.bracket import Projection
 from mmcc.accounting._bounds.sides import Sides
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._guarantee import Details
-from mmcc.accounting._losses.engine import Effort, Target
+from mmcc.accounting._losses.composed import Question
+from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
 from mmcc.sampling import (
@@ -83,7 +84,7 @@ class Problem:
     sigma: float
     effort: Effort = field(default_factory=Effort)
     _cascades: dict[float, Cascade] = field(default_factory=dict)
-    _composed: dict[tuple[Plan, Target], Answer] = field(default_factory=dict)
+    _composed: dict[tuple[Plan, Question], Answer] = field(default_factory=dict)
 
     def at(self, sigma: float) -> Problem:
         """The same mechanism with another noise level."""
@@ -120,10 +121,10 @@ class Problem:
             return Answer(self.projection.bound_epsilon(delta), plan)
         if plan.bound == "chain":
             return Answer(self._chain(chain.bound_epsilon, delta), plan)
-        asked = plan, Target(delta=delta)
+        asked = plan, Question(delta=delta)
         if asked not in self._composed:
             delta_1 = plan.share * delta if self.has_events(plan) else 0.0
-            outcome = self._analyse(plan, delta_1, Target(delta=delta - delta_1))
+            outcome = self._analyse(plan, delta_1, Question(delta=delta - delta_1))
             self._composed[asked] = Answer(_sides(outcome), plan, delta_1, outcome)
         return self._composed[asked]
 
@@ -142,10 +143,10 @@ class Problem:
             return Answer(self.projection.bound_delta(epsilon), plan)
         if plan.bound == "chain":
             return Answer(self._chain(chain.bound_delta, epsilon), plan)
-        asked = plan, Target(epsilon=epsilon)
+        asked = plan, Question(epsilon=epsilon)
         if asked not in self._composed:
             delta_1 = self._split(plan, epsilon) if self.has_events(plan) else 0.0
-            outcome = self._analyse(plan, delta_1, Target(epsilon=epsilon))
+            outcome = self._analyse(plan, delta_1, Question(epsilon=epsilon))
             self._composed[asked] = Answer(_sides(outcome, delta_1), plan, delta_1, outcome)
         return self._composed[asked]
 
@@ -303,7 +304,7 @@ class Problem:
             self.strategy,
             self.rounds,
             self.sigma,
-            Target(delta=delta),
+            Question(delta=delta),
             order=answer.plan.order,
             group=outcome.group,
             effort=replace(self.effort, executor=None, progress=None),
@@ -326,7 +327,7 @@ class Problem:
         odds = plan.share / (1 - plan.share)
         low, high, guess = -280.0, 0.0, -6.0
         for _ in range(10):
-            found = scout._analyse(plan, 10.0**guess, Target(epsilon=epsilon)).remove
+            found = scout._analyse(plan, 10.0**guess, Question(epsilon=epsilon)).remove
             excess = math.log10(max(found * odds, 1e-280)) - guess
             low, high = (guess, high) if excess > 0 else (low, guess)
             if abs(excess) < 1e-2 or high - low < 1e-2:
@@ -340,12 +341,12 @@ class Problem:
     def _ratio(self) -> float:
         return self.sensitivity / self.sigma * (1 + 2.0**-50)
 
-    def _analyse(self, plan: Plan, delta_1: float, target: Target) -> Outcome:
+    def _analyse(self, plan: Plan, delta_1: float, question: Question) -> Outcome:
         return analyse(
             self.strategy,
             self.rounds,
             self.sigma,
-            target,
+            question,
             order=plan.order,
             delta_1=delta_1,
             effort=self.effort,

@@ -26,8 +26,8 @@ from mmcc.ledger._history import History, Run
 
 if TYPE_CHECKING:
     from mmcc.accounting._guarantee import Guarantee
+    from mmcc.accounting._losses.gridded import GridDistribution
     from mmcc.accounting._parallel import Progress
-    from mmcc.bridge._gridded import GridDistribution
 
 PAIRS = "sum of pairs"
 LOSSES = "composed losses"
@@ -227,7 +227,7 @@ def composed_epsilon(plan: Plan, delta: float, progress: Progress | None = None)
 
 
 def _losses(plan: Plan, progress: Progress | None = None) -> GridDistribution:
-    from mmcc.bridge._gridded import GridDistribution  # scipy and numba take a second
+    from mmcc.accounting._losses.gridded import GridDistribution  # scipy and numba take a second
     from mmcc.ledger._delta_curves import common_spacing, dots_of, losses_above
 
     # Equal curves once, in an order of their own: the order of the runs changes no bit.

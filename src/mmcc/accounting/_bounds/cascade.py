@@ -31,7 +31,7 @@ from numpy.polynomial.legendre import leggauss
 from scipy import special
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.sides import Sides
 from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError

@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mmcc.accounting._bounds.conditional import Adjacency, bound_probabilities
-from mmcc.accounting._losses.engine import Effort, Target, bound, bound_at_least
+from mmcc.accounting._adjacency import Adjacency
+from mmcc.accounting._bounds.conditional import bound_probabilities
+from mmcc.accounting._losses.composed import Question
+from mmcc.accounting._losses.engine import Effort, bound, bound_at_least
 from mmcc.accounting._losses.laws import Law, ProductLaw
 from mmcc.errors import MethodError
 from mmcc.sampling import CyclicPoisson, Poisson, PoissonScheme
@@ -91,19 +93,19 @@ def analyse(
     strategy: Strategy,
     scheme: PoissonScheme,
     sigma: float,
-    target: Target,
+    question: Question,
     *,
     order: Order,
     delta_1: float,
     effort: Effort,
 ) -> Outcome:
-    """The largest epsilon at `target.delta` (= delta_2), or delta_2 at an epsilon, of all groups.
+    """The largest epsilon at `question.delta` (= delta_2), or delta_2 at an epsilon, of all groups.
 
     The largest of each adjacency: the group with the largest remove side need not have the
     largest add side.
     """
     found = [
-        _group(geometry, group, scheme.probability, sigma, target, delta_1, effort)
+        _group(geometry, group, scheme.probability, sigma, question, delta_1, effort)
         for group, geometry in geometries(strategy, scheme, order)
     ]
     worst = max(found, key=lambda outcome: (outcome.value, outcome.remove))
@@ -118,7 +120,7 @@ def uncorrelated(
     strategy: Strategy,
     scheme: PoissonScheme,
     sigma: float,
-    target: Target,
+    question: Question,
     *,
     order: Order,
     group: int,
@@ -134,7 +136,7 @@ def uncorrelated(
             yield ProductLaw(values, probs, block.repeats), block.count
 
     return bound(
-        laws, geometry.rows, "remove", target, replace(effort, tolerance=10 * effort.tolerance)
+        laws, geometry.rows, "remove", question, replace(effort, tolerance=10 * effort.tolerance)
     )
 
 
@@ -143,7 +145,7 @@ def _group(
     group: int,
     probability: float,
     sigma: float,
-    target: Target,
+    question: Question,
     delta_1: float,
     effort: Effort,
 ) -> Outcome:
@@ -162,8 +164,8 @@ def _group(
 
     if effort.scouting:
         effort = replace(effort, tolerance=8 * effort.tolerance)
-        rough = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
+        rough = bound(lambda: laws("remove"), geometry.rows, "remove", question, effort)
         return Outcome(rough, math.inf, group, geometry.events, largest / probability)
-    remove = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
-    add = bound_at_least(lambda: laws("add"), geometry.rows, target, effort, remove)
+    remove = bound(lambda: laws("remove"), geometry.rows, "remove", question, effort)
+    add = bound_at_least(lambda: laws("add"), geometry.rows, question, effort, remove)
     return Outcome(remove, add, group, geometry.events, largest / probability)
