@@ -14,12 +14,12 @@ import numpy as np
 import mmcc
 from mmcc._outputs import check_place
 from mmcc.accounting._bounds import chain
-from mmcc.accounting._methods import Problem, amplified
+from mmcc.accounting._methods import Problem, sampled
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.design import Comparison
 from mmcc.design._table import UNAMPLIFIED
 from mmcc.errors import MmccError, ParameterError
-from mmcc.sampling import BallsInBins, Scheme, Shuffle
+from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -104,7 +104,7 @@ def epsilon_against_sigma(
         axis.set_major_formatter("{x:g}")
     axes.set_xlabel("noise multiplier sigma")
     axes.set_ylabel(f"epsilon at delta = {delta:g}, certified")
-    setting = " (amplified: the paper's 0-1 setting)" if isinstance(sampling, Shuffle) else ""
+    setting = " (amplified: the paper's 0-1 setting)" if sampling.setting else ""
     axes.set_title(f"{strategy!r}, {sampling!r}{setting}", fontsize="medium")
     axes.legend(fontsize="small")
     figure.savefig(file, dpi=150)
@@ -149,11 +149,11 @@ def errors_against_epsilon(found: Comparison, file: str | Path) -> None:
 
 def _methods(strategy: Strategy, sampling: Scheme) -> list[str]:
     """The bounds that there are for a scheme, in the order of drawing."""
-    scheme = amplified(sampling, strategy.steps)
-    if scheme is None:
+    proven = sampled(sampling, strategy.steps)
+    if proven is None:
         return ["unamplified"]
-    if isinstance(scheme, BallsInBins):
-        tree = strategy.hierarchy(scheme.bins) is not None
+    if isinstance(proven, int):
+        tree = strategy.hierarchy(proven) is not None
         return ["unamplified", "projection", *(["cascade"] if tree else [])]
     return ["unamplified", "mmcc", *(["chain"] if chain.applies(strategy) else []), "projection"]
 

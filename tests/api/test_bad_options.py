@@ -8,9 +8,9 @@ import shlex
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
+from cases.ledgers import begin
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_cases import begin
 from typer.main import get_command
 
 from mmcc._cli.app import COMMANDS, app, main

@@ -9,7 +9,7 @@ import webbrowser
 from pathlib import Path
 
 import pytest
-from ledger_cases import begin
+from cases.ledgers import begin
 from typer.main import get_command
 from werkzeug.serving import BaseWSGIServer
 

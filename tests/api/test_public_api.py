@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 
-import public_api
 import pytest
+from cases import public_api
 
 TRAINING = "mmcc.training"
 
@@ -18,7 +18,8 @@ def test_the_interface_is_the_stored_one(module):
     was, now = public_api.stored(module), public_api.lines(module)
     changes = "\n".join(difflib.unified_diff(was, now, "stored", "now", lineterm="", n=0))
     assert was == now, (
-        f"{changes}\nIf this is meant: python tests/public_api.py, and a line in CHANGELOG.md."
+        f"{changes}\nIf this is meant: python tests/cases/public_api.py, "
+        "and a line in CHANGELOG.md."
     )
 
 

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from enumeration import enumerated_delta
-from plane import plane_epsilon
-from truth import composed_subsampled_gaussian_delta
+from oracles.enumeration import enumerated_delta
+from oracles.plane import plane_epsilon
+from oracles.truth import composed_subsampled_gaussian_delta
 
 import mmcc
 from mmcc import sampling, strategies

@@ -8,9 +8,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from plane import plane_epsilon
+from oracles.plane import plane_epsilon
+from oracles.truth import gaussian_delta, mixture_delta, two_row_delta
 from scipy.optimize import brentq
-from truth import gaussian_delta, mixture_delta, two_row_delta
 
 import mmcc
 from mmcc import sampling, strategies

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from private_cases import private, train
+from cases.private import private, train
 
 from fuzz.canary import PICKLES
 from fuzz.drive import Format

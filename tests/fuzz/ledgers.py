@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from ledger_cases import begin, bodies, guarantee
+from cases.ledgers import begin, bodies, guarantee
 
 from fuzz.drive import Format
 from fuzz.mutate import mutated_bytes, mutated_tree

@@ -1,4 +1,4 @@
-"""The words of the command line: every option of every command, through `mmcc._cli.app.main` itself.
+"""The words of the command line: every option of every command, through `mmcc._cli.app.main`.
 
 An input is what a shell would hand over: words with a zero byte between them, in any encoding.
 Real: parsing, checks of every value, strategies, schemes, files, the question's own checks, print.
@@ -267,10 +267,10 @@ def stubs() -> Iterator[None]:
         (typer.main, "get_command", cache(typer.main.get_command)),
     ]
     for module, name in (
-        ("optimal", "best_gram"),
-        ("banded", "best_diagonals"),
-        ("banded_toeplitz", "best_coefficients"),
-        ("blt", "best_buffers"),
+        ("_optimal", "best_gram"),
+        ("_banded", "best_diagonals"),
+        ("_banded_toeplitz", "best_coefficients"),
+        ("_blt", "best_buffers"),
     ):
         holder = sys.modules[f"mmcc.strategies.{module}"]
         replaced.append((holder, name, search(getattr(holder, name))))

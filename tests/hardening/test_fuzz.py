@@ -13,9 +13,9 @@ from importlib import import_module, util
 
 import numpy as np
 import pytest
+from cases.ledgers import guarantee
 from fuzz import canary
 from fuzz.drive import CORPUS, FailedError, Format, fed, run
-from ledger_cases import guarantee
 
 from mmcc import MmccError, strategies
 from mmcc.errors import StrategyError

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ledger_cases import begin, gaussian_run, guarantee
+from cases.ledgers import begin, gaussian_run, guarantee
 
 from mmcc._cli.app import main
 from mmcc.ledger import Ledger

@@ -6,9 +6,9 @@ import json
 import re
 
 import pytest
+from cases.ledgers import begin, bodies, changed, guarantee, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_cases import begin, bodies, changed, guarantee, write
 
 from mmcc._cli.app import main
 from mmcc.ledger import Ledger, LedgerError, Planned

@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from ledger_cases import begin
+from cases.ledgers import begin
 
 from mmcc.ledger import Ledger, LedgerError
 from mmcc.ledger import _files as files

@@ -10,19 +10,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from ledger_writers import STAGES
+from cases.ledger_writers import GUARANTEE, STAGES
 
 from mmcc.ledger import Ledger
 
-PROGRAM = Path(__file__).parents[1] / "ledger_writers.py"
+TESTS = Path(__file__).parents[1]
 
 if sys.platform == "win32":
     pytest.skip("needs POSIX file locks", allow_module_level=True)
 
 
 def writers(mode: str, file: Path, *numbers: int) -> dict:
-    command = [sys.executable, str(PROGRAM), mode, str(file), *map(str, numbers)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-m", "cases.ledger_writers", mode, str(file), *map(str, numbers)]
+    done = subprocess.run(
+        command, cwd=TESTS, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -67,8 +69,6 @@ def test_writers_at_the_same_time_do_not_overwrite_each_other(tmp_path):
 
 
 def test_a_link_to_a_ledger_stays_a_link_and_the_mode_is_kept(tmp_path):
-    from ledger_writers import GUARANTEE
-
     (tmp_path / "real").mkdir()
     target, link = tmp_path / "real" / "ledger.jsonl", tmp_path / "ledger.jsonl"
     link.symlink_to(target)

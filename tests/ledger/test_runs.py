@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from ledger_cases import begin, bodies, guarantee
+from cases.ledgers import begin, bodies, guarantee
 
 import mmcc
 from mmcc import sampling, strategies

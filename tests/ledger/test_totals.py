@@ -10,11 +10,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases.ledgers import begin, gaussian_delta, gaussian_run, guarantee
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_cases import begin, gaussian_delta, gaussian_run, guarantee
 from mpmath import mp
-from truth import two_row_delta
+from oracles.truth import two_row_delta
 
 import mmcc
 from mmcc import sampling, strategies

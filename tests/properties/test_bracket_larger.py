@@ -10,8 +10,8 @@ import itertools
 import math
 
 import pytest
-from bracket_cases import BracketCase, bracket_case
-from truth import ADJACENCIES
+from cases.projection import BracketCase, bracket_case
+from oracles.truth import ADJACENCIES
 
 import mmcc
 from mmcc.accounting._bounds.projection.bracket import TOLERANCE, Projection, _bound_epsilon, _curve

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from cases import random_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.mechanisms import random_case
 
 import mmcc
 from mmcc import sampling, strategies

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from report_cases import HOSTILE, small
+from cases.reports import HOSTILE, small
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 CONTRAST = """

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
-from private_cases import backward, private  # noqa: E402
+from cases.private import backward, private  # noqa: E402
 
 import mmcc  # noqa: E402
 from mmcc import MmccError, report, strategies  # noqa: E402

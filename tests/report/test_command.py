@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from report_cases import Page, small
+from cases.reports import Page, small
 
 from mmcc import MmccError
 from mmcc._cli import report as command

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from cases.reports import HOSTILE, Page, small
 from markdown_it import MarkdownIt  # comes with rich: a reader of CommonMark, and tables
-from report_cases import HOSTILE, Page, small
 
 from mmcc.report._escape import markdown_block, markdown_code, markdown_text, visible
 

@@ -6,8 +6,8 @@ import json
 import shlex
 
 import pytest
-from ledger_cases import begin, gaussian_run
-from report_cases import Page
+from cases.ledgers import begin, gaussian_run
+from cases.reports import Page
 
 from mmcc import MmccError, report
 from mmcc._cli.app import main

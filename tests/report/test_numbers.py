@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import mpmath
 import pytest
-from ledger_cases import gaussian_delta
-from report_cases import Page, small
+from cases.ledgers import gaussian_delta
+from cases.reports import Page, small
 from scipy.stats import norm
 
 import mmcc

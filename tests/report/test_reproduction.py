@@ -7,7 +7,7 @@ import shlex
 
 import numpy as np
 import pytest
-from report_cases import Page, fenced, small
+from cases.reports import Page, fenced, small
 
 from mmcc import strategies
 from mmcc._cli.app import main

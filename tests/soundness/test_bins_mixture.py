@@ -1,6 +1,6 @@
 """Claim: lower <= true <= upper for balls-in-bins, method by method, adjacency by adjacency.
 
-The truth is the mixture of all bins (tests/enumeration.py), at most 64.  It is sampled, to a
+The truth is the mixture of all bins (`oracles.enumeration`), at most 64.  It is sampled, to a
 standard error of 0.2 % of delta where there are few bins, of 1 % or where that is out of reach 5 %
 where there are many, and compared at four standard errors: delta at the certified upper epsilon may
 not exceed the target, delta at the lower epsilon may not fall short of it.
@@ -13,9 +13,9 @@ import math
 
 import numpy as np
 import pytest
-from bins_cases import BinsCase, bins_case
-from enumeration import UnreliableError, mixture_delta
-from truth import ADJACENCIES, gaussian_delta
+from cases.bins import BinsCase, bins_case
+from oracles.enumeration import UnreliableError, mixture_delta
+from oracles.truth import ADJACENCIES, gaussian_delta
 
 import mmcc
 from mmcc.accounting._bounds.projection.bracket import _bound_epsilon, _deficit, _solve

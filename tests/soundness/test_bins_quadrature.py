@@ -12,12 +12,12 @@ import math
 import mpmath
 import numpy as np
 import pytest
-import truth
-from bins_cases import folded
-from bracket_cases import forest_matrix
-from enumeration import mixture_delta
+from cases.bins import folded
+from cases.projection import forest_matrix
+from oracles import truth
+from oracles.enumeration import mixture_delta
+from oracles.truth import ADJACENCIES
 from scipy.special import ndtr
-from truth import ADJACENCIES
 
 import mmcc
 from mmcc import sampling, strategies

@@ -1,6 +1,6 @@
 """Claim: lower <= true <= upper, adjacency by adjacency, on random small mechanisms.
 
-The truth sums over all participation sets (tests/enumeration.py).  It is sampled, to a standard
+The truth sums over all participation sets (`oracles.enumeration`).  It is sampled, to a standard
 error below 0.2 % of delta, and compared at four standard errors: delta at the certified upper
 epsilon may not exceed the target, delta at the lower epsilon may not fall short of it.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from bracket_cases import BracketCase, bracket_case
-from enumeration import enumerated_delta
-from truth import ADJACENCIES
+from cases.projection import BracketCase, bracket_case
+from oracles.enumeration import enumerated_delta
+from oracles.truth import ADJACENCIES
 
 from mmcc.accounting._bounds.projection.bracket import Projection, _bound_epsilon
 from mmcc.accounting._bounds.projection.lower import lower_epsilon

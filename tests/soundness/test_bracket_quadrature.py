@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 import pytest
-import truth
-from truth import ADJACENCIES
+from oracles import truth
+from oracles.truth import ADJACENCIES
 
 import mmcc
 from mmcc import sampling, strategies

@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 import pytest
-import truth
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles import truth
 
 from mmcc import bridge, pld
 from mmcc.accounting._losses.grid import GridLoss

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import pytest
-import truth
+from oracles import truth
 
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds import chain

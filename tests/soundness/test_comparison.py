@@ -9,15 +9,15 @@ import math
 
 import numpy as np
 import pytest
-
-import mmcc
-from mmcc import sampling, strategies
-from tests.truth import (
+from oracles.truth import (
     ADJACENCIES,
     bins_bracket,
     composed_subsampled_gaussian_delta,
     two_row_bracket,
 )
+
+import mmcc
+from mmcc import sampling, strategies
 
 DELTA = 1e-5
 

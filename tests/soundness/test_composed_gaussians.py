@@ -7,10 +7,10 @@ import math
 import mpmath
 import numpy as np
 import pytest
-import truth
-from cases import random_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import truth
+from oracles.mechanisms import random_case
 
 import mmcc
 from mmcc import sampling, strategies

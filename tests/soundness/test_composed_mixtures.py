@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import truth
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from oracles import truth
 
 import mmcc
 from mmcc import sampling, strategies

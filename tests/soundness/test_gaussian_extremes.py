@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import truth
+from oracles import truth
 
 import mmcc
 from mmcc import sampling, strategies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from truth import composed_mixture_delta
+from oracles.truth import composed_mixture_delta
 
 import mmcc
 from mmcc import sampling, strategies

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-import truth
-from mixture_cases import batch_sums, line_delta, poisson_sums
+from oracles import truth
+from oracles.line import batch_sums, line_delta, poisson_sums
 
 from mmcc import mixtures
 

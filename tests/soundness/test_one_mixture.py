@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-import truth
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles import truth
 
 import mmcc
 from mmcc import sampling, strategies

@@ -11,9 +11,9 @@ import math
 import mpmath
 import numpy as np
 import pytest
-import truth
-from brute import Brute, random_brute
-from truth import ADJACENCIES
+from oracles import truth
+from oracles.brute import Brute, random_brute
+from oracles.truth import ADJACENCIES
 
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds.projection.bracket import Projection, _bound_epsilon

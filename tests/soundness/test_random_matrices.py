@@ -7,8 +7,8 @@ every epsilon is at least the smallest one, so the exact curve is needed there o
 from __future__ import annotations
 
 import pytest
-import truth
-from cases import Case, random_case
+from oracles import truth
+from oracles.mechanisms import Case, random_case
 
 import mmcc
 from mmcc import sampling, strategies

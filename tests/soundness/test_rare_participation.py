@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import truth
-from rare_cases import CASES, chance, step_delta, tail_delta
+from oracles import truth
+from oracles.rare_participation import CASES, chance, step_delta, tail_delta
 
 import mmcc
 from mmcc import sampling, strategies

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import truth
 
 import mmcc
 from mmcc import sampling, strategies

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import truth
+from oracles import truth
 
 import mmcc
 from mmcc import sampling, strategies

@@ -7,7 +7,7 @@ n = 2000, p = 0.01, delta = 1e-5 unless said.  The true epsilons of eight bands 
 from __future__ import annotations
 
 import pytest
-import truth
+from oracles import truth
 
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds import chain

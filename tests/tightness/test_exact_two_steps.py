@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import truth
+from oracles import truth
 
 import mmcc
 from mmcc import sampling, strategies

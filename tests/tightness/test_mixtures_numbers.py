@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import truth
-from mixture_cases import batch_sums, line_delta
+from oracles import truth
+from oracles.line import batch_sums, line_delta
 
 import mmcc
 from mmcc import mixtures, sampling, strategies

@@ -6,7 +6,7 @@ Numbers of the report that found them up to a thousand times too large, and a gr
 from __future__ import annotations
 
 import pytest
-from rare_cases import CASES, step_delta, step_epsilon, tail_delta
+from oracles.rare_participation import CASES, step_delta, step_epsilon, tail_delta
 
 import mmcc
 from mmcc import sampling, strategies

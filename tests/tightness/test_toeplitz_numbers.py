@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import truth
-from cases import counting_matrix
+from oracles import truth
+from oracles.mechanisms import counting_matrix
 
 import mmcc
 from mmcc import sampling, strategies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-import truth
+from oracles import truth
 
 import mmcc
 from mmcc import sampling, strategies

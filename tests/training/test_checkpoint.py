@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
-from private_cases import (  # noqa: E402
+from cases.private import (  # noqa: E402
     CLASSES,
     FEATURES,
     STEPS,
@@ -412,9 +412,9 @@ def test_parameters_are_not_shared_with_the_file(tmp_path):
 
 
 def after_kills(folder: Path, *counts: int) -> tuple[str, str, int]:
-    script = Path(__file__).parents[1] / "killed_runs.py"
-    command = [sys.executable, str(script), str(folder), *map(str, counts)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "cases.killed_runs", str(folder), *map(str, counts)]
+    tests = Path(__file__).parents[1]
+    run = subprocess.run(command, cwd=tests, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     whole, broken, kills = run.stdout.split()
     return whole, broken, int(kills)

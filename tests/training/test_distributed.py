@@ -20,9 +20,9 @@ pytest.importorskip("opacus")
 if not torch.distributed.is_available():
     pytest.skip("torch has no distributed package", allow_module_level=True)
 
-import peer_cases  # noqa: E402
-from peer_cases import CASES, LONG, SCHEMES, STRATEGIES  # noqa: E402
-from private_cases import parameters, train  # noqa: E402
+from cases import peers  # noqa: E402
+from cases.peers import CASES, LONG, SCHEMES, STRATEGIES  # noqa: E402
+from cases.private import parameters, train  # noqa: E402
 
 from mmcc.ledger import Ledger  # noqa: E402
 from mmcc.strategies._decoders import decoder_matrix  # noqa: E402
@@ -32,12 +32,12 @@ from mmcc.training._distributed import Stance  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
 SCENARIOS = ("cases", "shards", "noise", "mixed", "start", "plain", "grown", "ledger", "refusals")
-COORDINATES = peer_cases.WIDE[0] * peer_cases.WIDE[1]
+COORDINATES = peers.WIDE[0] * peers.WIDE[1]
 
 
 @pytest.fixture(scope="module")
 def nursery():
-    nursery = peer_cases.Nursery()
+    nursery = peers.Nursery()
     yield nursery
     nursery.close()
 
@@ -46,7 +46,7 @@ def nursery():
 def folder(tmp_path_factory, nursery):
     """What two processes left that went through all scenarios."""
     folder = tmp_path_factory.mktemp("pair")
-    made = peer_cases.case(**CASES["tree usual 2 float64"], steps_per_epoch=3)
+    made = peers.case(**CASES["tree usual 2 float64"], steps_per_epoch=3)
     train(*made)
     save_checkpoint(folder / "alone", *made)
     nursery.results(folder, 2, *SCENARIOS)
@@ -55,12 +55,12 @@ def folder(tmp_path_factory, nursery):
 
 @pytest.fixture
 def pair(folder):
-    return lambda scenario: peer_cases.results(folder, scenario)
+    return lambda scenario: peers.results(folder, scenario)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_parameters_are_those_of_one_process(pair, name):
-    made = peer_cases.case(**CASES[name])
+    made = peers.case(**CASES[name])
     train(*made)
     close = 1e-12 if CASES[name]["dtype"] == "float64" else 1e-6
     first, second = (found[name] for found in pair("cases"))
@@ -71,7 +71,7 @@ def test_parameters_are_those_of_one_process(pair, name):
 
 def test_a_run_of_two_processes_is_in_its_ledger_once(pair, folder):
     (run,) = Ledger(folder / "runs.jsonl").history().runs.values()
-    assert (run.resumed, run.position) == (1, peer_cases.STEPS)
+    assert (run.resumed, run.position) == (1, peers.STEPS)
     assert [found["name"] for found in pair("ledger")] == [run.begin.run] * 2
 
 
@@ -99,19 +99,19 @@ def test_parts_make_up_the_batch_of_the_scheme(pair, name, physical):
 
 def test_some_parts_were_empty():
     """Else the cases above would not show what they do with one."""
-    drawn = Participants(peer_cases.SAMPLINGS["rare"], STRATEGIES["tree"].steps, 30, 11)
+    drawn = Participants(peers.SAMPLINGS["rare"], STRATEGIES["tree"].steps, 30, 11)
     sizes = [drawn.at(step).size for step in range(drawn.steps)]
     assert 0 in sizes
     assert 1 in sizes
 
 
 @pytest.mark.parametrize("seed", [4, None])
-@pytest.mark.parametrize("name", peer_cases.strategies_of_three())
+@pytest.mark.parametrize("name", peers.strategies_of_three())
 def test_there_is_one_noise_with_the_accounted_covariance(pair, name, seed):
     """10^5 coordinates: entries of the covariance are off by at most 9 standard errors."""
     first, second = (found[f"{name} {seed}"] for found in pair("noise"))
     assert torch.equal(first, second)
-    decoder = decoder_matrix(peer_cases.strategies_of_three()[name])
+    decoder = decoder_matrix(peers.strategies_of_three()[name])
     accounted = decoder @ decoder.T
     found = first.numpy() @ first.numpy().T / COORDINATES
     spread = np.sqrt(np.diag(accounted))
@@ -119,8 +119,8 @@ def test_there_is_one_noise_with_the_accounted_covariance(pair, name, seed):
 
 
 def test_noise_is_that_of_one_process_with_the_seed(pair):
-    for name, strategy in peer_cases.strategies_of_three().items():
-        alone = peer_cases.moves(strategy, 4)
+    for name, strategy in peers.strategies_of_three().items():
+        alone = peers.moves(strategy, 4)
         torch.testing.assert_close(pair("noise")[0][f"{name} 4"], alone, rtol=0, atol=1e-6)
 
 
@@ -148,14 +148,14 @@ def test_where_a_process_stands_survives_single_precision(position, replica):
 def test_all_start_with_the_parameters_of_the_first(pair):
     first, second = pair("start")
     torch.manual_seed(100)
-    expected = parameters(torch.nn.Linear(peer_cases.FEATURES, peer_cases.CLASSES).double())
+    expected = parameters(torch.nn.Linear(peers.FEATURES, peers.CLASSES).double())
     for one, other, truth in zip(first, second, expected, strict=True):
         assert torch.equal(one, other)
         assert torch.equal(one, truth)
 
 
 def test_one_process_goes_on_with_the_run_of_two(pair, folder):
-    made = peer_cases.case(**CASES["tree usual 2 float64"])
+    made = peers.case(**CASES["tree usual 2 float64"])
     load_checkpoint(folder / "plain", *made)
     assert made[1].position == 3
     train(*made)
@@ -164,7 +164,7 @@ def test_one_process_goes_on_with_the_run_of_two(pair, folder):
 
 
 def test_two_processes_go_on_with_the_run_of_one(pair):
-    made = peer_cases.case(**CASES["tree usual 2 float64"])
+    made = peers.case(**CASES["tree usual 2 float64"])
     train(*made)
     first, second = pair("grown")
     for alone, one, other in zip(parameters(made[0]), first, second, strict=True):
@@ -215,13 +215,13 @@ def test_what_fails_on_one_fails_on_both(pair):
         assert found["wrong on all"].startswith("ParameterError: seed must be")
         assert "pass the plain module, with distributed=True" in found["wrapped"]
         assert "Pass distributed=True to all of them" in found["not said"]
-        assert found["position"] == str(peer_cases.STEPS)  # the group is none the worse for it
+        assert found["position"] == str(peers.STEPS)  # the group is none the worse for it
         assert found["lone file"] == "False"
 
 
 def test_a_group_is_needed():
     with pytest.raises(ValueError, match="distributed=True needs a process group"):
-        peer_cases.private(distributed=True)
+        peers.private(distributed=True)
 
 
 def check_ends(ends, victim: int) -> None:
@@ -231,7 +231,7 @@ def check_ends(ends, victim: int) -> None:
         if rank != victim:
             assert end["status"] == 1
             assert "RunError: a process of the group is gone" in end["said"]
-            assert end["time"] - ends[victim]["time"] < peer_cases.PATIENCE / 3
+            assert end["time"] - ends[victim]["time"] < peers.PATIENCE / 3
 
 
 def check_resumed_run(nursery, folder, count: int, scenario: str, victim: int) -> None:
@@ -269,7 +269,7 @@ def test_a_process_that_is_stuck_is_not_waited_for_longer_than_the_group_says(nu
     for end in (first, second):
         assert end["status"] == 1
         assert "RunError: a process of the group is gone, or did not answer in time" in end["said"]
-    assert second["time"] - first["time"] > peer_cases.SHORT / 2
+    assert second["time"] - first["time"] > peers.SHORT / 2
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_a_process_that_is_stuck_is_not_waited_for_longer_than_the_group_says(nu
 def test_any_number_of_processes(nursery, tmp_path, count):
     found = nursery.results(tmp_path, count, "cases")
     for name, options in CASES.items():
-        made = peer_cases.case(**options)
+        made = peers.case(**options)
         train(*made)
         close = 1e-12 if options["dtype"] == "float64" else 1e-6
         for one in found:

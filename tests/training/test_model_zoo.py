@@ -14,9 +14,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from model_zoo import CASES  # noqa: E402
-from zoo_case import batch_of, seeded  # noqa: E402
-from zoo_oracle import alone, check_refusal, private_steps, together  # noqa: E402
+from cases.zoo.case import batch_of, seeded  # noqa: E402
+from cases.zoo.models import CASES  # noqa: E402
+from cases.zoo.runs import check_refusal, private_steps  # noqa: E402
+from oracles.clipping import alone, together  # noqa: E402
 
 from mmcc import MmccError  # noqa: E402
 
@@ -50,8 +51,8 @@ def test_only_the_examples_that_should_meet(case):
     """Of the zoo itself: an example's gradient is the same alone and among others."""
     have(case)
     module, batch = seeded(case.build, 5), batch_of(case.data())
-    rows = torch.stack(alone(case, module, batch))
-    among = torch.stack(together(case, module, batch, 0))
+    rows = torch.stack(alone(case.losses, module, batch))
+    among = torch.stack(together(case.losses, module, batch, 0))
     assert ((rows - among).norm() <= CLOSE * rows.norm()) is not case.meet
 
 
@@ -59,6 +60,6 @@ def test_only_the_examples_that_should_meet(case):
 def test_some_examples_are_clipped_and_some_are_not(case):
     """Of the zoo itself: else the oracle would not see whose gradients are whose."""
     have(case)
-    rows = together(case, seeded(case.build, 5), batch_of(case.data()), 0)
+    rows = together(case.losses, seeded(case.build, 5), batch_of(case.data()), 0)
     norms = torch.stack(rows).norm(dim=1)
     assert norms.min() < 0.98 * norms.median() < 0.96 * norms.max()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from noise_cases import CASES, MADE, UnitVectors, decoded
+from cases.noise import CASES, MADE, UnitVectors, decoded
 
 import mmcc.training._noise
 from mmcc import strategies, utility

@@ -11,7 +11,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from noise_cases import CASES, MADE, random_lower
+from cases.noise import CASES, MADE, random_lower
 
 from mmcc import strategies
 from mmcc.errors import MethodError, MmccError, ParameterError, PrecisionError, StrategyError

@@ -7,7 +7,7 @@ import io
 
 import numpy as np
 import pytest
-from noise_cases import CASES, MADE, decoded
+from cases.noise import CASES, MADE, decoded
 
 torch = pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
-from private_cases import backward, private, train
+from cases.private import backward, private, train
 
 import mmcc
 from mmcc import strategies

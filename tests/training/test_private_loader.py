@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
-from private_cases import (  # noqa: E402
+from cases.private import (  # noqa: E402
     EXAMPLES,
     STEPS,
     backward,

@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
 
+from cases.private import data, linear, private  # noqa: E402
 from opacus.layers import DPLSTM  # noqa: E402
-from private_cases import data, linear, private  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 

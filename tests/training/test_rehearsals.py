@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
-from private_cases import (  # noqa: E402
+from cases.private import (  # noqa: E402
     CLASSES,
     EXAMPLES,
     FEATURES,
@@ -36,7 +36,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from mmcc import MmccError, strategies  # noqa: E402
 from mmcc.sampling import Poisson  # noqa: E402
 from mmcc.training import RunError, make_private  # noqa: E402
-from mmcc.training import _watch as watch
+from mmcc.training import _watch as watch  # noqa: E402
 from mmcc.training._stillness import Still  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")

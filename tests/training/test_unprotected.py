@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from private_cases import (  # noqa: E402
+from cases.private import (  # noqa: E402
     CLASSES,
     EXAMPLES,
     FEATURES,
@@ -35,8 +35,14 @@ from torch.utils.data import TensorDataset  # noqa: E402
 
 from mmcc import MmccError, strategies  # noqa: E402
 from mmcc.sampling import Poisson  # noqa: E402
-from mmcc.training import _watch as watch
-from mmcc.training import # noqa: E402     RunError, load_checkpoint, make_private, per_example_loss, save_checkpoint
+from mmcc.training import (  # noqa: E402
+    RunError,
+    load_checkpoint,
+    make_private,
+    per_example_loss,
+    save_checkpoint,
+)
+from mmcc.training import _watch as watch  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 EVERYBODY = Poisson(1.0)

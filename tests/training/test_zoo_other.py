@@ -15,10 +15,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from model_zoo import CASES  # noqa: E402
-from private_cases import CLASSES, FEATURES, STEPS, data, parameters, private, train  # noqa: E402
+from cases.private import CLASSES, FEATURES, STEPS, data, parameters, private, train  # noqa: E402
+from cases.zoo.models import CASES  # noqa: E402
+from cases.zoo.runs import private_steps  # noqa: E402
 from torch import distributed, nn  # noqa: E402
-from zoo_oracle import private_steps  # noqa: E402
 
 from mmcc import MmccError  # noqa: E402
 

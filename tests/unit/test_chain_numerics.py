@@ -8,7 +8,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-import truth
+from oracles import truth
 
 from mmcc.accounting._bounds.chain import exits
 from mmcc.accounting._bounds.chain.domination import Chain

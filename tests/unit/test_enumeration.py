@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import enumeration
 import numpy as np
 import pytest
-import truth
-from enumeration import UnreliableError, enumerated_delta
-from truth import ADJACENCIES
+from oracles import enumeration, truth
+from oracles.enumeration import UnreliableError, enumerated_delta
+from oracles.truth import ADJACENCIES
 
 
 def assert_agrees(found, exact, digits=0.0):

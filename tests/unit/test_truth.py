@@ -1,4 +1,4 @@
-"""The oracles of tests/truth.py agree with each other and with published numbers."""
+"""The oracles of tests/oracles/truth.py agree with each other and with published numbers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import math
 import mpmath
 import numpy as np
 import pytest
-import truth
-from cases import counting_matrix, random_case, tree_matrix
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import truth
+from oracles.mechanisms import counting_matrix, random_case, tree_matrix
 
 PAIR = np.array([[1.0, 0.0], [0.5, 1.0]])
 ADJACENCIES = pytest.mark.parametrize("adjacency", truth.ADJACENCIES)

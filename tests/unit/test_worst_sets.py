@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from bins_cases import SHAPES, build, folded
+from cases.bins import SHAPES, build, folded
 
 from mmcc import sampling, strategies
 from mmcc.accounting._methods import worst_sensitivity

@@ -91,7 +91,7 @@ def show_comparison(options: Options) -> None:
 
 def _families(words: str | None, rate: float, steps: int) -> list[Family]:
     """The schemes asked for; by default all that the rate allows."""
-    from mmcc.design import _families as schemes
+    from mmcc.sampling import _families as schemes
 
     names = schemes.default_words(rate, steps) if words is None else words.split(",")
     return [schemes.family(name.strip(), rate, steps) for name in names]

@@ -15,7 +15,6 @@ from mmcc.accounting._bounds import chain
 from mmcc.accounting._bounds.sides import Sides
 from mmcc.accounting._methods import EVEN, Answer, Plan, Problem
 from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
-from mmcc.sampling import PoissonScheme
 
 CLOSED = 1.02
 """An upper bound this close above the lower one is not worth more work."""
@@ -154,8 +153,8 @@ def _in_turn(problem: Problem, plans: list[Plan]) -> Iterator[list[Plan]]:
     if exact:
         yield mmcc[:1]
     names = ["cascade", "projection", "chain"]
-    scheme = problem.scheme
-    if isinstance(scheme, PoissonScheme) and problem.strategy.steps // scheme.separation > LONG:
+    rounds = problem.scheme.rounds(problem.strategy.steps)
+    if rounds is not None and problem.strategy.steps // rounds.separation > LONG:
         names.reverse()
     for name in names:
         if name in single and (name != "chain" or chain.applies(problem.strategy)):
@@ -181,8 +180,7 @@ def _hopeless(problem: Problem, plan: Plan, answers: list[Answer]) -> bool:
     """Whether the projection has answered where MMCC has to bound very many probabilities."""
     if not any(a.plan.bound == "projection" and math.isfinite(a.value) for a in answers):
         return False
-    separation = min(problem.rounds.separation, problem.strategy.steps)
-    geometry = problem.strategy.geometry(plan.order, separation, 0)
+    geometry = problem.strategy.geometry(plan.order, problem.rounds.separation, 0)
     return geometry.events > CROWDED * geometry.columns
 
 

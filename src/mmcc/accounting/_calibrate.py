@@ -13,7 +13,6 @@ from mmcc.accounting._best import CLOSED, Best, best_epsilon, best_of
 from mmcc.accounting._gaussian import bound_gaussian_delta
 from mmcc.accounting._methods import Plan, Problem
 from mmcc.errors import MethodError
-from mmcc.sampling import BallsInBins
 
 TOLERANCE = 1e-4
 """Epsilon may be this much (relative) below the target."""
@@ -71,8 +70,8 @@ def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
 def _first_guess(problem: Problem) -> float:
     column = problem.strategy.sensitivity(problem.strategy.steps)
     ceiling = problem.sigma if problem.sigma > 0 else 10 * column
-    scheme = problem.sampled
-    chance = 1 / scheme.bins if isinstance(scheme, BallsInBins) else scheme.probability
+    sampled = problem.sampled
+    chance = 1 / sampled if isinstance(sampled, int) else sampled.probability
     return min(1.5 * chance * ceiling + 0.3 * column, ceiling)
 
 

@@ -23,16 +23,8 @@ from mmcc.accounting._losses.composed import Question
 from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
-from mmcc.sampling import (
-    ZERO_ONE,
-    BallsInBins,
-    CyclicPoisson,
-    MinSeparation,
-    Poisson,
-    PoissonScheme,
-    Scheme,
-    Shuffle,
-)
+from mmcc.sampling import Rounds, Scheme
+from mmcc.sampling._scheme import unproven
 from mmcc.strategies._base import Order, Strategy
 from mmcc.strategies._hierarchy import Node
 
@@ -93,7 +85,7 @@ class Problem:
     @cached_property
     def sensitivity(self) -> float:
         """|C 1_S| for the worst participation set that the scheme allows, rounded up."""
-        return worst_sensitivity(self.strategy, self.scheme)
+        return self.scheme.sensitivity(self.strategy)
 
     @cached_property
     def chance(self) -> float:
@@ -178,11 +170,11 @@ class Problem:
 
     def independent_steps(self) -> list[lower_composition.Step]:
         """The steps of the first group, if each row has one column and each column one row."""
-        if not isinstance(self.scheme, Poisson | CyclicPoisson) or self.scheme.probability == 1.0:
+        rounds = self.scheme.rounds(self.strategy.steps)
+        if rounds is None or rounds.probability == 1.0:
             return []
-        separation = min(self.scheme.separation, self.strategy.steps)
         try:
-            geometry = self.strategy.geometry("release", separation, 0)
+            geometry = self.strategy.geometry("release", rounds.separation, 0)
         except MmccError:
             return []
         if geometry.events or geometry.distinct > MOST_KINDS:
@@ -220,28 +212,26 @@ class Problem:
         return lower, about.value
 
     @cached_property
-    def sampled(self) -> PoissonScheme | BallsInBins:
-        """The scheme as certificates see it: one shuffled pass puts an example into one bin."""
-        scheme = amplified(self.scheme, self.strategy.steps)
-        if scheme is None:
+    def sampled(self) -> Rounds | int:
+        """The scheme as certificates see it: independent rounds, or so many positions."""
+        found = sampled(self.scheme, self.strategy.steps)
+        if found is None:
             raise unproven(self.scheme)
-        return scheme
+        return found
 
     @property
-    def rounds(self) -> PoissonScheme:
+    def rounds(self) -> Rounds:
         """The scheme, where a bound is for independent rounds only."""
-        if not isinstance(self.scheme, Poisson | CyclicPoisson):
+        found = self.scheme.rounds(self.strategy.steps)
+        if found is None:
             raise MethodError(f"this bound is for Poisson sampling, not for {self.scheme!r}.")
-        return self.scheme
+        return found
 
     @cached_property
     def hierarchy(self) -> Node | None:
         """The tree of bins, if the scheme puts examples into bins that form one."""
-        scheme = amplified(self.scheme, self.strategy.steps)
-        if not isinstance(scheme, BallsInBins):
-            return None
-        scheme.epochs(self.strategy.steps)
-        return self.strategy.hierarchy(scheme.bins)
+        positions = self.scheme.positions(self.strategy.steps)
+        return None if positions is None else self.strategy.hierarchy(positions)
 
     def cascade(self, delta: float) -> Cascade:
         """The law of the likelihood ratio on the tree of bins, made for deltas down to this."""
@@ -263,11 +253,6 @@ class Problem:
         """The projection bracket of this mechanism."""
         effort = self.effort
         return Projection(self.strategy, self.sampled, self.sigma, effort.progress, effort.executor)
-
-    @property
-    def setting(self) -> str:
-        """What amplified numbers assume beyond the scheme; empty where nothing is."""
-        return ZERO_ONE if isinstance(self.scheme, Shuffle) else ""
 
     def scouting(self) -> Problem:
         """The same problem, solved roughly: for comparing plans."""
@@ -353,36 +338,9 @@ class Problem:
         )
 
 
-def amplified(scheme: Scheme, steps: int) -> PoissonScheme | BallsInBins | None:
-    """The scheme for which an amplified certificate exists; None if there is none."""
-    if isinstance(scheme, Shuffle):
-        return BallsInBins(steps) if scheme.epochs(steps) == 1 else None
-    return None if isinstance(scheme, MinSeparation) else scheme
-
-
-def unproven(scheme: Scheme) -> MethodError:
-    """What to say where there is no amplified certificate."""
-    return MethodError(
-        f"no amplification is proven for {scheme!r}. Use method='unamplified' for a certificate, "
-        "or mmcc.estimate for a Monte Carlo estimate."
-    )
-
-
-def worst_sensitivity(strategy: Strategy, scheme: Scheme) -> float:
-    """Upper bound on |C 1_S| over all participation sets that the scheme allows."""
-    steps = strategy.steps
-    if isinstance(scheme, MinSeparation):
-        return strategy.sensitivity_apart(min(scheme.separation, steps))
-    if isinstance(scheme, Shuffle):
-        epochs = scheme.epochs(steps)
-        one = epochs == 1
-        return (
-            strategy.sensitivity(steps) if one else strategy.sensitivity_shuffled(steps // epochs)
-        )
-    if isinstance(scheme, BallsInBins):
-        scheme.epochs(steps)
-        return strategy.sensitivity(scheme.bins)
-    return strategy.sensitivity(min(scheme.separation, steps))
+def sampled(scheme: Scheme, steps: int) -> Rounds | int | None:
+    """What amplified certificates are proven for: rounds, or positions; None if it is neither."""
+    return scheme.rounds(steps) or scheme.positions(steps)
 
 
 def _both(value: float, plan: Plan) -> Answer:

@@ -23,9 +23,7 @@ from mmcc.accounting._methods import (
     RARELY,
     Plan,
     Problem,
-    amplified,
-    unproven,
-    worst_sensitivity,
+    sampled,
 )
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import (
@@ -34,8 +32,9 @@ from mmcc.errors import (
     real,
     suggestion,
 )
-from mmcc.sampling import BallsInBins, Scheme
-from mmcc.strategies._base import ORDERS, Order, Strategy, check_kinds
+from mmcc.sampling import Scheme
+from mmcc.sampling._scheme import checked_scheme, unproven
+from mmcc.strategies._base import ORDERS, Order, Strategy, checked_strategy
 from mmcc.strategies._gram import MAX_COLUMNS
 
 METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
@@ -127,7 +126,7 @@ def sigma(
     plans = _plans(strategy, sampling, method, order)
     effort = _effort(executor, progress)
     make = partial(Problem, strategy, sampling, effort=effort)
-    sensitivity = worst_sensitivity(strategy, sampling)
+    sensitivity = sampling.sensitivity(strategy)
     if method == "tight" and (zero := make(1.0).rarely(delta)):
         problem = make(max(NEXT_TO_NOTHING * sensitivity, 2 * MIN_SIGMA))
         return _guarantee(problem, method, best_of([zero]), 0.0, delta, "sigma")
@@ -192,19 +191,21 @@ def bracket(
 
 def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None) -> list[Plan]:
     """The certified bounds that a method tries."""
-    check_kinds(strategy, scheme)
+    checked_strategy(strategy)
+    checked_scheme(scheme)
     if method not in METHODS:
         raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
     if order is not None and order not in ORDERS:
         raise MethodError(f"unknown order {order!r}; {suggestion(order, ORDERS)}")
     if order is not None and method != "mmcc":
         raise MethodError(f"order applies to method 'mmcc' only, not to {method!r}.")
-    sampled = amplified(scheme, strategy.steps)
-    if isinstance(sampled, BallsInBins):
-        return _bins_plans(strategy, sampled, method)
+    scheme.check(strategy.steps)
+    proven = sampled(scheme, strategy.steps)
+    if isinstance(proven, int):
+        return _bins_plans(strategy, proven, method)
     if method == "unamplified":
         return [Plan(method)]
-    if sampled is None:
+    if proven is None:
         raise unproven(scheme)
     if method == "cascade":
         raise MethodError(f"the cascade is for balls-in-bins, not for {scheme!r}.")
@@ -216,28 +217,27 @@ def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None)
     if method != "tight":
         return [Plan(method, order or "release")]
     plans = [Plan("unamplified")]
-    if sampled.probability < 1.0:  # certain participation: exact already
-        orders = dict.fromkeys(strategy.same_order(o, sampled.separation) for o in ORDERS)
+    if proven.probability < 1.0:  # certain participation: exact already
+        orders = dict.fromkeys(strategy.same_order(o, proven.separation) for o in ORDERS)
         plans += [Plan("projection"), Plan("chain"), *(Plan("mmcc", o) for o in orders)]
     return plans
 
 
-def _bins_plans(strategy: Strategy, scheme: BallsInBins, method: str) -> list[Plan]:
+def _bins_plans(strategy: Strategy, positions: int, method: str) -> list[Plan]:
     """The certified bounds for balls-in-bins."""
-    scheme.epochs(strategy.steps)
     if method not in BINS_METHODS:
         raise MethodError(
-            f"method {method!r} is for Poisson sampling; for one of {scheme.bins} bins "
+            f"method {method!r} is for Poisson sampling; for one of {positions} bins "
             f"{suggestion(method, BINS_METHODS)}"
         )
     if method != "tight":
         return [Plan(method)]
-    if scheme.bins == 1:  # certain participation: exact already
+    if positions == 1:  # certain participation: exact already
         return [Plan("unamplified")]
     plans = [Plan("unamplified")]
-    if tree := strategy.hierarchy(scheme.bins) is not None:
+    if tree := strategy.hierarchy(positions) is not None:
         plans.append(Plan("cascade"))
-    if not tree or scheme.bins <= MAX_COLUMNS:  # where the cascade says no the plain bound will do
+    if not tree or positions <= MAX_COLUMNS:  # where the cascade says no the plain bound will do
         plans.append(Plan("projection"))
     return plans
 
@@ -276,7 +276,7 @@ def _guarantee(
 ) -> Guarantee:
     """The answer with all that it rests on."""
     winner = best.winner
-    setting = "" if winner.plan.bound == "unamplified" else problem.setting
+    setting = "" if winner.plan.bound == "unamplified" else problem.scheme.setting
     details = problem.diagnostics(winner, delta)
     extra: dict[str, object] = {}
     if winner.plan.bound != "unamplified":

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mmcc import strategies
-from mmcc.design._families import MOST_DIGITS
 from mmcc.design._tuned import TunedBlt
 from mmcc.errors import StrategyError, shown, suggestion, whole
+from mmcc.sampling._families import MOST_DIGITS
 from mmcc.strategies import Toeplitz
 from mmcc.strategies._base import Strategy
 

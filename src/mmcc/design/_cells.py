@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.accounting._methods import amplified
+from mmcc.accounting._methods import sampled
 from mmcc.accounting._parallel import Progress
 from mmcc.design._certified_noise import (
     Target,
@@ -22,7 +22,6 @@ from mmcc.design._certified_noise import (
     proves,
 )
 from mmcc.design._estimated_noise import estimated_sigma
-from mmcc.design._families import Family, rate_of
 from mmcc.design._table import (
     BASELINE,
     CANNOT,
@@ -38,7 +37,8 @@ from mmcc.design._table import (
 from mmcc.design._time_limit import TimeUpError, Watch
 from mmcc.design._tuned import TunedBlt
 from mmcc.errors import MmccError
-from mmcc.sampling import CyclicPoisson, Scheme, Shuffle
+from mmcc.sampling import Scheme
+from mmcc.sampling._families import Family
 from mmcc.strategies import Toeplitz, Tree
 from mmcc.strategies._base import Strategy
 
@@ -143,7 +143,7 @@ def _rows(cell: Cell, empty: Row, watch: Watch) -> tuple[Row, ...]:
         raise errors
     one = _Mechanism(cell, strategy, errors or errors_of(strategy), empty, watch)
     row = one.tie() if limits.only_wins and not math.isnan(cell.floor) else one.calibrated()
-    unproven = amplified(cell.family.schemes[0], strategy.steps) is None
+    unproven = sampled(cell.family.schemes[0], strategy.steps) is None
     return (row, one.estimated()) if limits.estimates and unproven else (row,)
 
 
@@ -230,7 +230,7 @@ class _Mechanism:
             return replace(empty, reason=str(refusal))
         except TimeUpError:
             return replace(empty, reason="the simulation did not finish in time.")
-        told = (ESTIMATED, *([ZERO_ONE] if isinstance(scheme, Shuffle) else []))
+        told = (ESTIMATED, *([ZERO_ONE] if scheme.setting else []))
         row = replace(empty, sigma=sigma, bound=how, reservations=told, **self._scaled(sigma))
         return self._judged(row)
 
@@ -238,12 +238,12 @@ class _Mechanism:
         return replace(
             self.empty,
             sampling=repr(scheme),
-            separation=scheme.separation if isinstance(scheme, CyclicPoisson) else None,
+            separation=scheme.groups,
             sigma=float(found.sigma),
             sigma_lower=found.details.get("sigma_lower"),
             bound=found.bound,
             certified=True,
-            reservations=_reservations(found, rate_of(scheme, self.strategy.steps) == 1),
+            reservations=_reservations(found, scheme.rate(self.strategy.steps) == 1),
             skipped=skipped,
             **self._scaled(found.sigma),
         )
@@ -288,7 +288,7 @@ def in_turn(family: Family, strategy: Strategy) -> list[Scheme]:
     bands = getattr(strategy, "bands", strategy.steps)
 
     def distance(scheme: Scheme) -> float:
-        return abs(math.log(getattr(scheme, "separation", 1) / bands))
+        return abs(math.log(scheme.least_gap(strategy.steps) / bands))
 
     return sorted(family.schemes, key=distance)
 

@@ -16,11 +16,11 @@ from mmcc.accounting._best import CLOSED
 from mmcc.accounting._bounds import chain
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._losses.engine import Effort
-from mmcc.accounting._methods import Plan, Problem, amplified
+from mmcc.accounting._methods import Plan, Problem, sampled
 from mmcc.accounting._parallel import Progress
 from mmcc.design._time_limit import TimeUpError
 from mmcc.errors import MethodError, MmccError, StrategyError
-from mmcc.sampling import PoissonScheme, Scheme
+from mmcc.sampling import Scheme
 from mmcc.strategies import Blt
 from mmcc.strategies._base import Strategy
 
@@ -81,8 +81,7 @@ def may_need_less(strategy: Strategy, scheme: Scheme, sigma: float, target: Targ
     if lower_epsilon(strategy, scheme, sigma, target) > target.epsilon:
         return False
     first = methods(strategy, scheme, target.method)[0]
-    sampled = isinstance(scheme, PoissonScheme) and scheme.probability < 1
-    if first == "tight" and sampled and not _exact(strategy, scheme):
+    if first == "tight" and _uncertain(strategy, scheme) and not _exact(strategy, scheme):
         first = "projection"
     return proves(strategy, scheme, sigma, replace(target, method=first)) is not None
 
@@ -103,7 +102,7 @@ def certified_epsilon(
 
 def lower_epsilon(strategy: Strategy, scheme: Scheme, sigma: float, target: Target) -> float:
     """No method can prove less than this at this noise; 0 where nothing is known."""
-    if amplified(scheme, strategy.steps) is None:
+    if sampled(scheme, strategy.steps) is None:
         return 0.0
     problem = Problem(strategy, scheme, sigma, Effort(progress=target.progress))
     return problem.lower_epsilon(target.delta)
@@ -116,18 +115,19 @@ def methods(strategy: Strategy, scheme: Scheme, method: str) -> tuple[str, ...]:
     """
     if method != "tight":
         return (method,)
-    if amplified(scheme, strategy.steps) is None:
+    if sampled(scheme, strategy.steps) is None:
         return ("unamplified",)
-    slow = (
-        isinstance(scheme, PoissonScheme)
-        and scheme.probability < 1
-        and chain.applies(strategy)
-        and not _exact(strategy, scheme)
-    )
+    slow = _uncertain(strategy, scheme) and chain.applies(strategy) and not _exact(strategy, scheme)
     if not slow:
         return ("tight",)
     # The chain's Gram matrix is that of a one-buffer BLT itself, so it loses little there.
     return ("chain",) if isinstance(strategy, Blt) else ("chain", "projection")
+
+
+def _uncertain(strategy: Strategy, scheme: Scheme) -> bool:
+    """Whether participation is in rounds that are not certain."""
+    rounds = scheme.rounds(strategy.steps)
+    return rounds is not None and rounds.probability < 1
 
 
 def _exact(strategy: Strategy, scheme: Scheme) -> bool:

@@ -15,11 +15,11 @@ from typing import TypeVar
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.accounting._questions import MAX_EPSILON, METHODS, MIN_DELTA
 from mmcc.design._cells import Cell, Errors, Limits, answer, errors_of
-from mmcc.design._families import Family, common_rate, family_of
 from mmcc.design._table import BASELINE, Comparison, Row
 from mmcc.design._tuned import TunedBlt
 from mmcc.errors import MethodError, MmccError, ParameterError, StrategyError, real, suggestion
 from mmcc.sampling import Poisson, Scheme
+from mmcc.sampling._families import Family, common_rate, family_of
 from mmcc.strategies import identity
 from mmcc.strategies._base import Strategy
 

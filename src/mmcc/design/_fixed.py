@@ -15,7 +15,7 @@ from mmcc.accounting._questions import epsilon as certified_epsilon
 from mmcc.accounting._questions import sigma as certified_sigma
 from mmcc.design._optimise import Candidate, Progress, RuledOut
 from mmcc.design._rough_noise import PROJECTED, columns
-from mmcc.sampling import BallsInBins, PoissonScheme
+from mmcc.sampling import Scheme
 from mmcc.strategies._banded_toeplitz import banded_toeplitz
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._blt import Blt, blt
@@ -43,16 +43,9 @@ ErrorOf = Callable[[Strategy], float]
 """The error at sigma = 1."""
 
 
-def period(scheme: PoissonScheme | BallsInBins) -> int:
-    """Steps between two rounds of one example, at the least."""
-    return scheme.bins if isinstance(scheme, BallsInBins) else scheme.separation
-
-
-def fixed_strategies(
-    steps: int, scheme: PoissonScheme | BallsInBins, bands: int | None
-) -> list[Toeplitz]:
+def fixed_strategies(steps: int, scheme: Scheme, bands: int | None) -> list[Toeplitz]:
     """Independent noise, counting, its leading bands, a BLT; bands that fit between two rounds."""
-    apart = min(period(scheme), steps)
+    apart = min(scheme.least_gap(steps), steps)
     most = steps if bands is None else min(bands, steps)
     if columns(steps, scheme) > MOST_COLUMNS:
         most = min(most, max(LEADING))
@@ -72,7 +65,7 @@ def fixed_strategies(
 
 def calibrated(
     strategies: Sequence[Strategy],
-    scheme: PoissonScheme | BallsInBins,
+    scheme: Scheme,
     target: Target,
     error_of: ErrorOf,
     progress: Progress | None,
@@ -107,7 +100,7 @@ def calibrated(
 
 def settled(
     compared: Sequence[Candidate | RuledOut],
-    scheme: PoissonScheme | BallsInBins,
+    scheme: Scheme,
     target: Target,
     error_of: ErrorOf,
     progress: Progress | None,
@@ -139,7 +132,7 @@ def settled(
 def _may_reach(
     error: float,
     strategy: Strategy,
-    scheme: PoissonScheme | BallsInBins,
+    scheme: Scheme,
     target: Target,
     error_of: ErrorOf,
 ) -> bool:
@@ -153,7 +146,7 @@ def _may_reach(
 
 def candidate(
     strategy: Strategy,
-    scheme: PoissonScheme | BallsInBins,
+    scheme: Scheme,
     target: Target,
     error_of: ErrorOf,
     method: str = TIGHT,
@@ -169,13 +162,14 @@ def candidate(
     return Candidate(strategy, guarantee, error_of(strategy) * guarantee.sigma)
 
 
-def usual_method(strategy: Strategy, scheme: PoissonScheme | BallsInBins) -> str:
+def usual_method(strategy: Strategy, scheme: Scheme) -> str:
     """The chain alone where steps are many and bands are few; all bounds elsewhere.
 
     There the projection, which "tight" asks first, takes minutes a strategy: `settled` asks for it
     where it can matter.
     """
-    if isinstance(scheme, BallsInBins) or scheme.probability == 1.0:
+    rounds = scheme.rounds(strategy.steps)
+    if rounds is None or rounds.probability == 1.0:
         return TIGHT
     if columns(strategy.steps, scheme) <= PROJECTED or not isinstance(strategy, Toeplitz):
         return TIGHT

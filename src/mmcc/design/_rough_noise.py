@@ -14,7 +14,7 @@ from mmcc.accounting._best import best_of
 from mmcc.accounting._bounds import chain
 from mmcc.accounting._methods import Answer, Plan, Problem
 from mmcc.errors import MmccError
-from mmcc.sampling import BallsInBins, PoissonScheme
+from mmcc.sampling import Scheme
 from mmcc.strategies._toeplitz import Toeplitz
 
 CLOSE = 0.015
@@ -45,7 +45,7 @@ class Known:
 class Noise:
     """Rough calibration of one strategy after another to the same target."""
 
-    scheme: PoissonScheme | BallsInBins
+    scheme: Scheme
     epsilon: float
     delta: float
     asked: int = 0
@@ -129,29 +129,28 @@ class Noise:
     def _plans(self, problem: Problem) -> list[Plan]:
         """Bounds that are worth their time: exact ones alone, where there are any."""
         plain = Plan("unamplified")
-        scheme = self.scheme
-        if isinstance(scheme, BallsInBins):
-            if scheme.bins == 1:
+        sampled = problem.sampled
+        if isinstance(sampled, int):
+            if sampled == 1:
                 return [plain]
-            tree = problem.strategy.hierarchy(scheme.bins) is not None
+            tree = problem.strategy.hierarchy(sampled) is not None
             return [plain, Plan("cascade" if tree else "projection")]
-        if scheme.probability == 1.0:
+        if sampled.probability == 1.0:
             return [plain]
         if not problem.has_events(Plan("mmcc")):
             return [plain, Plan("mmcc")]
         plans = [plain]
         if chain.applies(problem.strategy):
             plans.append(Plan("chain"))
-        if columns(problem.strategy.steps, scheme) <= PROJECTED or len(plans) == 1:
+        if columns(problem.strategy.steps, self.scheme) <= PROJECTED or len(plans) == 1:
             plans.append(Plan("projection"))
         return plans
 
 
-def columns(steps: int, scheme: PoissonScheme | BallsInBins) -> int:
+def columns(steps: int, scheme: Scheme) -> int:
     """Columns of the Gram matrix that the projection looks at: rounds of one example, or bins."""
-    if isinstance(scheme, BallsInBins):
-        return scheme.bins
-    return -(-steps // min(scheme.separation, steps))
+    rounds = scheme.rounds(steps)
+    return scheme.positions(steps) or steps if rounds is None else rounds.count(steps)
 
 
 def norm(strategy: Toeplitz) -> float:

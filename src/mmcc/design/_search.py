@@ -18,6 +18,7 @@ import numpy as np
 
 from mmcc import utility
 from mmcc._arrays import FloatArray
+from mmcc.accounting._methods import sampled
 from mmcc.accounting._questions import MAX_EPSILON, METHODS, MIN_DELTA
 from mmcc.design._fixed import (
     WIDEST_OPTIMISED,
@@ -26,7 +27,6 @@ from mmcc.design._fixed import (
     calibrated,
     candidate,
     fixed_strategies,
-    period,
     settled,
 )
 from mmcc.design._optimise import MEASURES, Candidate, Optimised, Progress, RuledOut
@@ -43,7 +43,8 @@ from mmcc.errors import (
     suggestion,
     whole,
 )
-from mmcc.sampling import BallsInBins, CyclicPoisson, Poisson, PoissonScheme, Scheme
+from mmcc.sampling import Scheme
+from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._banded_toeplitz import banded_toeplitz
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._blt import Blt
@@ -177,7 +178,7 @@ def _explore(search: Search, steps: int, bands: int | None, best: Candidate) -> 
     """
     scheme = search.noise.scheme
     most = min(bands or steps, steps)
-    apart = min(period(scheme), steps)
+    apart = min(scheme.least_gap(steps), steps)
     for width in (apart << doubling for doubling in range(DOUBLINGS if apart > 1 else 0)):
         if width <= min(most, WIDEST_OPTIMISED) and search.tried < search.limit:
             search.value(banded_toeplitz(steps, width))
@@ -223,14 +224,13 @@ def _checked_target(target: Target) -> Target:
     )
 
 
-def _checked_scheme(sampling: Scheme, steps: int) -> PoissonScheme | BallsInBins:
-    if not isinstance(sampling, Poisson | CyclicPoisson | BallsInBins):
+def _checked_scheme(sampling: Scheme, steps: int) -> Scheme:
+    checked_scheme(sampling).check(steps)
+    if sampling.setting or sampled(sampling, steps) is None:
         raise SamplingError(
             f"optimise is for Poisson, CyclicPoisson and BallsInBins, got {sampling!r}: other "
             "schemes have no certificate for adaptive inputs. Use one of these three."
         )
-    if isinstance(sampling, BallsInBins):
-        sampling.epochs(steps)
     return sampling
 
 

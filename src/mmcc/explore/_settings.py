@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mmcc import sampling, strategies
+from mmcc import strategies
 from mmcc._cli.words import number, whole_number
-from mmcc.accounting._methods import amplified
+from mmcc.accounting._methods import sampled
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.errors import MmccError, ParameterError, real, suggestion, whole
-from mmcc.sampling import MAX_STEPS, Scheme
+from mmcc.sampling import Scheme
+from mmcc.sampling._registry import SCHEMES
+from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies._base import Strategy
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
@@ -29,13 +31,6 @@ STRATEGIES: Mapping[str, tuple[str, str | None]] = {
     "blt": ("Buffered (BLT)", "buffers"),
 }
 """Names as on the command line: what they are called here, and the size they have."""
-SCHEMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "poisson": ("Poisson", ("prob",)),
-    "cyclic-poisson": ("Cyclic Poisson", ("prob", "separation")),
-    "balls-in-bins": ("Balls in bins", ("bins",)),
-    "shuffle": ("One shuffled pass", ()),
-    "min-separation": ("Min separation", ("prob", "separation")),
-}
 SIZES = ("height", "bands", "buffers")
 ROUNDS = ("separation", "bins")
 FIELDS = ("steps", *SIZES, "prob", *ROUNDS, "sigma", "delta")
@@ -108,12 +103,12 @@ class Settings:
     @property
     def round_name(self) -> str | None:
         """What the round of the scheme is called."""
-        return next((name for name in SCHEMES[self.scheme][1] if name in ROUNDS), None)
+        return next((name for name in scheme_fields(self.scheme) if name in ROUNDS), None)
 
     @property
     def proven(self) -> bool:
         """Whether there is an amplified certificate for the scheme."""
-        return amplified(self.build_scheme(), self.steps) is not None
+        return sampled(self.build_scheme(), self.steps) is not None
 
     def at(self, sigma: float) -> Settings:
         """The same mechanism with another noise level."""
@@ -125,21 +120,25 @@ class Settings:
 
     def build_scheme(self) -> Scheme:
         """Who takes part when."""
-        if self.scheme == "balls-in-bins":
-            return sampling.BallsInBins(self.round or 0)
-        if self.scheme == "shuffle":
-            return sampling.Shuffle()
-        if self.scheme == "poisson":
-            return sampling.Poisson(self.probability)
-        cyclic = self.scheme == "cyclic-poisson"
-        kind = sampling.CyclicPoisson if cyclic else sampling.MinSeparation
-        return kind(self.probability, self.round or 0)
+        entry = SCHEMES[self.scheme]
+        given = {
+            one.name: self.probability if one.option == "prob" else self.round or 0
+            for one in entry.arguments
+            if one.required
+        }
+        return entry.load()(**given)
+
+
+def scheme_fields(name: str) -> tuple[str, ...]:
+    """What has to be typed for a scheme."""
+    return tuple(one.option for one in SCHEMES[name].arguments if one.required)
 
 
 def applicable(strategy: object, scheme: object) -> tuple[str, ...]:
     """The fields that mean something for a strategy and a scheme, in the order of the page."""
     size = STRATEGIES[_known("strategy", strategy, STRATEGIES)][1]
-    wanted = {"steps", "sigma", "delta", size, *SCHEMES[_known("scheme", scheme, SCHEMES)][1]}
+    wanted = {"steps", "sigma", "delta", size}
+    wanted.update(scheme_fields(_known("scheme", scheme, SCHEMES)))
     return tuple(name for name in FIELDS if name in wanted)
 
 

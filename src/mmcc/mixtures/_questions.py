@@ -34,7 +34,7 @@ from mmcc.errors import (
 from mmcc.mixtures._blackbox import bound_by_even_links, bound_by_links
 from mmcc.mixtures._counts import CountLaw, binomial, hypergeometric
 from mmcc.pld import MAX_RATIO
-from mmcc.sampling import ZERO_ONE, Poisson
+from mmcc.sampling import Poisson, Shuffle
 
 MAX_STEPS = MAX_EXAMPLES = 10**12
 RARE = 1e-250
@@ -111,7 +111,7 @@ def fixed_batches(
             bound=f"sensitivity {listed}",
             adjacency=f"zero-out of {_examples(group)}, which keep their places in the batches: "
             "the larger of remove and add",
-            setting=ZERO_ONE,
+            setting=Shuffle().setting,
             adaptive=False,
             group=group,
         )

@@ -22,7 +22,7 @@ from mmcc.errors import MmccError, ParameterError, shown
 from mmcc.report._facts import UNIT, Claim, Fact, Report, counted
 from mmcc.report._mechanisms import claim, described
 from mmcc.report._wording import of_loops
-from mmcc.sampling import MinSeparation, Scheme, Shuffle
+from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def of_checkpoint(
     matrices, and prefixes of optimised strategies.  One that is not the run's is refused.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
-    from mmcc.training._mechanism import declared, training_method
+    from mmcc.training._mechanism import amplified, declared, training_method
 
     name, content = Path(path).name, _content(path)
     run = _mechanism(content["fingerprint"], strategy, name)
@@ -81,7 +81,7 @@ def of_checkpoint(
     asked: dict[str, Any] = {
         "sigma": run.sigma,
         "delta": delta,
-        "method": training_method(run.sampling, method),
+        "method": training_method(run.sampling, run.steps, method),
         "progress": progress,
     }
     began = time.monotonic()
@@ -97,7 +97,7 @@ def of_checkpoint(
             claims.append(claim(heading, so_far, _only_if_declared(position)))
         except MmccError as problem:
             notes.append(f"The steps so far have no guarantee of their own: {problem}")
-    if isinstance(run.sampling, Shuffle | MinSeparation):
+    if not amplified(run.sampling, run.steps):
         kind = type(run.sampling).__name__
         notes.append(
             f"No amplification is proven for training with {kind}, so sampling is not counted: "

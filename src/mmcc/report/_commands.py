@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mmcc
-from mmcc.sampling import BallsInBins, MinSeparation, Poisson, Scheme, Shuffle
+from mmcc.sampling import Scheme
+from mmcc.sampling._registry import option_of
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._blt import BufferedToeplitz
 from mmcc.strategies._provenance import Provenance
@@ -45,20 +46,11 @@ def written_strategy(strategy: Strategy, file: str | None) -> Written:
 
 def written_scheme(scheme: Scheme) -> tuple[tuple[str, ...], str]:
     """The scheme as options and as Python."""
-    if isinstance(scheme, BallsInBins):
-        bins = str(scheme.bins)
-        return ("--sampling", "balls-in-bins", "--bins", bins), f"sampling.BallsInBins({bins})"
-    if isinstance(scheme, Shuffle):
-        steps = scheme.epoch_steps
-        given = () if steps is None else ("--epoch-steps", str(steps))
-        return ("--sampling", "shuffle", *given), f"sampling.Shuffle({steps or ''})"
-    chance = repr(scheme.probability)
-    if isinstance(scheme, Poisson):
-        return ("--sampling", "poisson", "--prob", chance), f"sampling.Poisson({chance})"
-    name = "min-separation" if isinstance(scheme, MinSeparation) else "cyclic-poisson"
-    apart = str(scheme.separation)
-    options = ("--sampling", name, "--prob", chance, "--separation", apart)
-    return options, f"sampling.{type(scheme).__name__}({chance}, {apart})"
+    options = ["--sampling", scheme.name]
+    for name, value in scheme.arguments().items():
+        options += [f"--{option_of(name)}", repr(value)]
+    values = ", ".join(map(repr, scheme.arguments().values()))
+    return tuple(options), f"sampling.{type(scheme).__name__}({values})"
 
 
 def typed(words: Sequence[str]) -> str:

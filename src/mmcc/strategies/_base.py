@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.errors import SamplingError, StrategyError
-from mmcc.sampling import SCHEMES, Participations
+from mmcc.errors import StrategyError
+from mmcc.sampling import Participations
 from mmcc.strategies._geometry import Geometry
 from mmcc.strategies._gram import DenseGram, Gram
 from mmcc.strategies._hierarchy import Node
@@ -132,18 +132,14 @@ class Strategy(ABC):
         """C as an array, size already checked."""
 
 
-def check_kinds(strategy: object, scheme: object) -> None:
-    """Refuse what is no strategy, and what is no sampling scheme."""
+def checked_strategy(strategy: object) -> Strategy:
+    """The strategy, if it is one."""
     if not isinstance(strategy, Strategy):
         raise StrategyError(
             f"strategy must come from mmcc.strategies, got {type(strategy).__name__}; "
             "wrap an array with mmcc.strategies.dense."
         )
-    if not isinstance(scheme, SCHEMES):
-        names = ", ".join(known.__name__ for known in SCHEMES)
-        raise SamplingError(
-            f"sampling must be one of mmcc.sampling.{names}, got {type(scheme).__name__}."
-        )
+    return strategy
 
 
 def rounded_up(value: float, operations: int) -> float:

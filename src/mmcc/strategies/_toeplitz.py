@@ -13,7 +13,7 @@ import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray, own_arrays, real_array
 from mmcc.errors import StrategyError, whole
-from mmcc.sampling import MAX_STEPS
+from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies._base import Order, Strategy, rounded_up
 from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
 from mmcc.strategies._gram import DenseGram, Gram, check_columns

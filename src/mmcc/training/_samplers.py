@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 
 from mmcc._arrays import IntArray
 from mmcc.errors import SamplingError, whole
-from mmcc.sampling import MAX_STEPS
+from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.training._participants import Participants
 
 MAX_PARTS = 2**20

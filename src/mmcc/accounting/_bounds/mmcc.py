@@ -24,7 +24,7 @@ from mmcc.accounting._losses.composed import Question
 from mmcc.accounting._losses.engine import Effort, bound, bound_at_least
 from mmcc.accounting._losses.laws import Law, ProductLaw
 from mmcc.errors import MethodError
-from mmcc.sampling import CyclicPoisson, Poisson, PoissonScheme
+from mmcc.sampling import Rounds
 from mmcc.strategies._base import Order, Strategy
 from mmcc.strategies._geometry import Geometry
 
@@ -54,17 +54,9 @@ class Outcome:
         return max(self.remove, self.add)
 
 
-def geometries(
-    strategy: Strategy, scheme: PoissonScheme, order: Order
-) -> Iterator[tuple[int, Geometry]]:
+def geometries(strategy: Strategy, rounds: Rounds, order: Order) -> Iterator[tuple[int, Geometry]]:
     """The geometry of every group of columns that can be the worst."""
-    if not isinstance(scheme, Poisson | CyclicPoisson):
-        raise MethodError(
-            f"no MMCC proof exists for {type(scheme).__name__} sampling. "
-            "Use Poisson or CyclicPoisson."
-        )
-    separation = min(scheme.separation, strategy.steps)
-    groups = strategy.groups(separation)
+    groups = strategy.groups(rounds.separation)
     if len(groups) > MAX_GROUPS:
         raise MethodError(
             f"{strategy!r} has {len(groups)} groups of steps to analyse one by one, more than "
@@ -72,7 +64,7 @@ def geometries(
             "method='unamplified'."
         )
     for group in groups:
-        geometry = strategy.geometry(order, separation, group)
+        geometry = strategy.geometry(order, rounds.separation, group)
         if geometry.work > MAX_WORK:
             raise MethodError(
                 f"{strategy!r} has {geometry.work:.2g} entries to analyse, more than "
@@ -82,16 +74,16 @@ def geometries(
         yield group, geometry
 
 
-def has_events(strategy: Strategy, scheme: PoissonScheme, order: Order) -> bool:
+def has_events(strategy: Strategy, rounds: Rounds, order: Order) -> bool:
     """Whether any conditional probability has to be bounded at all."""
-    if scheme.probability == 1.0:
+    if rounds.probability == 1.0:
         return False
-    return any(geometry.events > 0 for _, geometry in geometries(strategy, scheme, order))
+    return any(geometry.events > 0 for _, geometry in geometries(strategy, rounds, order))
 
 
 def analyse(
     strategy: Strategy,
-    scheme: PoissonScheme,
+    rounds: Rounds,
     sigma: float,
     question: Question,
     *,
@@ -105,8 +97,8 @@ def analyse(
     largest add side.
     """
     found = [
-        _group(geometry, group, scheme.probability, sigma, question, delta_1, effort)
-        for group, geometry in geometries(strategy, scheme, order)
+        _group(geometry, group, rounds.probability, sigma, question, delta_1, effort)
+        for group, geometry in geometries(strategy, rounds, order)
     ]
     worst = max(found, key=lambda outcome: (outcome.value, outcome.remove))
     return replace(
@@ -118,7 +110,7 @@ def analyse(
 
 def uncorrelated(
     strategy: Strategy,
-    scheme: PoissonScheme,
+    rounds: Rounds,
     sigma: float,
     question: Question,
     *,
@@ -127,12 +119,12 @@ def uncorrelated(
     effort: Effort,
 ) -> float:
     """The answer with all p~ = p, as if rows were independent: neither bound, a diagnostic."""
-    geometry = strategy.geometry(order, min(scheme.separation, strategy.steps), group)
+    geometry = strategy.geometry(order, rounds.separation, group)
 
     def laws() -> Iterator[tuple[Law, int]]:
         for block in geometry.blocks():
             values = block.values / sigma
-            probs = np.full(values.size, scheme.probability)
+            probs = np.full(values.size, rounds.probability)
             yield ProductLaw(values, probs, block.repeats), block.count
 
     return bound(

@@ -25,7 +25,7 @@ from mmcc.accounting._bounds.sides import Sides
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import MethodError
-from mmcc.sampling import PoissonScheme
+from mmcc.sampling import Rounds
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._blt import Blt
 from mmcc.strategies._toeplitz import Toeplitz
@@ -57,23 +57,23 @@ def applies(strategy: Strategy) -> bool:
 
 def bound_epsilon(
     strategy: Strategy,
-    scheme: PoissonScheme,
+    rounds: Rounds,
     sigma: float,
     delta: float,
     progress: Progress | None = None,
 ) -> Sides:
     """Certified epsilons at delta; infinite where the chain certifies none."""
     strategy = _checked(strategy)
-    if scheme.probability == 1:
-        exact = bound_gaussian_epsilon(_ratio(strategy, scheme, sigma), delta)
+    if rounds.probability == 1:
+        exact = bound_gaussian_epsilon(_ratio(strategy, rounds, sigma), delta)
         return Sides(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
-    profile = profile_of(strategy, scheme, sigma)
+    profile = profile_of(strategy, rounds, sigma)
     found = {"remove": math.inf, "add": math.inf}
     notes: dict[str, Any] = {"remove": {}, "add": {}}
     for count, adjacency in enumerate(found):
         if progress is not None:
             progress(f"chain, {adjacency}", count)
-        for curve in _curves(profile, scheme.probability, adjacency, delta):
+        for curve in _curves(profile, rounds.probability, adjacency, delta):
             value = curve.epsilon(delta)
             if value < found[adjacency]:
                 found[adjacency], notes[adjacency] = value, curve.notes()
@@ -82,7 +82,7 @@ def bound_epsilon(
 
 def bound_delta(
     strategy: Strategy,
-    scheme: PoissonScheme,
+    rounds: Rounds,
     sigma: float,
     epsilon: float,
     progress: Progress | None = None,
@@ -92,10 +92,10 @@ def bound_delta(
     The setting is chosen for a guess at delta, which is what the last setting gave.
     """
     strategy = _checked(strategy)
-    if scheme.probability == 1:
-        exact = bound_gaussian_delta(_ratio(strategy, scheme, sigma), epsilon)
+    if rounds.probability == 1:
+        exact = bound_gaussian_delta(_ratio(strategy, rounds, sigma), epsilon)
         return Sides(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
-    profile = profile_of(strategy, scheme, sigma)
+    profile = profile_of(strategy, rounds, sigma)
     found = {"remove": 1.0, "add": 1.0}
     notes: dict[str, Any] = {"remove": {}, "add": {}}
     for count, adjacency in enumerate(found):
@@ -104,7 +104,7 @@ def bound_delta(
             if progress is not None:
                 progress(f"chain, {adjacency}", count + turn / TURNS)
             wanted = 1.0
-            for curve in _curves(profile, scheme.probability, adjacency, guess):
+            for curve in _curves(profile, rounds.probability, adjacency, guess):
                 value = curve.delta(epsilon)
                 wanted = min(wanted, curve.inversion.excess(epsilon))
                 if value < found[adjacency]:
@@ -205,9 +205,8 @@ def _saddle(setting: Setting, lattice: Lattice, delta: float) -> tuple[float, fl
     return order, deviation
 
 
-def _ratio(strategy: Toeplitz, scheme: PoissonScheme, sigma: float) -> float:
-    separation = min(scheme.separation, strategy.steps)
-    return strategy.sensitivity(separation) / sigma * UP
+def _ratio(strategy: Toeplitz, rounds: Rounds, sigma: float) -> float:
+    return strategy.sensitivity(rounds.separation) / sigma * UP
 
 
 def _checked(strategy: Strategy) -> Toeplitz:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.sampling import PoissonScheme
+from mmcc.sampling import Rounds
 from mmcc.strategies._blt import Blt
 from mmcc.strategies._toeplitz import Toeplitz
 
@@ -101,12 +101,12 @@ class Chain:
         return (turn + self.block * self.share / (1 - self.share)) * UP
 
 
-def profile_of(strategy: Toeplitz, scheme: PoissonScheme, sigma: float) -> Profile:
+def profile_of(strategy: Toeplitz, rounds: Rounds, sigma: float) -> Profile:
     """The Gram matrix of the first group of steps, the worst.
 
     G_jl = sum_i c_i c_{i+|j-l|} over the rows that are left: the most for the first column.
     """
-    separation = min(scheme.separation, strategy.steps)
+    separation = rounds.separation
     steps = -(-strategy.steps // separation)
     if isinstance(strategy, Blt):
         diagonal, lags, floor = _blt_gram(strategy, separation)

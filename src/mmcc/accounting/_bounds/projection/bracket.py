@@ -25,7 +25,7 @@ from mmcc.accounting._bounds.sides import Sides
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import Progress, one_thread, spread
 from mmcc.errors import MethodError, PrecisionError
-from mmcc.sampling import BallsInBins, PoissonScheme
+from mmcc.sampling import Rounds
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._gram import DenseGram, Gram
 
@@ -59,7 +59,8 @@ class Projection:
     """The bracket of one mechanism: lower bounds are kept, upper bounds start from them."""
 
     strategy: Strategy
-    scheme: PoissonScheme | BallsInBins
+    sampled: Rounds | int
+    """Independent rounds, or so many positions of which an example has one in every epoch."""
     sigma: float
     progress: Progress | None = None
     executor: Executor | None = None
@@ -146,7 +147,7 @@ class Projection:
 
     def _groups(self) -> Sequence[int]:
         """The groups that can be the worst; those with equal Gram matrices once."""
-        if isinstance(self.scheme, BallsInBins):
+        if isinstance(self.sampled, int):
             return (0,)
         groups = self.strategy.groups(self._separation)
         if len(groups) > MAX_GROUPS:
@@ -165,25 +166,22 @@ class Projection:
 
     @cached_property
     def _only_gram(self) -> Gram:
-        if isinstance(self.scheme, BallsInBins):
-            self.scheme.epochs(self.strategy.steps)
-            return self.strategy.bins_gram(self.scheme.bins, self.sigma)
+        if isinstance(self.sampled, int):
+            return self.strategy.bins_gram(self.sampled, self.sigma)
         groups = self.strategy.groups(self._separation)
         return self.strategy.gram(self._separation, groups[0], self.sigma)
 
     @property
     def _chance(self) -> Chance:
         """How likely each column of the Gram matrices is; a single bin is certain."""
-        if isinstance(self.scheme, BallsInBins):
-            return 1.0 if self.scheme.bins == 1 else None
-        return self.scheme.probability
+        if isinstance(self.sampled, int):
+            return 1.0 if self.sampled == 1 else None
+        return self.sampled.probability
 
     @property
     def _separation(self) -> int:
         """Steps between two of the rounds in which one example may take part."""
-        if isinstance(self.scheme, BallsInBins):
-            return self.scheme.bins
-        return min(self.scheme.separation, self.strategy.steps)
+        return self.sampled if isinstance(self.sampled, int) else self.sampled.separation
 
 
 def _bound_epsilon(

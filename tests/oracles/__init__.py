@@ -1,0 +1,1 @@
+"""Independent truth.  Nothing here imports mmcc, nor anything else of the tests."""
