@@ -8,5 +8,5 @@ from __future__ import annotations
 from typing import Literal
 
 Adjacency = Literal["remove", "add"]
-Adjacencies = Literal["remove", "add", "both"]
-ADJACENCIES: tuple[Adjacencies, ...] = ("remove", "add", "both")
+Side = Literal["remove", "add", "both"]
+SIDES: tuple[Side, ...] = ("remove", "add", "both")

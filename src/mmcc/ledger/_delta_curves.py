@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mmcc.accounting._guarantee import assumes_more
 from mmcc.errors import PrecisionError, real
-from mmcc.ledger._entries import Dot, Fingerprint, Planned
+from mmcc.ledger._entries import DeltaDot, Fingerprint, Planned
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
@@ -65,32 +66,22 @@ def planned(
         """By the method until it assumes too much; unamplified, which assumes least, from then."""
         nonlocal method
         asked = question(strategy, sampling, sigma=sigma, method=method, **at)
-        if not _assumes_more(asked, found):
+        if not assumes_more(asked, found):
             return asked
         method = "unamplified"
         return question(strategy, sampling, sigma=sigma, method=method, **at)
 
     far = ask(solve.epsilon, delta=END * delta)
-    dots: list[Dot] = []
+    dots: list[DeltaDot] = []
     if 0 < far.epsilon <= FARTHEST:
         spacing = 2.0 ** math.floor(math.log2(far.epsilon / DOTS))  # multiples are exact
         for place in range(math.ceil(far.epsilon / spacing) + 1):
             epsilon = place * spacing
-            dots.append(Dot(epsilon, *_sides(ask(solve.delta, epsilon=epsilon))))
+            dots.append(DeltaDot(epsilon, *_sides(ask(solve.delta, epsilon=epsilon))))
             if progress is not None:
                 progress("dots of the delta curve", len(dots))
     printed: Fingerprint = fingerprint if isinstance(fingerprint, str) else dict(fingerprint)
     return Planned(mechanism or f"{strategy!r}, {sampling!r}", printed, found, tuple(dots))
-
-
-def _assumes_more(asked: Guarantee, found: Guarantee) -> bool:
-    """Whether `asked` may fail to hold where `found` holds.
-
-    Which bound is the smallest depends on epsilon: under Shuffle one dot may be unamplified, for
-    adaptive inputs, and the next one amplified, for the 0-1 setting alone.
-    """
-    elsewhere = asked.setting not in ("", found.setting)
-    return elsewhere or asked.adaptive < found.adaptive or asked.adjacency != found.adjacency
 
 
 def _sides(found: Guarantee) -> tuple[float, float]:
@@ -101,19 +92,19 @@ def _sides(found: Guarantee) -> tuple[float, float]:
     return found.delta, found.delta
 
 
-def dots_of(run: Planned) -> tuple[Dot, ...]:
+def dots_of(run: Planned) -> tuple[DeltaDot, ...]:
     """All dots of a planned run that fit on a grid: those of its curve, and its guarantee."""
     pair = run.guarantee
     dots = run.curve
     if pair.epsilon <= FARTHEST:
-        dots = (*dots, Dot(pair.epsilon, pair.delta, pair.delta))
+        dots = (*dots, DeltaDot(pair.epsilon, pair.delta, pair.delta))
     near = tuple(dot for dot in dots if dot.epsilon <= FARTHEST)
     if not near:
         raise PrecisionError(f"an epsilon of {pair.epsilon:g} is too large for a grid of losses.")
     return near
 
 
-def common_spacing(curves: Sequence[Sequence[Dot]]) -> float:
+def common_spacing(curves: Sequence[Sequence[DeltaDot]]) -> float:
     """A power of two, fine enough for the shortest curve and not too fine for the longest."""
     tops = [max(dot.epsilon for dot in curve) for curve in curves]
     shortest = min((top for top in tops if top > 0), default=1.0)
@@ -121,14 +112,14 @@ def common_spacing(curves: Sequence[Sequence[Dot]]) -> float:
     return float(2.0 ** math.floor(math.log2(wanted)))
 
 
-def losses_above(dots: Sequence[Dot], spacing: float, remove: bool) -> GridLoss:
+def losses_above(dots: Sequence[DeltaDot], spacing: float, remove: bool) -> GridLoss:
     """Privacy losses on a grid whose delta curve lies above that of the dots' mechanism."""
     from mmcc.accounting._losses.dots import connect  # scipy and numba take a second
 
     return connect(*_lowest(dots, spacing, remove), spacing)
 
 
-def _lowest(dots: Sequence[Dot], spacing: float, remove: bool) -> tuple[IntArray, FloatArray]:
+def _lowest(dots: Sequence[DeltaDot], spacing: float, remove: bool) -> tuple[IntArray, FloatArray]:
     """Grid places, negative ones too, with the smallest height known at each, rounded up.
 
     A dot moves up to the next place: a curve that never rises is at most as high there.

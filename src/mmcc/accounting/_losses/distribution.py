@@ -14,29 +14,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from mmcc.accounting._adjacency import ADJACENCIES, Adjacencies, Adjacency
+from mmcc.accounting._adjacency import SIDES, Adjacency, Side
 from mmcc.accounting._losses.composed import Question
 from mmcc.accounting._losses.engine import Effort, bound, bound_at_least
-from mmcc.accounting._losses.laws import Law, merged
+from mmcc.accounting._losses.laws import WeightedLaws, merged
 from mmcc.errors import MethodError, ParameterError, PrecisionError, real, suggestion, whole
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MAX_COUNT = 10**12
 SMALLEST_DELTA = 1e-290
 MARGIN = 1e-12
 """More than the rounding of a sum or difference of two numbers."""
 
-Part = TypeVar("Part")
-Same = TypeVar("Same", bound="Distribution[Any]")
-
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Distribution(ABC, Generic[Part]):
+class Distribution(ABC):
     """Parts of both adjacencies with their multiplicities; `slack` is added to every delta."""
 
-    remove: tuple[tuple[Part, int], ...]
-    add: tuple[tuple[Part, int], ...]
+    remove: tuple[tuple[Any, int], ...]
+    add: tuple[tuple[Any, int], ...]
     slack: float = 0.0
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Distribution(ABC, Generic[Part]):
         """How many mechanisms are composed."""
         return sum(count for _, count in self.remove)
 
-    def self_compose(self: Same, count: int) -> Same:
+    def self_compose(self, count: int) -> Self:
         """The mechanism run `count` times."""
         count = whole("count", count, 1, MAX_COUNT)
         return replace(
@@ -58,26 +58,26 @@ class Distribution(ABC, Generic[Part]):
             slack=add_slacks([self.slack], count),
         )
 
-    def epsilon(self, delta: float, adjacency: Adjacencies = "both") -> float:
+    def epsilon(self, delta: float, adjacency: Side = "both") -> float:
         """Smallest certified epsilon at this delta."""
         delta = real("delta", delta, 0, 1)
         left = (delta - self.slack) * (1 - MARGIN)
         if not left >= SMALLEST_DELTA:
             raise PrecisionError(
-                f"delta = {delta:g} is too small to be certified here: bad events have probability "
-                f"{self.slack:g}. Use a larger delta."
+                f"what bad events of probability {self.slack:g} leave of delta = {delta:g} is too "
+                "small to be certified. Use a larger delta."
             )
         return self._largest(Question(delta=left), adjacency)
 
-    def delta(self, epsilon: float, adjacency: Adjacencies = "both") -> float:
+    def delta(self, epsilon: float, adjacency: Side = "both") -> float:
         """Smallest certified delta at this epsilon."""
         epsilon = real("epsilon", epsilon, 0, 1e6, closed="l")
         found = self._largest(Question(epsilon=epsilon), adjacency)
         return min((found + self.slack) * (1 + MARGIN), 1.0)
 
-    def _largest(self, question: Question, adjacency: Adjacencies) -> float:
-        if adjacency not in ADJACENCIES:
-            known = suggestion(adjacency, ADJACENCIES)
+    def _largest(self, question: Question, adjacency: Side) -> float:
+        if adjacency not in SIDES:
+            known = suggestion(adjacency, SIDES)
             raise MethodError(f"unknown adjacency {adjacency!r}; {known}")
         if adjacency != "both":
             return self._answer(question, adjacency)
@@ -86,12 +86,14 @@ class Distribution(ABC, Generic[Part]):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PrivacyLossDistribution(Distribution[Law]):
+class PrivacyLossDistribution(Distribution):
     """Composed mixtures of Gaussians, both adjacencies, and the probability of bad events.
 
     `slack` is added to every delta.  All answers are upper bounds.
     """
 
+    remove: WeightedLaws
+    add: WeightedLaws
     spacing: float | None = None
 
     def __repr__(self) -> str:

@@ -31,14 +31,19 @@ from mmcc.accounting._losses.laws import WeightedLaws
 from mmcc.accounting._losses.rows import discretise
 from mmcc.errors import ParameterError, real
 
+WeightedLosses = tuple[tuple[GridLoss, int], ...]
+
 TAIL = 1e-20
 TILTS = np.geomspace(1e-3, 1e4, 36)
 CURVE_DELTAS = (1e-2, 1e-5, 1e-9, 1e-13)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class GridDistribution(Distribution[GridLoss]):
+class GridDistribution(Distribution):
     """Composed privacy losses on one grid, both adjacencies; `slack` is added to every delta."""
+
+    remove: WeightedLosses
+    add: WeightedLosses
 
     def __repr__(self) -> str:
         return f"GridDistribution({self.rows} mechanisms, spacing={self.spacing:g})"
@@ -105,9 +110,7 @@ def put_on_grid(distribution: PrivacyLossDistribution, spacing: float) -> GridDi
     )
 
 
-def _losses(
-    laws: WeightedLaws, spacing: float, side: Adjacency
-) -> tuple[tuple[GridLoss, int], ...]:
+def _losses(laws: WeightedLaws, spacing: float, side: Adjacency) -> WeightedLosses:
     rows = sum(count for _, count in laws)
     found = []
     for law, count in laws:

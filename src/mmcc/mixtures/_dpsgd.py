@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mmcc.accounting._adjacency import Adjacencies
+from mmcc.accounting._adjacency import Side
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._losses.distribution import PrivacyLossDistribution
 from mmcc.accounting._losses.laws import MixtureLaw
@@ -169,7 +169,7 @@ class _Mixture:
     sigma: float
     steps: int
 
-    def epsilon(self, delta: float, adjacency: Adjacencies = "both") -> float:
+    def epsilon(self, delta: float, adjacency: Side = "both") -> float:
         """Certified, the errors of the law included.
 
         With p the true and r the listed probabilities, p <= r/(1 - e) and p >= r/(1 + e), each
