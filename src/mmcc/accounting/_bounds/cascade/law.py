@@ -31,8 +31,8 @@ from numpy.polynomial.legendre import leggauss
 from scipy import special
 
 from mmcc._arrays import FloatArray
+from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import Answer
-from mmcc.accounting._bounds.mmcc.conditional import Adjacency
 from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
 from mmcc.strategies._hierarchy import Node

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
+from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, Cost, LowerEnd, Problem
 from mmcc.accounting._bounds.mmcc import independent
 from mmcc.accounting._bounds.mmcc.algorithm import analyse, has_events, uncorrelated
-from mmcc.accounting._bounds.mmcc.conditional import Adjacency
 from mmcc.accounting._bounds.mmcc.shares import best_share
 from mmcc.accounting._bounds.projection import Projection
 from mmcc.accounting._guarantee import Details
-from mmcc.accounting._losses.engine import Target
+from mmcc.accounting._losses.composed import Question
 from mmcc.errors import MethodError, MmccError, StrategyError
 from mmcc.sampling import Rounds
 from mmcc.strategies._base import ORDERS, Order
@@ -78,7 +78,7 @@ class Mmcc(Bound):
     def epsilon(self, problem: Problem, delta: float) -> Answer:
         def answer() -> Answer:
             delta_1 = self.share * delta if self.has_events(problem) else 0.0
-            return self._analyse(problem, delta_1, Target(delta=delta - delta_1))
+            return self._analyse(problem, delta_1, Question(delta=delta - delta_1))
 
         return problem.kept((self, "epsilon", delta), answer)
 
@@ -91,7 +91,7 @@ class Mmcc(Bound):
 
         def answer() -> Answer:
             delta_1 = self._split(problem, epsilon) if self.has_events(problem) else 0.0
-            found = self._analyse(problem, delta_1, Target(epsilon=epsilon))
+            found = self._analyse(problem, delta_1, Question(epsilon=epsilon))
             remove, add = (
                 min((delta_1 + part) * (1 + 1e-15), 1.0) for part in (found.remove, found.add)
             )
@@ -172,19 +172,19 @@ class Mmcc(Bound):
             problem.strategy,
             _rounds(problem),
             problem.sigma,
-            Target(delta=delta),
+            Question(delta=delta),
             order=self.order,
             group=answer.group,
             effort=replace(problem.effort, executor=None, progress=None),
         )
         return Details(known, {"epsilon_if_p_tilde_were_p (neither bound)": later})
 
-    def _analyse(self, problem: Problem, delta_1: float, target: Target) -> Answer:
+    def _analyse(self, problem: Problem, delta_1: float, question: Question) -> Answer:
         found = analyse(
             problem.strategy,
             _rounds(problem),
             problem.sigma,
-            target,
+            question,
             order=self.order,
             delta_1=delta_1,
             effort=problem.effort,
@@ -197,7 +197,7 @@ class Mmcc(Bound):
         odds = self.share / (1 - self.share)
         low, high, guess = -280.0, 0.0, -6.0
         for _ in range(10):
-            found = self._analyse(scout, 10.0**guess, Target(epsilon=epsilon)).remove
+            found = self._analyse(scout, 10.0**guess, Question(epsilon=epsilon)).remove
             excess = math.log10(max(found * odds, 1e-280)) - guess
             low, high = (guess, high) if excess > 0 else (low, guess)
             if abs(excess) < 1e-2 or high - low < 1e-2:

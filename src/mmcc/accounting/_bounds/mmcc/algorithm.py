@@ -18,9 +18,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import Answer
-from mmcc.accounting._bounds.mmcc.conditional import Adjacency, bound_probabilities
-from mmcc.accounting._losses.engine import Effort, Target, bound, bound_at_least
+from mmcc.accounting._bounds.mmcc.conditional import bound_probabilities
+from mmcc.accounting._losses.composed import Question
+from mmcc.accounting._losses.engine import Effort, bound, bound_at_least
 from mmcc.accounting._losses.laws import Law, ProductLaw
 from mmcc.errors import MethodError
 from mmcc.sampling import Rounds
@@ -62,13 +64,13 @@ def analyse(
     strategy: Strategy,
     rounds: Rounds,
     sigma: float,
-    target: Target,
+    question: Question,
     *,
     order: Order,
     delta_1: float,
     effort: Effort,
 ) -> Answer:
-    """The largest epsilon at `target.delta` (= delta_2), or delta_2 at an epsilon, of all groups.
+    """The largest epsilon at `question.delta` (= delta_2), or delta_2 at an epsilon, of all groups.
 
     The largest of each adjacency: the group with the largest remove side need not have the
     largest add side (which is looked at roughly below it, and not at all when scouting).  Notes:
@@ -76,7 +78,7 @@ def analyse(
     how far epsilon can be from the truth.
     """
     found = [
-        _group(geometry, group, rounds.probability, sigma, target, delta_1, effort)
+        _group(geometry, group, rounds.probability, sigma, question, delta_1, effort)
         for group, geometry in geometries(strategy, rounds, order)
     ]
     worst = max(found, key=lambda outcome: (outcome.value, outcome.remove))
@@ -91,7 +93,7 @@ def uncorrelated(
     strategy: Strategy,
     rounds: Rounds,
     sigma: float,
-    target: Target,
+    question: Question,
     *,
     order: Order,
     group: int,
@@ -107,7 +109,7 @@ def uncorrelated(
             yield ProductLaw(values, probs, block.repeats), block.count
 
     return bound(
-        laws, geometry.rows, "remove", target, replace(effort, tolerance=10 * effort.tolerance)
+        laws, geometry.rows, "remove", question, replace(effort, tolerance=10 * effort.tolerance)
     )
 
 
@@ -116,7 +118,7 @@ def _group(
     group: int,
     probability: float,
     sigma: float,
-    target: Target,
+    question: Question,
     delta_1: float,
     effort: Effort,
 ) -> Answer:
@@ -138,8 +140,8 @@ def _group(
 
     if effort.scouting:
         effort = replace(effort, tolerance=8 * effort.tolerance)
-        rough = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
+        rough = bound(lambda: laws("remove"), geometry.rows, "remove", question, effort)
         return Answer(rough, math.inf, group, notes())
-    remove = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
-    add = bound_at_least(lambda: laws("add"), geometry.rows, target, effort, remove)
+    remove = bound(lambda: laws("remove"), geometry.rows, "remove", question, effort)
+    add = bound_at_least(lambda: laws("add"), geometry.rows, question, effort, remove)
     return Answer(remove, add, group, notes())

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Literal, Protocol
 
+from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import Answer
-from mmcc.accounting._bounds.mmcc.conditional import Adjacency
 from mmcc.accounting._bounds.projection.deficit import BinsNodesAround, Deficit, NodesAround
 from mmcc.accounting._bounds.projection.line import Chance
 from mmcc.accounting._bounds.projection.lower import Lower, lower_delta, lower_epsilon
