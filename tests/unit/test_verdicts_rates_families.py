@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
+from mmcc.design._families import NAMES, common_rate, default_words, family_of, rate_of
 
 from mmcc import sampling
 from mmcc.design import Comparison, Row, TunedBlt, family, separations

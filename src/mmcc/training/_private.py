@@ -95,7 +95,7 @@ def make_private(
         delta = _check_target(sigma, epsilon, delta)
         check_trainable(strategy, sampling)
         strategy = declared(strategy, sampling, stop_after)
-        training_method(sampling, strategy.steps, method)
+        training_method(strategy, sampling, method)
         _check_module(module, optimizer, grad_sample_mode)
         dataset = dataset_of(data)
         mechanism = Mechanism(
