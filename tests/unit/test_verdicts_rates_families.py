@@ -14,7 +14,6 @@ from mmcc.design import Comparison, Row, TunedBlt, family, separations
 from mmcc.design import _candidates as candidates
 from mmcc.design._table import CANNOT, LOSES, UNAMPLIFIED, UNKNOWN, WINS
 from mmcc.errors import MmccError, SamplingError, StrategyError
-from mmcc.sampling._families import NAMES, common_rate, default_words, family_of, rate_of
 from mmcc.strategies._registry import from_word
 
 ROW = Row(
