@@ -99,10 +99,10 @@ def _families(words: str | None, rate: float, steps: int) -> list[Family]:
 
 
 def _strategies(options: Options, rate: float, steps: int) -> dict[str, Compared]:
-    from mmcc.design import _candidates as candidates
+    from mmcc.design._compare import default_words
 
     words = options.strategies
-    names = candidates.default_words(steps, rate) if words is None else words.split(",")
+    names = default_words(steps, rate) if words is None else words.split(",")
     names = [name.strip() for name in names]
     if options.non_adaptive and all(map(_is_word, names)):
         raise UsageError("--non-adaptive applies to matrices read from files, and none is named.")

@@ -30,9 +30,9 @@ from mmcc.strategies._worst_sets import largest_apart, largest_shuffled
 from mmcc.strategies._written import Call, Record
 
 if TYPE_CHECKING:
-    from mmcc.design._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
     from mmcc.strategies._toeplitz import Toeplitz
     from mmcc.strategies._tree import Tree
+    from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
 
 Order = Literal["release", "reversed", "heavy"]
 ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
