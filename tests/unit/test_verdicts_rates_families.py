@@ -14,6 +14,7 @@ from mmcc.design import _candidates as candidates
 from mmcc.design._table import CANNOT, LOSES, UNAMPLIFIED, UNKNOWN, WINS
 from mmcc.errors import MmccError, SamplingError, StrategyError
 from mmcc.sampling._families import common_rate, default_words, family_of
+from mmcc.strategies._registry import from_word
 
 ROW = Row(
     strategy="some",
@@ -128,10 +129,10 @@ def test_words_that_do_not_fit_say_why(word, rate, steps, what):
 
 
 def test_bands_are_the_first_coefficients():
-    made = candidates.strategy("continual-counting:3", 9)
+    made = from_word("continual-counting:3", 9)
     assert made.coefficients.tolist() == [1.0, 0.5, 0.375]
-    assert candidates.strategy("tuned-blt", 9) == TunedBlt(9)
-    assert candidates.strategy("blt", 9).steps == 9
+    assert from_word("tuned-blt", 9) == TunedBlt(9)
+    assert from_word("blt", 9).steps == 9
 
 
 @pytest.mark.parametrize(
@@ -139,16 +140,16 @@ def test_bands_are_the_first_coefficients():
 )
 def test_words_that_are_no_strategies(word):
     with pytest.raises(MmccError):
-        candidates.strategy(word, 9)
+        from_word(word, 9)
 
 
 @pytest.mark.parametrize(("steps", "rate"), [(1, 1.0), (2, 0.5), (512, 1 / 512), (10**6, 1e-3)])
 def test_default_strategies_exist(steps, rate):
     words = candidates.default_words(steps, rate)
     assert "identity" in words
-    assert all(candidates.strategy(word, steps).steps == steps for word in words)
+    assert all(from_word(word, steps).steps == steps for word in words)
     with pytest.raises(StrategyError, match="unknown"):
-        candidates.strategy("nothing", steps)
+        from_word("nothing", steps)
 
 
 @pytest.mark.parametrize(

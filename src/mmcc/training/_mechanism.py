@@ -21,8 +21,8 @@ from mmcc.errors import (
 )
 from mmcc.sampling import Scheme
 from mmcc.sampling._scheme import checked_scheme
-from mmcc.strategies._base import Strategy, checked_strategy
-from mmcc.strategies._decoders import FULL, HONAKER, decoder_name
+from mmcc.strategies._base import FULL, HONAKER, Strategy, checked_strategy
+from mmcc.strategies._decoders import decoder_name
 from mmcc.training._noise import strategy_digest
 from mmcc.training._participants import MAX_EXAMPLES
 
