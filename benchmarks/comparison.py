@@ -19,11 +19,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from mmcc.design._families import family
+
 import mmcc.utility  # noqa: F401  imported before processes fork
 from mmcc.design import _candidates as candidates
 from mmcc.design._cells import Limits, answer
 from mmcc.design._compare import baseline_cell, cell_against, known_errors
-from mmcc.design._families import family
 from mmcc.design._table import Comparison, Row
 
 DELTA = 1e-5

@@ -7,11 +7,11 @@ from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
+from mmcc.design._families import NAMES, common_rate, default_words, family_of, rate_of
 
 from mmcc import sampling
 from mmcc.design import Comparison, Row, TunedBlt, family, separations
 from mmcc.design import _candidates as candidates
-from mmcc.design._families import NAMES, common_rate, default_words, family_of, rate_of
 from mmcc.design._table import CANNOT, LOSES, UNAMPLIFIED, UNKNOWN, WINS
 from mmcc.errors import MmccError, SamplingError, StrategyError
 
