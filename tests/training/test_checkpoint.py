@@ -164,6 +164,20 @@ def test_constant_buffers_are_no_hindrance(tmp_path):
     assert all(map(torch.equal, parameters(second[0]), parameters(whole[0])))
 
 
+def test_the_optimizer_alone_is_the_run(tmp_path):
+    whole = private(network(), momentum=0.9)
+    to_the_end(whole)
+    first = private(network(), momentum=0.9)
+    steps(first, 3)
+    save_checkpoint(tmp_path / "alone", first[1], extra="three")
+    save_checkpoint(tmp_path / "parts", *first, extra="three")
+    assert (tmp_path / "alone").read_bytes() == (tmp_path / "parts").read_bytes()
+    second = private(network(), momentum=0.9, seed=None)
+    assert load_checkpoint(tmp_path / "alone", second[1]) == "three"
+    to_the_end(second)
+    assert all(map(torch.equal, parameters(second[0]), parameters(whole[0])))
+
+
 def test_extra_is_handed_back(tmp_path):
     run = private()
     extra = {"schedule": {"rate": 0.1, "steps": [1, 2]}, "best": torch.ones(2), "name": "x"}
@@ -272,6 +286,10 @@ def test_pieces_of_different_runs_are_refused(tmp_path):
         (*first[:2], second[2]),
         (first[0]._module, *first[1:]),
         (first[0], first[1].original_optimizer, first[2]),
+        first[:1],
+        first[2:],
+        (first[1].original_optimizer,),
+        (first,),
     ):
         with pytest.raises(MmccError, match=r"different runs|make_private"):
             save_checkpoint(tmp_path / "run", *mixed)

@@ -6,6 +6,7 @@ Out: module, optimizer and loader, used as before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -28,7 +29,6 @@ from mmcc.training._loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training._mechanism import (
     Mechanism,
     certified,
-    check_trainable,
     declared,
     training_method,
 )
@@ -43,8 +43,6 @@ from mmcc.training._watch import Watch
 
 if TYPE_CHECKING:
     from mmcc.ledger import Ledger
-
-SOFTWARE = f"mmcc {__version__}, numpy {np.__version__}, torch {torch.__version__}"
 
 
 def make_private(
@@ -88,7 +86,6 @@ def make_private(
     peers = peers_of(distributed)
     with peers.agreeing():
         delta = _check_target(sigma, epsilon, delta)
-        check_trainable(strategy, sampling)
         strategy = declared(strategy, sampling, stop_after)
         training_method(sampling, strategy.steps, method)
         check_module(module, optimizer, grad_sample_mode)
@@ -111,19 +108,18 @@ def make_private(
             mechanism = replace(mechanism, sigma=account().sigma)
         trained = trained_by(optimizer)
         layout = layout_digest(module, trained)
-        facts = {
-            **mechanism.fingerprint(),
-            "the count of trained numbers": str(sum(p.numel() for p in trained)),
-            "the digest of the module's layout": layout,
-            "the software": SOFTWARE,
-            "delta": repr(delta),
-            "method": method,
-            "physical_batch_size": str(physical_batch_size),
-            "steps_per_epoch": str(steps_per_epoch),
-            "grad_sample_mode": grad_sample_mode,
-            "generator": generator,
-            "data_name": name,
-        }
+        facts = _facts(
+            mechanism,
+            trained,
+            layout,
+            delta=delta,
+            method=method,
+            physical_batch_size=physical_batch_size,
+            steps_per_epoch=steps_per_epoch,
+            grad_sample_mode=grad_sample_mode,
+            generator=generator,
+            data_name=name,
+        )
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
     with peers.agreeing():
@@ -162,3 +158,16 @@ def _check_target(sigma: float | None, epsilon: float | None, delta: float | Non
     if sigma is not None:
         real("sigma", sigma, 0, 1e30)
     return real("delta", delta, 0, 1)
+
+
+def _facts(
+    mechanism: Mechanism, trained: Sequence[nn.Parameter], layout: str, **settings: object
+) -> dict[str, str]:
+    """What must be the same on all processes for their numbers to have the same meaning."""
+    return {
+        **mechanism.fingerprint(),
+        "the count of trained numbers": str(sum(p.numel() for p in trained)),
+        "the digest of the module's layout": layout,
+        "the software": f"mmcc {__version__}, numpy {np.__version__}, torch {torch.__version__}",
+        **{name: str(value) for name, value in settings.items()},
+    }
