@@ -464,8 +464,44 @@ def test_a_frozen_weight_that_is_written_to_is_noticed():
                 self.kept[0] += x[0, 0].item()
             return self.inner(x)
 
-    with refused("'kept', a parameter or buffer of the module, changed"):
+    with refused("'kept', a parameter of the module, changed"):
         train(*private(Writes()))
+
+
+class Sums(nn.Module):
+    """Adds what it sees to a buffer, or registers a new one that holds it."""
+
+    def __init__(self, new: bool) -> None:
+        super().__init__()
+        self.inner, self.new = linear(), new
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x):
+        if self.new:
+            self.register_buffer("seen", x.detach().sum())
+        else:
+            self.total += x.detach().sum()
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_a_buffer_that_is_written_to_is_named(new):
+    name = "seen" if new else "total"
+    with refused(rf"a buffer of the module changed during training \('{name}'\)"):
+        train(*private(Sums(new)))
+
+
+def test_buffers_are_accepted_between_steps_only():
+    """Else what a pass has written there could be taken for something that was there before."""
+    module, optimizer, loader = private(Sums(False), sampling=EVERYBODY)
+    module._module.total += 1  # not by the data
+    optimizer.accept_buffers()
+    batches = iter(loader)
+    backward(module, next(batches))
+    with refused("belongs between two steps"):
+        optimizer.accept_buffers()
+    with refused("a buffer of the module changed"):
+        optimizer.step()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int16])

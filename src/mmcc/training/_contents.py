@@ -79,9 +79,9 @@ class Contents:
         if not name and (close or self._counted() != self._versions):
             frozen = self._left_alone()
             name = _first_apart(frozen, check_sums(frozen.values()), self._frozen)
-        return name and (
-            f"{name!r}, a parameter or buffer of the module, changed between a batch and its step"
-        )
+        if not name:
+            return ""
+        return f"{name!r}, a parameter of the module, changed between a batch and its step"
 
     def _counted(self) -> list[int]:
         """How often torch has seen frozen parameters change."""

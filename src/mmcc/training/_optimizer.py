@@ -22,7 +22,6 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.errors import ParameterError
 from mmcc.training._agreement import check_gradients
 from mmcc.training._mechanism import Mechanism
 from mmcc.training._peers import ENDING
@@ -77,12 +76,6 @@ class PrivateOptimizer(DPOptimizer):
         self._names = [run.watch.names[p] for p in self._parameters]
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
-        if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
-            raise ParameterError(
-                f"{type(optimizer).__name__} is not a whole torch optimizer (it does not call "
-                "Optimizer.__init__), so that its own step() could not be refused. Pass the "
-                "optimizer that it wraps, as torch.optim has it."
-            )
         optimizer.register_step_pre_hook(self._refuse_others)
         warn_of_plateaus(optimizer, self)
 
@@ -279,6 +272,7 @@ class PrivateOptimizer(DPOptimizer):
 
     def accept_buffers(self) -> None:
         """Take the present content of the module's buffers as not depending on the data."""
+        self.run.check_between_steps("new content of buffers")
         self._watch.contents.accept()
 
     def _forget_sums(self) -> None:

@@ -40,6 +40,12 @@ def check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
         raise ParameterError(
             "module or optimizer is private already: pass a new module and its plain optimizer."
         )
+    if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        raise ParameterError(
+            f"{type(optimizer).__name__} is not a whole torch optimizer (it does not call "
+            "Optimizer.__init__), so that its own step() could not be refused. Pass the "
+            "optimizer that it wraps, as torch.optim has it."
+        )
     _check_whole(module)
     _check_layers(module, mode)
     _check_parameters(trained_by(optimizer), set(module.parameters()))
