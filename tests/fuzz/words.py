@@ -221,7 +221,7 @@ def stubs() -> Iterator[None]:
     solve = import_module("mmcc.accounting._questions")
     methods = import_module("mmcc.accounting._methods")
     estimates = import_module("mmcc._simulation.estimate")
-    questions = import_module("mmcc.mixtures._questions")
+    questions = import_module("mmcc.mixtures._dpsgd")
     plans, lower, simulate = solve._plans, methods.Problem.lower_epsilon, estimates.simulate
     mixture, worst = questions._Mixture.epsilon, estimates._worst_group
 

@@ -10,11 +10,12 @@ import pytest
 
 from mmcc import strategies
 from mmcc.accounting._best import Best, _vertex, best_delta, best_share
-from mmcc.accounting._bounds.conditional import bound_probabilities
+from mmcc.accounting._bounds.mmcc.conditional import bound_probabilities
 from mmcc.accounting._bounds.mmcc import Outcome, analyse
 from mmcc.accounting._bounds.sides import Sides
 from mmcc.accounting._calibrate import TOLERANCE, _search, gaussian_problem
-from mmcc.accounting._losses.engine import Effort, Target
+from mmcc.accounting._losses.composed import Question
+from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._methods import Answer, Plan, Problem
 from mmcc.accounting._questions import _guarantee
 from mmcc.errors import PrecisionError
@@ -55,7 +56,7 @@ def test_an_outcome_promises_the_larger_side_and_shows_the_largest_probability()
         strategy,
         Poisson(p),
         sigma,
-        Target(delta=1e-4),
+        Question(delta=1e-4),
         order="release",
         delta_1=delta_1,
         effort=Effort(tolerance=1e-2),

@@ -19,7 +19,7 @@ from mmcc._simulation.batches import Batch, Plan, run_batch
 from mmcc._simulation.intervals import Interval, Tally, interval
 from mmcc._simulation.one_example import Mechanism
 from mmcc._simulation.pilot import FIRST_SETS, SMALLEST, Pilot, explore
-from mmcc.accounting._bounds.projection.bracket import Projection
+from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
 from mmcc.accounting._guarantee import Estimate
 from mmcc.accounting._parallel import Progress, one_thread
 from mmcc.errors import (
@@ -236,7 +236,7 @@ def _worst_group(strategy: Strategy, scheme: Scheme, sigma: float, delta: float,
         return max(groups, key=rough)
     if rounds is not None and not certain:
         with suppress(MethodError, PrecisionError, StrategyError):  # too many columns for it
-            return Projection(strategy, rounds, sigma).lower_epsilon(delta).group
+            return ProjectionBracket(strategy, rounds, sigma).lower_epsilon(delta).group
     columns = [np.arange(group, strategy.steps, separation) for group in groups]
     edges = np.concatenate([[0], np.cumsum([part.size for part in columns])])
     norms = strategy.squared_norms(Participations(np.concatenate(columns), edges))

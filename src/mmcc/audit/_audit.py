@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from mmcc._arrays import FloatArray, IntArray
+from mmcc.accounting._bounds import PLAIN
 from mmcc.accounting._parallel import Progress, one_thread
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.accounting._questions import epsilon as certified_epsilon
@@ -219,7 +220,7 @@ def _claimed(
         found = certified_epsilon(strategy, scheme, sigma=sigma, delta=delta, progress=progress)
     except MethodError:  # nothing is proven about the amplification of this scheme
         found = certified_epsilon(
-            strategy, scheme, sigma=sigma, delta=delta, method="unamplified", progress=progress
+            strategy, scheme, sigma=sigma, delta=delta, method=PLAIN.name, progress=progress
         )
     group = found.details.get("worst_group")
     return found.epsilon, found.bound, group if isinstance(group, int) else None

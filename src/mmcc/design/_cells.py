@@ -11,8 +11,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mmcc.accounting._best import amplified
+from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.accounting._methods import sampled
 from mmcc.accounting._parallel import Progress
 from mmcc.design._certified_noise import (
     Target,
@@ -143,7 +144,7 @@ def _rows(cell: Cell, empty: Row, watch: Watch) -> tuple[Row, ...]:
         raise errors
     one = _Mechanism(cell, strategy, errors or errors_of(strategy), empty, watch)
     row = one.tie() if limits.only_wins and not math.isnan(cell.floor) else one.calibrated()
-    unproven = sampled(cell.family.schemes[0], strategy.steps) is None
+    unproven = not amplified(Problem(strategy, cell.family.schemes[0], 1.0))
     return (row, one.estimated()) if limits.estimates and unproven else (row,)
 
 
@@ -276,7 +277,7 @@ def _reservations(found: Guarantee, everyone: bool) -> tuple[str, ...]:
     With everyone in every batch there is nothing to amplify for either.
     """
     told = {
-        UNAMPLIFIED: found.bound == "unamplified" and not everyone,
+        UNAMPLIFIED: found.bound == PLAIN.name and not everyone,
         ZERO_ONE: bool(found.setting),
         FIXED_INPUTS: not found.adaptive and not found.setting,
     }

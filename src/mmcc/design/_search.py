@@ -18,8 +18,9 @@ import numpy as np
 
 from mmcc import utility
 from mmcc._arrays import FloatArray
-from mmcc.accounting._methods import sampled
-from mmcc.accounting._questions import MAX_EPSILON, METHODS, MIN_DELTA
+from mmcc.accounting._best import FEW_COLUMNS, amplified
+from mmcc.accounting._bounds import Problem
+from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
 from mmcc.design._fixed import (
     WIDEST_OPTIMISED,
     ErrorOf,
@@ -30,11 +31,10 @@ from mmcc.design._fixed import (
     settled,
 )
 from mmcc.design._optimise import MEASURES, Candidate, Optimised, Progress, RuledOut
-from mmcc.design._rough_noise import PROJECTED, Noise, columns
+from mmcc.design._rough_noise import Noise
 from mmcc.design._shapes import LIMITS, Shapes
 from mmcc.design._simplex import Corner, descend
 from mmcc.errors import (
-    MethodError,
     MmccError,
     ParameterError,
     SamplingError,
@@ -49,7 +49,7 @@ from mmcc.strategies._banded_toeplitz import banded_toeplitz
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._blt import Blt
 from mmcc.strategies._descent import check_progress
-from mmcc.strategies._toeplitz import Toeplitz
+from mmcc.strategies._toeplitz import Toeplitz, identity
 
 LARGEST = 10**6
 """Steps, at most: every strategy tried has its error summed over all of them."""
@@ -189,7 +189,9 @@ def _explore(search: Search, steps: int, bands: int | None, best: Candidate) -> 
     start = min((search.corner(shapes, point) for point in STARTS), key=lambda corner: corner[0])
     found, point = search.around(shapes, start, int(SHARE * left))
     left = search.limit - search.tried
-    if left < 1 or not (columns(steps, scheme) <= PROJECTED or most <= POWERS):
+    if left < 1 or not (
+        Problem(identity(steps), scheme, 1.0).columns <= FEW_COLUMNS or most <= POWERS
+    ):
         return
     if found <= math.log(best.error):
         search.around(shapes, (found, np.append(point, 0.0)), left)
@@ -214,9 +216,8 @@ def _error_of(objective: str) -> ErrorOf:
 
 
 def _checked_target(target: Target) -> Target:
-    if target.method is not None and target.method not in METHODS:
-        known = suggestion(target.method, METHODS)
-        raise MethodError(f"unknown method {target.method!r}; {known}")
+    if target.method is not None:
+        check_method(target.method)
     return Target(
         real("epsilon", target.epsilon, 0, MAX_EPSILON),
         real("delta", target.delta, MIN_DELTA, 1),
@@ -226,7 +227,7 @@ def _checked_target(target: Target) -> Target:
 
 def _checked_scheme(sampling: Scheme, steps: int) -> Scheme:
     checked_scheme(sampling).check(steps)
-    if sampling.setting or sampled(sampling, steps) is None:
+    if sampling.setting or not amplified(Problem(identity(steps), sampling, 1.0)):
         raise SamplingError(
             f"optimise is for Poisson, CyclicPoisson and BallsInBins, got {sampling!r}: other "
             "schemes have no certificate for adaptive inputs. Use one of these three."

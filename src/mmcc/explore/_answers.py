@@ -13,8 +13,9 @@ from functools import lru_cache
 import mmcc
 from mmcc import utility
 from mmcc._arrays import FloatArray
+from mmcc.accounting._best import lower_epsilon
+from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._guarantee import Bracket
-from mmcc.accounting._methods import Problem
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import MmccError
 from mmcc.explore._settings import FieldError, Settings
@@ -93,7 +94,7 @@ def certified_lower(asked: Settings) -> float:
     """No method can prove less than this; 0 where nothing is known."""
     check_size(asked)
     problem = Problem(asked.build_strategy(), asked.build_scheme(), asked.sigma)
-    return problem.lower_epsilon(asked.delta)
+    return lower_epsilon(problem, asked.delta)
 
 
 @lru_cache(maxsize=1024)
@@ -117,7 +118,7 @@ def _without_amplification(asked: Settings, scheme: Scheme) -> float | None:
             scheme,
             sigma=asked.sigma,
             delta=asked.delta,
-            method="unamplified",
+            method=PLAIN.name,
         )
     except MmccError:  # the bracket has its own answer, and its own sentence
         return None

@@ -13,7 +13,8 @@ from functools import lru_cache
 
 from mmcc import strategies
 from mmcc._cli.words import number, whole_number
-from mmcc.accounting._methods import sampled
+from mmcc.accounting._best import amplified
+from mmcc.accounting._bounds import Problem
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.errors import MmccError, ParameterError, real, suggestion, whole
 from mmcc.sampling import Scheme
@@ -108,7 +109,7 @@ class Settings:
     @property
     def proven(self) -> bool:
         """Whether there is an amplified certificate for the scheme."""
-        return sampled(self.build_scheme(), self.steps) is not None
+        return bool(amplified(Problem(self.build_strategy(), self.build_scheme(), 1.0)))
 
     def at(self, sigma: float) -> Settings:
         """The same mechanism with another noise level."""

@@ -81,7 +81,7 @@ def of_checkpoint(
     asked: dict[str, Any] = {
         "sigma": run.sigma,
         "delta": delta,
-        "method": training_method(run.sampling, run.steps, method),
+        "method": training_method(run.strategy, run.sampling, method),
         "progress": progress,
     }
     began = time.monotonic()
@@ -97,7 +97,7 @@ def of_checkpoint(
             claims.append(claim(heading, so_far, _only_if_declared(position)))
         except MmccError as problem:
             notes.append(f"The steps so far have no guarantee of their own: {problem}")
-    if not amplified(run.sampling, run.steps):
+    if not amplified(run.strategy, run.sampling):
         kind = type(run.sampling).__name__
         notes.append(
             f"No amplification is proven for training with {kind}, so sampling is not counted: "

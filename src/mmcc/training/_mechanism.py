@@ -127,27 +127,28 @@ def declared(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> St
     return strategy.prefix(whole("stop_after", stop_after, 1, strategy.steps))
 
 
-def amplified(sampling: Scheme, steps: int) -> bool:
+def amplified(strategy: Strategy, sampling: Scheme) -> bool:
     """Whether amplification is proven for training, in which the other examples contribute too."""
-    from mmcc.accounting._methods import sampled  # numba takes a second
+    from mmcc.accounting import _best, _bounds  # numba takes a second
 
-    return sampled(sampling, steps) is not None and not sampling.setting
+    problem = _bounds.Problem(strategy, sampling, 1.0)
+    return not sampling.setting and bool(_best.amplified(problem))
 
 
-def training_method(sampling: Scheme, steps: int, method: str) -> str:
+def training_method(strategy: Strategy, sampling: Scheme, method: str) -> str:
     """The method of accounting that holds for training: unamplified where no other is proven."""
-    from mmcc.accounting._questions import METHODS  # numba takes a second
+    from mmcc.accounting._bounds import PLAIN  # numba takes a second
+    from mmcc.accounting._questions import TIGHT, check_method
 
-    if method not in METHODS:
-        raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
-    if amplified(sampling, steps) or method == "unamplified":
+    check_method(method)
+    if method == PLAIN.name or amplified(strategy, sampling):
         return method
-    if method != "tight":
+    if method != TIGHT:
         raise MethodError(
             f"method {method!r} proves nothing for training with {sampling!r}, in which the other "
             "examples contribute too. Use method='unamplified', or leave it out."
         )
-    return "unamplified"
+    return PLAIN.name
 
 
 def certified(
@@ -162,7 +163,7 @@ def certified(
     """The guarantee of all steps: of a noise level, or with the least noise for an epsilon."""
     from mmcc.accounting import _questions as solve  # numba takes a second
 
-    proven = training_method(sampling, strategy.steps, method)
+    proven = training_method(strategy, sampling, method)
     if sigma is not None:
         found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=proven)
     elif epsilon is not None:
@@ -177,7 +178,7 @@ def certified(
         raise ParameterError("a guarantee is of a sigma or for an epsilon.")
     if not found.adaptive or found.setting:
         raise MethodError(f"method {method!r} does not hold for training: {found}.")
-    if not amplified(sampling, strategy.steps):
+    if not amplified(strategy, sampling):
         why = f"no amplification is proven for training with {type(sampling).__name__}"
         return replace(found, bound=f"{found.bound} ({why})")
     return found

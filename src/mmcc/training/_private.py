@@ -87,7 +87,7 @@ def make_private(
     with peers.agreeing():
         delta = _check_target(sigma, epsilon, delta)
         strategy = declared(strategy, sampling, stop_after)
-        training_method(sampling, strategy.steps, method)
+        training_method(strategy, sampling, method)
         check_module(module, optimizer, grad_sample_mode)
         check_seed(seed)
         book, name = ledger_of(ledger, data_name)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Literal, Protocol
 
-from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._adjacency import Adjacency
+from mmcc.accounting._bounds.base import Answer
 from mmcc.accounting._bounds.projection.deficit import BinsNodesAround, Deficit, NodesAround
 from mmcc.accounting._bounds.projection.line import Chance
 from mmcc.accounting._bounds.projection.lower import Lower, lower_delta, lower_epsilon
 from mmcc.accounting._bounds.projection.upper import Projected
 from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd
 from mmcc.accounting._bounds.projection.upper_bins import ProjectedBins
-from mmcc.accounting._bounds.sides import Sides
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import Progress, one_thread, spread
 from mmcc.errors import MethodError, PrecisionError
@@ -55,7 +55,7 @@ class Curve(Protocol):
 
 
 @dataclass(eq=False)
-class Projection:
+class ProjectionBracket:
     """The bracket of one mechanism: lower bounds are kept, upper bounds start from them."""
 
     strategy: Strategy
@@ -67,27 +67,27 @@ class Projection:
     """Where groups of examples are analysed, if there are several."""
     _known: dict[tuple[str, float, int, Adjacency], Lower] = field(default_factory=dict)
 
-    def lower_epsilon(self, delta: float) -> Sides:
+    def lower_epsilon(self, delta: float) -> Answer:
         """Certified lower bounds on epsilon at delta: no method can prove less."""
         return self._worst("lower_epsilon", delta)
 
-    def lower_delta(self, epsilon: float) -> Sides:
+    def lower_delta(self, epsilon: float) -> Answer:
         """Certified lower bounds on delta at epsilon."""
         return self._worst("lower_delta", epsilon)
 
-    def bound_epsilon(self, delta: float) -> Sides:
+    def bound_epsilon(self, delta: float) -> Answer:
         """Certified epsilon at delta for the worst group, both adjacencies."""
         if self._chance == 1.0:
             return self._certain(lambda ratio: bound_gaussian_epsilon(ratio, delta))
         return self._worst("bound_epsilon", delta)
 
-    def bound_delta(self, epsilon: float) -> Sides:
+    def bound_delta(self, epsilon: float) -> Answer:
         """Certified delta at epsilon for the worst group, both adjacencies."""
         if self._chance == 1.0:
             return self._certain(lambda ratio: bound_gaussian_delta(ratio, epsilon))
         return self._worst("bound_delta", epsilon)
 
-    def of_group(self, asked: Asked, at: float, group: int, gram: Gram | None = None) -> Sides:
+    def of_group(self, asked: Asked, at: float, group: int, gram: Gram | None = None) -> Answer:
         """What is asked, for one group alone."""
         if gram is None:
             gram = self.strategy.gram(self._separation, group, self.sigma)
@@ -99,7 +99,7 @@ class Projection:
             raise PrecisionError(
                 "the projection bound is beyond floating point here; use method='tight'."
             )
-        return Sides(remove, add, group)
+        return Answer(remove, add, group)
 
     def _side(
         self, asked: Asked, at: float, group: int, gram: Gram, side: Adjacency, enough: float
@@ -122,15 +122,15 @@ class Projection:
             self._known[key] = find(gram, self._chance, at, side)
         return self._known[key]
 
-    def _certain(self, answer: Callable[[float], float]) -> Sides:
+    def _certain(self, answer: Callable[[float], float]) -> Answer:
         """Every step is taken part in: one Gaussian, along the mean direction exactly."""
         ratio = self.strategy.sensitivity(self._separation) / self.sigma * (1 + 2.0**-50)
-        return Sides(answer(ratio), answer(ratio))
+        return Answer(answer(ratio), answer(ratio))
 
-    def _worst(self, asked: Asked, at: float) -> Sides:
+    def _worst(self, asked: Asked, at: float) -> Answer:
         """The largest answer for each adjacency, and the group with the largest of all."""
         groups = self._groups()
-        every: Iterator[Sides]
+        every: Iterator[Answer]
         if len(groups) == 1:
             every = iter([self.of_group(asked, at, groups[0], self._only_gram)])
         else:
@@ -143,7 +143,7 @@ class Projection:
                 worst, group = found.value, found.group
             if self.progress is not None:
                 self.progress("projection: groups of steps", done + 1)
-        return Sides(remove, add, group)
+        return Answer(remove, add, group)
 
     def _groups(self) -> Sequence[int]:
         """The groups that can be the worst; those with equal Gram matrices once."""

@@ -13,15 +13,13 @@ drawn without it): the normal alone, with the whole budget.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from scipy import special
 
 from mmcc._arrays import FloatArray
+from mmcc.accounting._adjacency import Adjacency
+from mmcc.accounting._losses.laws import binomial_quantile
 from mmcc.strategies._geometry import Block
-
-Adjacency = Literal["remove", "add"]
 
 SAFETY = 1e-11
 """Relative inflation that covers the rounding of the closed forms below."""
@@ -105,15 +103,3 @@ def _binomial(block: Block, probability: float, tail: float) -> FloatArray:
     taken = np.clip(most - (np.cumsum(counts) - counts), 0, counts)  # overlaps fall with the index
     sums: FloatArray = overlaps @ taken
     return sums * (1.0 + SAFETY)
-
-
-def binomial_quantile(trials: int, probability: float, tail: float) -> int:
-    """The smallest t with Pr[Binomial(trials, probability) > t] <= tail."""
-    low, high = -1, trials
-    while high - low > 1:
-        middle = (low + high) // 2
-        if special.betainc(middle + 1, trials - middle, probability) * (1.0 + 1e-9) <= tail:
-            high = middle
-        else:
-            low = middle
-    return high

@@ -1,4 +1,4 @@
-"""Balls-in-bins on a tree of bins: the law of the likelihood ratio itself, from the leaves up.
+"""A tree of bins: the law of the likelihood ratio itself, from the leaves up.
 
 In: a hierarchy of bins, sigma.  Out: bounds on both sides of delta at epsilon, and of epsilon.
 
@@ -31,13 +31,13 @@ from numpy.polynomial.legendre import leggauss
 from scipy import special
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.conditional import Adjacency
-from mmcc.accounting._bounds.sides import Sides
+from mmcc.accounting._adjacency import Adjacency
+from mmcc.accounting._bounds.base import Answer
 from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
 from mmcc.strategies._hierarchy import Node
 
-Bound = Literal["upper", "lower"]
+End = Literal["upper", "lower"]
 
 CELLS = 2400
 """About how many cells the law at the root has."""
@@ -73,39 +73,39 @@ class Law:
 
 
 @dataclass(eq=False)
-class Cascade:
-    """The bracket of one hierarchy; laws are computed once for each bound and adjacency."""
+class TreeBracket:
+    """The bracket of one hierarchy; laws are computed once for each end and adjacency."""
 
     root: Node
     sigma: float
     delta: float = 1e-12
     """About the delta that is looked at: it sets how far the laws reach."""
-    _laws: dict[tuple[Bound, Adjacency], Law] = field(default_factory=dict)
+    _laws: dict[tuple[End, Adjacency], Law] = field(default_factory=dict)
 
-    def bound_epsilon(self, delta: float) -> Sides:
+    def bound_epsilon(self, delta: float) -> Answer:
         """Certified epsilon at delta."""
         return self._sides(lambda side: self._solve("upper", side, delta))
 
-    def bound_delta(self, epsilon: float) -> Sides:
+    def bound_delta(self, epsilon: float) -> Answer:
         """Certified delta at epsilon."""
         return self._sides(lambda side: min(self._delta("upper", side, epsilon), 1.0))
 
-    def lower_epsilon(self, delta: float) -> Sides:
+    def lower_epsilon(self, delta: float) -> Answer:
         """Certified lower bounds on epsilon at delta."""
         return self._sides(lambda side: self._solve("lower", side, delta))
 
-    def lower_delta(self, epsilon: float) -> Sides:
+    def lower_delta(self, epsilon: float) -> Answer:
         """Certified lower bounds on delta at epsilon."""
         return self._sides(lambda side: self._delta("lower", side, epsilon))
 
-    def _sides(self, answer: Callable[[Adjacency], float]) -> Sides:
-        return Sides(answer("remove"), answer("add"))
+    def _sides(self, answer: Callable[[Adjacency], float]) -> Answer:
+        return Answer(answer("remove"), answer("add"))
 
-    def _solve(self, bound: Bound, adjacency: Adjacency, delta: float) -> float:
+    def _solve(self, end: End, adjacency: Adjacency, delta: float) -> float:
         """The safe end of the smallest epsilon at which delta is met; the function falls."""
 
         def missed(epsilon: float) -> bool:
-            return not self._delta(bound, adjacency, epsilon) <= delta
+            return not self._delta(end, adjacency, epsilon) <= delta
 
         low, high = 0.0, 1.0
         if not missed(low):
@@ -113,17 +113,17 @@ class Cascade:
         while missed(high):
             low, high = high, 2 * high
             if high > 2 * WIDEST:
-                return math.inf if bound == "upper" else low
+                return math.inf if end == "upper" else low
         while high - low > TOLERANCE * high:
             middle = 0.5 * (low + high)
             low, high = (middle, high) if missed(middle) else (low, middle)
-        return high if bound == "upper" else low
+        return high if end == "upper" else low
 
-    def _delta(self, bound: Bound, adjacency: Adjacency, epsilon: float) -> float:
-        if bound == "lower" and epsilon > WIDEST:
+    def _delta(self, end: End, adjacency: Adjacency, epsilon: float) -> float:
+        if end == "lower" and epsilon > WIDEST:
             return 0.0
-        law = self._law(bound, adjacency)
-        up = 1.0 if bound == "upper" else -1.0
+        law = self._law(end, adjacency)
+        up = 1.0 if end == "upper" else -1.0
         if adjacency == "remove":
             threshold = math.exp(min(epsilon, WIDEST)) * (1 - 1e-14 * up)
             gains = np.maximum(law.values - threshold, 0.0)
@@ -135,10 +135,10 @@ class Cascade:
             raise PrecisionError("the law of the privacy loss is beyond floating point.")
         return found
 
-    def _law(self, bound: Bound, adjacency: Adjacency) -> Law:
-        key = bound, adjacency
+    def _law(self, end: End, adjacency: Adjacency) -> Law:
+        key = end, adjacency
         if key not in self._laws:
-            self._laws[key] = _Builder(self, bound, adjacency).law(self.root)
+            self._laws[key] = _Builder(self, end, adjacency).law(self.root)
         return self._laws[key]
 
     @cached_property
@@ -172,15 +172,15 @@ class Cascade:
 class _Builder:
     """Laws of all nodes on one lattice, rounded in one direction."""
 
-    cascade: Cascade
-    bound: Bound
+    cascade: TreeBracket
+    end: End
     adjacency: Adjacency
     _known: dict[Node, Law] = field(default_factory=dict)
 
     @property
     def up(self) -> float:
         """1 where masses are rounded up."""
-        return 1.0 if self.bound == "upper" else -1.0
+        return 1.0 if self.end == "upper" else -1.0
 
     @property
     def push(self) -> float:
@@ -255,11 +255,11 @@ class _Builder:
             share,
             other,
             edges,
-            self.bound == "upper",
+            self.end == "upper",
             self.push * 16 * UNIT / float(np.min(np.diff(np.log(edges)))),
         )
         kept = masses > 0
-        if self.bound == "upper":
+        if self.end == "upper":
             values = np.concatenate([[0.0], edges])[kept]
         else:
             values = moments[kept] / masses[kept] * (1 + 2 * self.push * room)
@@ -277,7 +277,7 @@ class _Builder:
         s = math.sqrt(variance) / self.cascade.sigma * (1 + VARIANCES * self.up)
         width = self.cascade.width
         if s < NARROW * width:  # next to nothing against a cell: a larger variance, or none
-            if self.bound == "lower":
+            if self.end == "lower":
                 return Law(np.ones(1), np.ones(1))
             s = NARROW * width
         reach = self.cascade.deviations * s
@@ -301,7 +301,7 @@ class _Builder:
         end = (logs[-1] + 0.5 * s**2) / s
         top, top_mean = float(special.ndtr(-end)), float(special.ndtr(s - end))
         room = 64 * UNIT + 1e-13
-        if self.bound == "upper":
+        if self.end == "upper":
             masses = np.zeros(edges.size + 1)
             masses[0] = bottom
             masses[1] = bottom  # at 0 and at the first edge: more than enough for both

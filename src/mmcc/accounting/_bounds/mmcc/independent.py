@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy import special
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.conditional import Adjacency
-from mmcc.accounting._losses.compose import Composed, compose, cumulant_of
+from mmcc.accounting._adjacency import Adjacency
+from mmcc.accounting._losses.compose import compose, cumulant_of
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
@@ -56,13 +55,13 @@ def lower_epsilon(
     """A lower bound on epsilon at delta; `about` is a guess, from above, that sets the grid."""
     if not 0 < about < math.inf or p >= 1.0:
         return 0.0
-    lower = _composed(steps, p, adjacency, about, delta, about)
-    if lower is None or lower.delta(0.0) < delta:
+    lower = _lower_curve(steps, p, adjacency, about, delta, about)
+    if lower is None or lower(0.0) < delta:
         return 0.0
     low, high = 0.0, about
     while high - low > 1e-6 * high:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if lower.delta(middle) >= delta else (low, middle)
+        low, high = (middle, high) if lower(middle) >= delta else (low, middle)
     return low
 
 
@@ -74,33 +73,21 @@ def lower_delta(
         return 0.0
     variances = (count * p * p * math.expm1(min(a * a, 100.0)) for a, count in steps)
     scale = max(epsilon, min(math.sqrt(math.fsum(variances)), 1.0))
-    lower = _composed(steps, p, adjacency, epsilon, about, scale)
-    return 0.0 if lower is None else max(lower.delta(epsilon), 0.0)
+    lower = _lower_curve(steps, p, adjacency, epsilon, about, scale)
+    return 0.0 if lower is None else max(lower(epsilon), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Lower:
-    """The composed losses of all cells: grid points of `composed`, and `offset` more."""
-
-    composed: Composed
-    offset: float
-
-    def delta(self, epsilon: float) -> float:
-        """A lower bound on delta at epsilon."""
-        return self.composed.lower_delta(epsilon - self.offset)
-
-
-def _composed(
+def _lower_curve(
     steps: Sequence[Step],
     p: float,
     adjacency: Adjacency,
     epsilon: float,
     delta: float,
     scale: float,
-) -> Lower | None:
-    """The loss of all steps after their outputs were put into cells; None beyond floats.
+) -> Callable[[float], float] | None:
+    """Lower bounds on delta by epsilon, after outputs were put into cells; None beyond floats.
 
-    It is good near (epsilon, delta), for a curve that falls on the given scale.
+    They are good near (epsilon, delta), for a curve that falls on the given scale.
     """
     total = sum(count for _, count in steps)
     # Second-order loss: each of `total` steps loses about h^2 / 24 of variance.
@@ -123,7 +110,7 @@ def _composed(
         enough = (WRAPPED - math.log(delta)) / window
         if composed.below > 0 and composed.tilt < enough:
             composed = compose(parts, enough, 0.0)
-        return Lower(composed, offset)
+        return lambda epsilon: composed.lower_delta(epsilon - offset)
     except PrecisionError:
         return None
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from mmcc.accounting._adjacency import Side
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.accounting._losses.engine import PrivacyLossDistribution, Side
+from mmcc.accounting._losses.distribution import PrivacyLossDistribution
 from mmcc.accounting._losses.laws import MixtureLaw
 from mmcc.errors import (
     MethodError,

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from mmcc.accounting._bounds.conditional import Adjacency, bound_probabilities
-from mmcc.accounting._losses.engine import Effort, Target, bound, bound_at_least
+from mmcc.accounting._adjacency import Adjacency
+from mmcc.accounting._bounds.base import Answer
+from mmcc.accounting._bounds.mmcc.conditional import bound_probabilities
+from mmcc.accounting._losses.composed import Question
+from mmcc.accounting._losses.engine import Effort, bound, bound_at_least
 from mmcc.accounting._losses.laws import Law, ProductLaw
 from mmcc.errors import MethodError
 from mmcc.sampling import Rounds
@@ -28,28 +31,6 @@ from mmcc.strategies._geometry import Geometry
 
 MAX_WORK = 2 * 10**10
 MAX_GROUPS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Bounds for both adjacencies, and the group that has the largest (the smaller only roughly).
-
-    Each side holds for every group by itself: `remove` and `add` may come from different groups,
-    and either may be combined with another bound's other side.
-    """
-
-    remove: float
-    add: float
-    """Infinite when scouting, which looks at the remove adjacency alone."""
-    group: int
-    events: int
-    blow_up: float
-    """max p~/p over all entries of that group: roughly how far epsilon can be from the truth."""
-
-    @property
-    def value(self) -> float:
-        """What is promised: the larger adjacency."""
-        return max(self.remove, self.add)
 
 
 def geometries(strategy: Strategy, rounds: Rounds, order: Order) -> Iterator[tuple[int, Geometry]]:
@@ -83,19 +64,21 @@ def analyse(
     strategy: Strategy,
     rounds: Rounds,
     sigma: float,
-    target: Target,
+    question: Question,
     *,
     order: Order,
     delta_1: float,
     effort: Effort,
-) -> Outcome:
-    """The largest epsilon at `target.delta` (= delta_2), or delta_2 at an epsilon, of all groups.
+) -> Answer:
+    """The largest epsilon at `question.delta` (= delta_2), or delta_2 at an epsilon, of all groups.
 
     The largest of each adjacency: the group with the largest remove side need not have the
-    largest add side.
+    largest add side (which is looked at roughly below it, and not at all when scouting).  Notes:
+    the number of bad events, and `blow_up`, max p~/p over all entries of the worst group: roughly
+    how far epsilon can be from the truth.
     """
     found = [
-        _group(geometry, group, rounds.probability, sigma, target, delta_1, effort)
+        _group(geometry, group, rounds.probability, sigma, question, delta_1, effort)
         for group, geometry in geometries(strategy, rounds, order)
     ]
     worst = max(found, key=lambda outcome: (outcome.value, outcome.remove))
@@ -110,7 +93,7 @@ def uncorrelated(
     strategy: Strategy,
     rounds: Rounds,
     sigma: float,
-    target: Target,
+    question: Question,
     *,
     order: Order,
     group: int,
@@ -126,7 +109,7 @@ def uncorrelated(
             yield ProductLaw(values, probs, block.repeats), block.count
 
     return bound(
-        laws, geometry.rows, "remove", target, replace(effort, tolerance=10 * effort.tolerance)
+        laws, geometry.rows, "remove", question, replace(effort, tolerance=10 * effort.tolerance)
     )
 
 
@@ -135,10 +118,10 @@ def _group(
     group: int,
     probability: float,
     sigma: float,
-    target: Target,
+    question: Question,
     delta_1: float,
     effort: Effort,
-) -> Outcome:
+) -> Answer:
     budget = delta_1 / geometry.events if geometry.events else 0.0
     largest = probability
 
@@ -152,10 +135,13 @@ def _group(
             values = block.values / sigma * (1 + geometry.error)
             yield ProductLaw(values, probs, block.repeats), block.count
 
+    def notes() -> dict[str, float]:
+        return {"events": geometry.events, "blow_up": largest / probability}
+
     if effort.scouting:
         effort = replace(effort, tolerance=8 * effort.tolerance)
-        rough = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
-        return Outcome(rough, math.inf, group, geometry.events, largest / probability)
-    remove = bound(lambda: laws("remove"), geometry.rows, "remove", target, effort)
-    add = bound_at_least(lambda: laws("add"), geometry.rows, target, effort, remove)
-    return Outcome(remove, add, group, geometry.events, largest / probability)
+        rough = bound(lambda: laws("remove"), geometry.rows, "remove", question, effort)
+        return Answer(rough, math.inf, group, notes())
+    remove = bound(lambda: laws("remove"), geometry.rows, "remove", question, effort)
+    add = bound_at_least(lambda: laws("add"), geometry.rows, question, effort, remove)
+    return Answer(remove, add, group, notes())
