@@ -36,7 +36,6 @@ from mmcc.training._checkpoint_file import (
 from mmcc.training._loader import PrivateLoader
 from mmcc.training._optimizer import PrivateOptimizer
 from mmcc.training._peers import LOADING, SAVING
-from mmcc.training._per_example import Watched
 from mmcc.training._run import TrainingRun
 
 WORDS = 624
@@ -107,18 +106,11 @@ def _the_optimizer(*parts: object) -> PrivateOptimizer:
     found = next((part for part in given if isinstance(part, PrivateOptimizer)), None)
     if found is None:
         raise CheckpointError("a checkpoint takes the optimizer that make_private returned.")
-    for part in given:
-        if isinstance(part, PrivateOptimizer | PrivateLoader):
-            same = part.run is found.run
-        elif isinstance(part, Watched):
-            same = part.watch is found.run.watch
-        else:
-            raise CheckpointError(
-                "a checkpoint takes the optimizer that make_private returned, or the module, "
-                f"optimizer and loader that it returned, got a {type(part).__name__}."
-            )
-        if not same:
-            raise CheckpointError("module, optimizer and loader come from different runs.")
+    if any(getattr(part, "run", None) is not found.run for part in given):
+        raise CheckpointError(
+            "these come from different runs, or not from make_private: pass the optimizer that it "
+            "returned."
+        )
     return found
 
 

@@ -30,7 +30,7 @@ from mmcc.training._contents import tensors_at_layers
 from mmcc.training._examples import tensors_of
 from mmcc.training._refusals import first_sentence
 from mmcc.training._rehearsal import rehearse
-from mmcc.training._run import RunError
+from mmcc.training._run import RunError, TrainingRun
 from mmcc.training._trainable import EXPANDED, FUNCTORCH, untrainable
 from mmcc.training._trial import outputs_of
 from mmcc.training._watch import Watch, refuse_packed
@@ -57,6 +57,11 @@ class Watched(AbstractGradSampleModule):
     """A pass for gradients is noted, looked at closely on some batches, and then made."""
 
     watch: Watch
+
+    @property
+    def run(self) -> TrainingRun | None:
+        """The run that this module is trained by."""
+        return self.watch.run
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if not (self.training and torch.is_grad_enabled()):

@@ -45,7 +45,7 @@ class Watch:
         self.contents = Contents(module, trained)
         self.trained, self.names = self.contents.trained, self.contents.names
         self.close = self.thorough = False
-        self._run: TrainingRun | None = None
+        self.run: TrainingRun | None = None
         self._due = FIRST
         self._passes = 0
         self._sizes: list[int | None] = []
@@ -57,12 +57,12 @@ class Watch:
 
     def follow(self, run: TrainingRun) -> None:
         """Of this run are the batches, and the module is as it should be."""
-        self._run = run
+        self.run = run
         self.contents.accept()
 
     def guarded(self) -> bool:
         """Whether there are steps to come, so that nothing else may train the module."""
-        return self._run is not None and not (self._run.finished or self._run.ended)
+        return self.run is not None and not (self.run.finished or self.run.ended)
 
     @property
     def in_use(self) -> bool:
@@ -104,7 +104,7 @@ class Watch:
         """The module is about to make a pass for gradients, over so many examples."""
         batch = first_tensor(inputs)
         size = None if batch is None else len(batch)
-        handed = () if self._run is None else self._run.handed
+        handed = () if self.run is None else self.run.handed
         if self.in_use and size != 0:
             raise RunError(
                 f"the module was called for gradients again, with {size} examples, before "
@@ -173,7 +173,7 @@ class Watch:
         in a batch of another size too.
         """
         self._coincided.add(count)
-        batch = self._run.handed[:1] if self._run is not None else ()
+        batch = self.run.handed[:1] if self.run is not None else ()
         return len(self._coincided) > 1 or any(
             _is_of([tensor], one) for one in batch for tensor in tensors
         )
