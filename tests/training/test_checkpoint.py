@@ -164,6 +164,30 @@ def test_constant_buffers_are_no_hindrance(tmp_path):
     assert all(map(torch.equal, parameters(second[0]), parameters(whole[0])))
 
 
+def test_buffers_and_frozen_parameters_come_with_the_checkpoint(tmp_path):
+    """What was there before the load is no measure of what may be there after it."""
+
+    def masked(mask: list[float], frozen: float) -> nn.Module:
+        module = nn.Sequential(Masked(), nn.Linear(FEATURES, FEATURES).double(), network())
+        module[0].mask.copy_(torch.tensor(mask))
+        nn.init.constant_(module[1].weight, frozen)
+        nn.init.constant_(module[1].bias, frozen)
+        module[1].requires_grad_(False)
+        return module
+
+    whole = private(masked([1.0, 0.0, 1.0, 1.0], 0.5))
+    to_the_end(whole)
+    first = private(masked([1.0, 0.0, 1.0, 1.0], 0.5))
+    steps(first, 2)
+    save_checkpoint(tmp_path / "run", first[1])
+    second = private(masked([0.0, 0.0, 2.0, 3.0], 0.1))
+    batches = iter(second[2])
+    next(batches)  # the content is noted, and void after the load
+    load_checkpoint(tmp_path / "run", second[1])
+    to_the_end(second)
+    assert all(map(torch.equal, parameters(second[0]), parameters(whole[0])))
+
+
 def test_the_optimizer_alone_is_the_run(tmp_path):
     whole = private(network(), momentum=0.9)
     to_the_end(whole)

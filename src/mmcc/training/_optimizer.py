@@ -22,10 +22,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.training._agreement import check_gradients
+from mmcc.training._agreement import check_gradients, wrong_count
 from mmcc.training._mechanism import Mechanism
 from mmcc.training._peers import ENDING
-from mmcc.training._refusals import wrong_count
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
 STABILISER = 1e-6

@@ -17,7 +17,21 @@ import torch
 from torch import Tensor, nn
 
 from mmcc.errors import MmccError
-from mmcc.training._agreement import Tolerance, difference, tolerance, worst
+from mmcc.training._agreement import (
+    AVERAGED,
+    MEETS,
+    MISSING,
+    REDUCTION,
+    REMEMBERS,
+    UNCLEAR_OUTPUT,
+    WRONG,
+    Tolerance,
+    difference,
+    first_sentence,
+    tolerance,
+    worst,
+    wrong_count,
+)
 from mmcc.training._contents import Attributes, forget_gradients, left_at_layers, untouched
 from mmcc.training._examples import (
     LOSS,
@@ -31,17 +45,6 @@ from mmcc.training._examples import (
     is_square,
     layouts,
     tensors_of,
-)
-from mmcc.training._refusals import (
-    AVERAGED,
-    MEETS,
-    MISSING,
-    REDUCTION,
-    REMEMBERS,
-    UNCLEAR_OUTPUT,
-    WRONG,
-    first_sentence,
-    wrong_count,
 )
 from mmcc.training._run import RunError
 from mmcc.training._stillness import Still, seeded
