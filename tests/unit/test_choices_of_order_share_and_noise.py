@@ -169,7 +169,7 @@ def test_nothing_is_known_from_below_where_the_upper_bound_fails():
 def test_noise_that_is_a_little_short_is_raised_until_it_is_enough(short):
     class Short(Problem):
         def at(self, sigma):
-            return Short(self.strategy, self.scheme, sigma * (1 - short))
+            return Problem(self.strategy, self.scheme, sigma * (1 - short))
 
     enough = gaussian_problem(Short(strategies.identity(4), Poisson(0.5), 1.0), 1.0, 1e-5)
     assert PLAIN.epsilon(enough, 1e-5).value <= 1.0
