@@ -19,8 +19,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mmcc.design._families import family
-
 import mmcc.utility  # noqa: F401  imported before processes fork
 from mmcc.design._cells import Limits, answer
 from mmcc.design._compare import baseline_cell, cell_against, known_errors
