@@ -22,6 +22,7 @@ from mmcc._cli.words import (
     whole_number,
 )
 from mmcc.errors import real, suggestion
+from mmcc.strategies._registry import from_word
 
 if TYPE_CHECKING:
     from mmcc.design import Family
@@ -116,10 +117,10 @@ def _strategies(options: Options, rate: float, steps: int) -> dict[str, Compared
 
 def _strategy(name: str, steps: int, *, adaptive: bool) -> Compared:
     from mmcc import strategies
-    from mmcc.design import _candidates as candidates
 
     if _is_word(name):
-        return candidates.strategy(name, steps)
+        made: Compared = from_word(name, steps)
+        return made
     if names_a_file(name):
         return strategies.load(name, adaptive=adaptive)
     choices = suggestion(name, (*COMPARED_STRATEGIES, A_FILE))

@@ -17,7 +17,6 @@ from mmcc._simulation import set_mixtures as kernels
 from mmcc.sampling import Participations, Renewal, Scheme
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._gram import DenseGram
-from mmcc.strategies._tree import Tree
 
 MAX_GRAM = 4096
 """Up to this many columns their inner products are kept as an array."""
@@ -62,7 +61,7 @@ class Mechanism:
     @cached_property
     def gram(self) -> FloatArray | None:
         """A^T A, where it is small enough and of use."""
-        if self.columns > MAX_GRAM or (isinstance(self.strategy, Tree) and self.separation == 1):
+        if self.columns > MAX_GRAM:
             return None
         gram = self.strategy.gram(self.separation, self.group, self.sigma)
         return gram.matrix * gram.scale if isinstance(gram, DenseGram) else None

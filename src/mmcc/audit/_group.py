@@ -18,8 +18,7 @@ from mmcc._arrays import FloatArray
 from mmcc.audit._bound import lower_bounds
 from mmcc.audit._statistic import likelihood_ratio
 from mmcc.sampling import Scheme
-from mmcc.strategies._base import Strategy
-from mmcc.strategies._tree import Tree
+from mmcc.strategies._base import EXACT, Strategy
 
 FEW = 8
 """Groups that are simulated at most, beside the one that a certificate names."""
@@ -39,7 +38,7 @@ def worst_group(
     """The group to audit; `named` is the worst one of a certificate."""
     steps = strategy.steps
     separation = scheme.stride(steps)
-    possible = range(separation) if isinstance(strategy, Tree) else strategy.groups(separation)
+    possible = strategy.groups(separation) if EXACT in strategy.decoders else range(separation)
     norms = {
         group: float(np.linalg.norm(white[:, group::separation].sum(axis=1))) for group in possible
     }

@@ -24,9 +24,8 @@ from mmcc._simulation.one_example import Mechanism
 from mmcc._simulation.sets import SetList, all_sets, draw_sets
 from mmcc._simulation.transfer import Chain, chain_of
 from mmcc.sampling import Participations, Scheme
-from mmcc.strategies._base import Strategy
+from mmcc.strategies._base import EXACT, Strategy
 from mmcc.strategies._decoders import decoder_matrix
-from mmcc.strategies._tree import Tree
 
 SETS = 4096
 """Participation sets that are drawn where they cannot be listed."""
@@ -36,7 +35,7 @@ TABLE = 2**22
 
 def whitener(strategy: Strategy, sigma: float, decoder: str | None) -> FloatArray:
     """A lower triangular A: A times the noise of all steps is standard normal and independent."""
-    if not isinstance(strategy, Tree):
+    if EXACT in strategy.decoders:
         return strategy.to_dense() / sigma
     _, root = np.linalg.qr(decoder_matrix(strategy, decoder).T)  # root^T root = B B^T
     return np.asarray(solve_triangular(root, np.eye(strategy.steps), trans="T")) / sigma

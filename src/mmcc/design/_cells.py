@@ -40,7 +40,6 @@ from mmcc.design._tuned import TunedBlt
 from mmcc.errors import MmccError
 from mmcc.sampling import Scheme
 from mmcc.sampling._families import Family
-from mmcc.strategies import Toeplitz, Tree
 from mmcc.strategies._base import Strategy
 
 TIE = 1e-9
@@ -95,18 +94,6 @@ def errors_of(strategy: Strategy) -> Errors:
     )
 
 
-def is_correlated(strategy: Strategy | TunedBlt) -> bool:
-    """Whether the noise of different steps is correlated: C is more than a diagonal."""
-    if isinstance(strategy, TunedBlt):
-        return strategy.steps > 1
-    if isinstance(strategy, Tree):
-        return strategy.rows > strategy.steps
-    if isinstance(strategy, Toeplitz):
-        return strategy.bands > 1
-    rows, columns = strategy.to_dense().nonzero()
-    return bool((rows != columns).any())
-
-
 def answer(cell: Cell, progress: Progress | None = None) -> tuple[Row, ...]:
     """The rows of a cell: one, and an estimated one after it where that was asked for."""
     watch = Watch(cell.limits.seconds, progress)
@@ -120,7 +107,7 @@ def answer(cell: Cell, progress: Progress | None = None) -> tuple[Row, ...]:
         delta=cell.delta,
         method=cell.limits.method,
         verdict=UNKNOWN,
-        correlated=is_correlated(cell.strategy),
+        correlated=cell.strategy.correlated,
     )
     try:
         rows = _rows(cell, empty, watch)

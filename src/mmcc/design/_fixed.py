@@ -79,7 +79,7 @@ def calibrated(
     for place, strategy in enumerate(strategies):
         if progress is not None:
             progress("optimise: bounds on fixed strategies", place)
-        alone = isinstance(strategy, Toeplitz) and strategy.bands == 1  # calibrated exactly, fast
+        alone = strategy.toeplitz is not None and not strategy.correlated  # exact, and fast
         least = (
             0.0
             if alone

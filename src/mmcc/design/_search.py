@@ -47,7 +47,6 @@ from mmcc.sampling import Scheme
 from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._banded_toeplitz import banded_toeplitz
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import Blt
 from mmcc.strategies._descent import check_progress
 from mmcc.strategies._toeplitz import Toeplitz, identity
 
@@ -196,17 +195,18 @@ def _explore(search: Search, steps: int, bands: int | None, best: Candidate) -> 
     if found <= math.log(best.error):
         search.around(shapes, (found, np.append(point, 0.0)), left)
         return
-    fixed = best.strategy
-    reach = fixed.bands if isinstance(fixed, Toeplitz) else steps
-    cut = Shapes(steps, reach) if 1 < reach < steps and not isinstance(fixed, Blt) else shapes
+    fixed = best.strategy.toeplitz
+    reach = fixed.bands if fixed is not None else steps
+    whole_blt = fixed is not None and fixed.geometric
+    cut = Shapes(steps, reach) if 1 < reach < steps and not whole_blt else shapes
     start = search.corner(cut, (min(math.log(8.0 * reach), LIMITS[0][1]), 3.0, math.log(0.5)))
     search.around(cut, start, left - 1)
 
 
 def _start_from(search: Search, compared: Sequence[Candidate | RuledOut]) -> None:
     for one in compared:
-        if isinstance(one, Candidate) and isinstance(one.strategy, Toeplitz):
-            search.noise.remember(one.strategy, one.sigma)
+        if isinstance(one, Candidate) and one.strategy.toeplitz is not None:
+            search.noise.remember(one.strategy.toeplitz, one.sigma)
 
 
 def _error_of(objective: str) -> ErrorOf:

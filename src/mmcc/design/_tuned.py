@@ -39,6 +39,11 @@ class TunedBlt:
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", whole("steps", self.steps, 1, MAX_STEPS))
 
+    @property
+    def correlated(self) -> bool:
+        """True if the noise of different steps is correlated."""
+        return self.steps > 1
+
     def tuned(
         self,
         scheme: Scheme,

@@ -21,6 +21,7 @@ from mmcc.errors import MmccError
 from mmcc.explore._settings import FieldError, Settings
 from mmcc.sampling import CyclicPoisson, Scheme
 from mmcc.sampling._scheme import unproven
+from mmcc.strategies._registry import IDENTITY
 
 PROMPT = 1000
 """Up to so many steps plots redraw at once."""
@@ -162,7 +163,7 @@ def questions(asked: Settings) -> list[BracketQuestion]:
     # With independent rounds the lower end is one direction's loss; elsewhere both ends come from
     # one analysis.
     directed = asked.build_scheme().rounds(asked.steps) is not None
-    cheap = mechanisms if asked.strategy != "identity" and directed else []
+    cheap = mechanisms if asked.strategy != IDENTITY.name and directed else []
     return [
         *(BracketQuestion(mechanism, lower_only=True) for mechanism in cheap),
         *(BracketQuestion(mechanism) for mechanism in mechanisms),

@@ -71,7 +71,7 @@ def _controls() -> html.Aside:
         [
             html.H2("Mechanism"),
             _choice(
-                "strategy", "Strategy", {name: label for name, (label, _) in STRATEGIES.items()}
+                "strategy", "Strategy", {name: entry.label for name, entry in STRATEGIES.items()}
             ),
             _choice("scheme", "Sampling", {name: one.label for name, one in SCHEMES.items()}),
             html.Div([_field(name) for name in FIELDS], className="fields"),

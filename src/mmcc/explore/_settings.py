@@ -7,11 +7,10 @@ A wrong value is an error of one sentence that knows its field.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mmcc import strategies
 from mmcc._cli.words import number, whole_number
 from mmcc.accounting._best import amplified
 from mmcc.accounting._bounds import Problem
@@ -21,26 +20,17 @@ from mmcc.sampling import Scheme
 from mmcc.sampling._registry import SCHEMES
 from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies._base import Strategy
+from mmcc.strategies._registry import BINARY_TREE, ENTRIES
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
-STRATEGIES: Mapping[str, tuple[str, str | None]] = {
-    "identity": ("Identity (DP-SGD)", None),
-    "binary-tree": ("Binary tree", None),
-    "tree-restart": ("Restarted tree", "height"),
-    "continual-counting": ("Continual counting", None),
-    "banded-toeplitz": ("Banded Toeplitz", "bands"),
-    "blt": ("Buffered (BLT)", "buffers"),
-}
-"""Names as on the command line: what they are called here, and the size they have."""
-SIZES = ("height", "bands", "buffers")
+STRATEGIES = {entry.name: entry for entry in ENTRIES if entry.label}
+"""What is offered; names as on the command line."""
+SIZES = tuple(dict.fromkeys(entry.size for entry in STRATEGIES.values() if entry.size))
 ROUNDS = ("separation", "bins")
 FIELDS = ("steps", *SIZES, "prob", *ROUNDS, "sigma", "delta")
 """Everything that is typed."""
 LABELS: Mapping[str, str] = {
-    "steps": "Steps n",
-    "height": "Height of each tree",
-    "bands": "Bands",
-    "buffers": "Buffers",
+    **{some.name: some.label for entry in STRATEGIES.values() for some in entry.arguments},
     "prob": "Probability p",
     "separation": "Separation",
     "bins": "Bins",
@@ -48,7 +38,7 @@ LABELS: Mapping[str, str] = {
     "delta": "δ",
 }
 DEFAULTS: Mapping[str, str] = {
-    "strategy": "binary-tree",
+    "strategy": BINARY_TREE.name,
     "scheme": "poisson",
     "steps": "256",
     "height": "5",
@@ -99,7 +89,7 @@ class Settings:
     @property
     def size_name(self) -> str | None:
         """What the size of the strategy is called."""
-        return STRATEGIES[self.strategy][1]
+        return STRATEGIES[self.strategy].size or None
 
     @property
     def round_name(self) -> str | None:
@@ -137,7 +127,7 @@ def scheme_fields(name: str) -> tuple[str, ...]:
 
 def applicable(strategy: object, scheme: object) -> tuple[str, ...]:
     """The fields that mean something for a strategy and a scheme, in the order of the page."""
-    size = STRATEGIES[_known("strategy", strategy, STRATEGIES)][1]
+    size = STRATEGIES[_known("strategy", strategy, STRATEGIES)].size
     wanted = {"steps", "sigma", "delta", size}
     wanted.update(scheme_fields(_known("scheme", scheme, SCHEMES)))
     return tuple(name for name in FIELDS if name in wanted)
@@ -194,5 +184,6 @@ def _known(what: str, name: object, known: Mapping[str, object]) -> str:
 
 @lru_cache(maxsize=32)
 def _strategy(name: str, steps: int, size: int | None) -> Strategy:
-    constructor: Callable[..., Strategy] = getattr(strategies, name.replace("-", "_"))
-    return constructor(steps) if size is None else constructor(steps, size)
+    sizes = (steps,) if size is None else (steps, size)
+    made: Strategy = STRATEGIES[name].make(*sizes)
+    return made

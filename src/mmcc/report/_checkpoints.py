@@ -17,30 +17,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmcc import sampling, strategies
+from mmcc import sampling
 from mmcc.errors import MmccError, ParameterError, shown
 from mmcc.report._facts import UNIT, Claim, Fact, Report, counted
 from mmcc.report._mechanisms import claim, described
 from mmcc.report._wording import of_loops
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
+from mmcc.strategies._registry import TYPED
 
 if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
     from mmcc.training._mechanism import Mechanism
 
-MADE_AGAIN = (
-    "banded",
-    "banded_inverse",
-    "banded_toeplitz",
-    "binary_tree",
-    "blt",
-    "continual_counting",
-    "identity",
-    "optimal",
-    "toeplitz",
-    "tree_restart",
-)
 SCHEMES = ("Poisson", "CyclicPoisson", "MinSeparation", "BallsInBins", "Shuffle")
 FACTS = (
     "strategy",
@@ -174,8 +163,9 @@ def _mechanism(fingerprint: Mapping[str, Any], given: Strategy | None, name: str
 def _strategy(described: str, name: str) -> Strategy:
     """The strategy made again from its description, if that can be done."""
     try:
-        constructor, positional, named = _call(described, MADE_AGAIN)
-        found = getattr(strategies, constructor)(*positional, **named)
+        made_again = {entry.python: entry for entry in TYPED.values()}
+        constructor, positional, named = _call(described, tuple(made_again))
+        found = made_again[constructor].make(*positional, **named)
     except (MmccError, TypeError) as problem:
         text = f"its strategy, {described}, cannot be made again from its description"
         raise _unknown(name, text, _HINT) from problem

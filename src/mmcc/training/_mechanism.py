@@ -21,8 +21,8 @@ from mmcc.errors import (
 )
 from mmcc.sampling import Scheme
 from mmcc.sampling._scheme import checked_scheme
-from mmcc.strategies._base import Strategy, checked_strategy
-from mmcc.strategies._decoders import FULL, HONAKER, decoder_name
+from mmcc.strategies._base import FULL, HONAKER, Strategy, checked_strategy
+from mmcc.strategies._decoders import decoder_name
 from mmcc.training._noise import strategy_digest
 from mmcc.training._participants import MAX_EXAMPLES
 
@@ -119,7 +119,8 @@ def check_trainable(strategy: Strategy, sampling: Scheme) -> None:
 
 
 def declared(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> Strategy:
-    """The strategy of the run that ends after `stop_after` steps: a prefix."""
+    """The strategy of a run, which ends after `stop_after` steps if that is declared: a prefix."""
+    check_trainable(strategy, sampling)
     if stop_after is None:
         return strategy
     sampling.check_prefix(strategy.steps)

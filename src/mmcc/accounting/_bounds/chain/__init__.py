@@ -14,8 +14,6 @@ from mmcc.accounting._bounds.base import Answer, Bound, Cost, Problem
 from mmcc.accounting._bounds.chain.curves import bound_delta, bound_epsilon
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError
-from mmcc.strategies._blt import Blt
-from mmcc.strategies._toeplitz import Toeplitz
 
 MAX_BANDS = 1024
 """More bands fall too slowly for a chain to be a good likeness; each costs a scalar product."""
@@ -29,8 +27,8 @@ class ChainBound(Bound):
 
     def refusal(self, problem: Problem) -> str | None:
         strategy = problem.strategy
-        few = isinstance(strategy, Toeplitz) and strategy.bands <= MAX_BANDS
-        if not (few or isinstance(strategy, Blt)):
+        toeplitz = strategy.toeplitz
+        if toeplitz is None or not (toeplitz.geometric or toeplitz.bands <= MAX_BANDS):
             return (
                 f"the chain bound needs a Toeplitz strategy with at most {MAX_BANDS} bands or a "
                 f"BLT with one buffer, not {strategy!r}. Use method='tight'."
@@ -47,7 +45,7 @@ class ChainBound(Bound):
 
     def close(self, problem: Problem) -> bool:
         """The chain's Gram matrix is that of a one-buffer BLT itself, so it loses little there."""
-        return isinstance(problem.strategy, Blt)
+        return problem.strategy.toeplitz is not None and problem.strategy.toeplitz.geometric
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
         return self._ask(bound_epsilon, problem, delta)
@@ -61,5 +59,9 @@ class ChainBound(Bound):
             raise MethodError(refused)
         with one_thread():
             return question(
-                problem.strategy, problem.rounds, problem.sigma, at, problem.effort.progress
+                problem.strategy.toeplitz,
+                problem.rounds,
+                problem.sigma,
+                at,
+                problem.effort.progress,
             )
