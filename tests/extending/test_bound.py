@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from extending.all_or_nothing import AllOrNothing
 from oracles.rare_participation import step_delta
 
 import mmcc
+from extending.all_or_nothing import AllOrNothing
 from mmcc import accounting, sampling, strategies
 from mmcc.errors import MethodError
 

@@ -1,4 +1,4 @@
-"""Claim: a scheme is `draw` and `expected_batch`; estimates, certificate, report, training follow."""
+"""Claim: a scheme is `draw` and `expected_batch`; estimates, certificate and training follow."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from extending.exactly import Exactly
 
 import mmcc
+from extending.exactly import Exactly
 from mmcc import report, sampling, strategies
 from mmcc.audit import audit
 from mmcc.errors import MethodError

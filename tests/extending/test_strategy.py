@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from extending.falling import Falling
-
 import mmcc
+from extending.falling import Falling
 from mmcc import sampling, strategies, utility
 from mmcc.errors import StrategyError
 from mmcc.training import NoiseStream
-
 
 OURS = Falling(16)
 SAME = strategies.dense(OURS.to_dense())
