@@ -96,6 +96,12 @@ SCHEMES: Mapping[str, SchemeEntry] = {
 }
 
 
+def is_registered(scheme: Scheme) -> bool:
+    """Whether a scheme can be typed: it is one of those above, not one from elsewhere."""
+    entry = SCHEMES.get(scheme.name)
+    return entry is not None and entry.load() is type(scheme)
+
+
 def option_of(argument: str) -> str:
     """The option of an argument, by its name in Python."""
     known = (one for entry in SCHEMES.values() for one in entry.arguments)
