@@ -171,7 +171,7 @@ def test_it_can_be_interrupted():
         ({"sampling": sampling.BallsInBins(5)}, SamplingError, "epochs"),
         ({"sampling": sampling.Shuffle()}, SamplingError, "Shuffle"),
         ({"sampling": sampling.MinSeparation(0.1, 3)}, SamplingError, "MinSeparation"),
-        ({"sampling": 0.1}, SamplingError, "0.1"),
+        ({"sampling": 0.1}, SamplingError, "got float"),
         ({"objective": "worst"}, ParameterError, "objective"),
         ({"method": "tigth"}, MethodError, "tight"),
         ({"bands": 0}, ParameterError, "bands"),

@@ -10,6 +10,7 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
+from mmcc.accounting._best import Budget
 from mmcc.design._noise import Target
 from mmcc.design._optimise import budget_for, fixed_strategies
 from mmcc.design._rough_noise import RoughNoise
@@ -114,7 +115,7 @@ def test_the_simplex_ends_where_nothing_has_a_value():
 )
 def test_rough_noise_is_near_the_certified_one(strategy, scheme):
     certified = mmcc.sigma(strategy, scheme, epsilon=1.0, delta=1e-5).sigma
-    noise = RoughNoise(scheme, 1.0, 1e-5)
+    noise = RoughNoise(scheme, Target(1.0, 1e-5, budget=Budget.SECONDS))
     assert math.exp(noise.log_sigma(strategy)) == pytest.approx(certified, rel=5e-3)
 
 

@@ -215,7 +215,8 @@ def _search(
 ) -> Search:
     """What was found for the target, starting from the noise of the fixed strategies."""
     steps = best.strategy.steps
-    noise = RoughNoise(question.scheme, question.target.epsilon, question.target.delta)
+    target = Target(question.target.epsilon, question.target.delta, budget=Budget.SECONDS)
+    noise = RoughNoise(question.scheme, target)
     for one in compared:
         if isinstance(one, Candidate) and one.strategy.toeplitz is not None:
             noise.remember(one.strategy.toeplitz, one.sigma)

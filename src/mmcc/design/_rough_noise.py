@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from mmcc.accounting._best import Budget, ask_epsilon, best_of
+from mmcc.accounting._best import ask_epsilon, best_of
 from mmcc.accounting._bounds import PLAIN, Answer, Bound, Problem
 from mmcc.accounting._losses.engine import Effort
-from mmcc.accounting._parallel import Progress
-from mmcc.accounting._questions import TIGHT, bounds_by
+from mmcc.accounting._questions import bounds_by
+from mmcc.design._noise import Target
 from mmcc.errors import MmccError
 from mmcc.sampling import Scheme
 from mmcc.strategies._toeplitz import Toeplitz
@@ -46,11 +46,8 @@ class RoughNoise:
     """Rough calibration of one strategy after another to the same target."""
 
     scheme: Scheme
-    epsilon: float
-    delta: float
-    method: str = TIGHT
-    """The bound that steers; all that answer in seconds unless it is named."""
-    progress: Progress | None = None
+    target: Target
+    """Its budget is that of one evaluation."""
     asked: int = 0
     """How many times a bound was evaluated."""
     _known: list[Known] = field(default_factory=list)
@@ -103,14 +100,15 @@ class RoughNoise:
         Without bounds all are tried that are any good for its like.  For one strategy they then
         stay the same, so that epsilon has no jumps; infinite, none, where nothing is certified.
         """
-        problem = Problem(strategy, self.scheme, sigma, Effort(progress=self.progress))
+        target = self.target
+        problem = Problem(strategy, self.scheme, sigma, Effort(progress=target.progress))
         answers: list[Answer] = []
-        every = bounds_by(problem, self.method, budget=Budget.SECONDS)
+        every = bounds_by(problem, target.method, budget=target.budget)
         asked = known or self._promising(every, width(strategy))
         for bound in asked:
             self.asked += 1
             try:
-                answers.append(ask_epsilon(bound, problem, self.delta))
+                answers.append(ask_epsilon(bound, problem, target.delta))
             except MmccError:
                 continue
         finite = [answer for answer in answers if math.isfinite(answer.value)]
@@ -121,7 +119,7 @@ class RoughNoise:
         if asked == every:
             slow = {answer.bound for answer in answers if answer.value > BEHIND * best.value}
             self._behind.append((width(strategy), frozenset(slow - {PLAIN})))
-        return math.log(max(best.value, 1e-12) / self.epsilon), best.bounds
+        return math.log(max(best.value, 1e-12) / target.epsilon), best.bounds
 
     def _promising(self, bounds: list[Bound], wide: float) -> list[Bound]:
         """All bounds but those that were far behind for a strategy like this one."""

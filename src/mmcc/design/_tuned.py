@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mmcc import utility
+from mmcc.accounting._best import Budget
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._questions import TIGHT
+from mmcc.design._noise import Target
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import STARTS, Search, Shapes
 from mmcc.errors import MmccError, whole
@@ -18,7 +20,7 @@ from mmcc.sampling import Scheme
 from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies import Blt
 
-EVALUATIONS = 24
+EVALUATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,10 @@ class TunedBlt:
         progress: Progress | None = None,
     ) -> Blt:
         """The BLT with the least error among those tried: a simplex search, deterministic."""
-        noise = RoughNoise(scheme, epsilon, delta, method, progress)
-        search = Search(noise, lambda blt: utility.rmse(blt, 1.0), EVALUATIONS, progress)
+        target = Target(epsilon, delta, method, Budget.TABLE, progress)
+        search = Search(
+            RoughNoise(scheme, target), lambda blt: utility.rmse(blt, 1.0), EVALUATIONS, progress
+        )
         search.one_buffer(Shapes(self.steps), EVALUATIONS - len(STARTS))
         if search.best is None:
             raise MmccError(f"no BLT was found that reaches epsilon = {epsilon:g} here.")
