@@ -96,6 +96,11 @@ SCHEMES: Mapping[str, SchemeEntry] = {
 }
 
 
+SEPARATED, FIXED_ORDER = "min-separation", "fixed-order"
+COMPARED = ("poisson", "cyclic-poisson", "balls-in-bins", FIXED_ORDER, "shuffle", f"{SEPARATED}:N")
+"""Words of `mmcc compare`: schemes that a rate alone describes, and one with its separation N."""
+
+
 def option_of(argument: str) -> str:
     """The option of an argument, by its name in Python."""
     known = (one for entry in SCHEMES.values() for one in entry.arguments)
