@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
+from cases.samples import sampled
 
 import mmcc
 from mmcc import sampling, strategies
@@ -94,17 +96,24 @@ def test_all_questions_agree(strategy, bins):
     assert noise.details.get("sigma_lower", 0.0) <= noise.sigma
 
 
-@pytest.mark.parametrize("sigma", [1e-3, 0.05, 0.3, 30.0, 1e6])
-@pytest.mark.parametrize("delta", [1e-30, 1e-5, 0.9])
+SIGMAS, DELTAS = (1e-3, 0.05, 0.3, 30.0, 1e6), (1e-30, 1e-5, 0.9)
+SMALL_BINS = (
+    (strategies.identity(8), 2),
+    (strategies.binary_tree(6), 6),
+    (strategies.dense(np.diag([1.0, 1e-90])), 2),
+    (strategies.dense(np.tril(np.ones((4, 4))) * [1, 1, 1e-8, 1e-8]), 4),
+)
+LARGE_BINS = ((strategies.identity(10**9), 10**9), (strategies.binary_tree(2**30), 2**30))
+
+
 @pytest.mark.parametrize(
-    ("strategy", "bins"),
+    ("strategy", "bins", "sigma", "delta"),
     [
-        (strategies.identity(8), 2),
-        (strategies.binary_tree(6), 6),
-        (strategies.dense(np.diag([1.0, 1e-90])), 2),
-        (strategies.dense(np.tril(np.ones((4, 4))) * [1, 1, 1e-8, 1e-8]), 4),
-        pytest.param(strategies.identity(10**9), 10**9, marks=pytest.mark.slow),
-        pytest.param(strategies.binary_tree(2**30), 2**30, marks=pytest.mark.slow),
+        *sampled(SMALL_BINS, SIGMAS, DELTAS),  # by default each pair of strategy, sigma, delta
+        *(
+            pytest.param(*large, sigma, delta, marks=pytest.mark.slow)
+            for large, sigma, delta in itertools.product(LARGE_BINS, SIGMAS, DELTAS)
+        ),
     ],
 )
 def test_extremes_have_an_answer(strategy, bins, sigma, delta):

@@ -7,13 +7,13 @@ from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
-from mmcc.design._families import NAMES, common_rate, default_words, family_of, rate_of
 
 from mmcc import sampling
 from mmcc.design import Comparison, Row, TunedBlt, family, separations
 from mmcc.design import _candidates as candidates
 from mmcc.design._table import CANNOT, LOSES, UNAMPLIFIED, UNKNOWN, WINS
 from mmcc.errors import MmccError, SamplingError, StrategyError
+from mmcc.sampling._families import common_rate, default_words, family_of
 from mmcc.strategies._registry import from_word
 
 ROW = Row(
@@ -62,14 +62,14 @@ def test_the_rate_is_the_share_of_examples_in_a_batch(scheme):
         drawn = [scheme.draw(steps, count, generator)]
     seen = np.concatenate([sets.sizes() for sets in drawn]) / steps
     error = 5 * seen.std() / math.sqrt(len(seen)) + 1e-12
-    assert abs(rate_of(scheme, steps) - seen.mean()) <= error
+    assert abs(scheme.rate(steps) - seen.mean()) <= error
 
 
 def test_the_rate_of_a_minimal_separation_is_that_of_late_steps():
     scheme, steps = sampling.MinSeparation(0.2, 5), 400
     sets = scheme.draw(steps, 4000, np.random.default_rng(6))
     late = (sets.steps >= 200).sum() / (200 * 4000)
-    assert late == pytest.approx(rate_of(scheme, steps), rel=0.02)
+    assert late == pytest.approx(scheme.rate(steps), rel=0.02)
 
 
 def test_schemes_of_different_rates_are_refused():
@@ -87,8 +87,8 @@ def test_other_things_are_no_schemes(wrong):
 def test_words_are_schemes_of_the_rate():
     for word in default_words(1 / 8, 64):
         for scheme in family(word, 1 / 8, 64).schemes:
-            assert rate_of(scheme, 64) == pytest.approx(1 / 8)
-            assert NAMES[type(scheme)] == word
+            assert scheme.rate(64) == pytest.approx(1 / 8)
+            assert scheme.name == word
     assert default_words(0.3, 64) == ("poisson", "cyclic-poisson")
     assert default_words(1.0, 1) == ("poisson", "balls-in-bins")
     assert family("fixed-order", 1 / 8, 64).schemes == (sampling.CyclicPoisson(1, 8),)

@@ -119,7 +119,8 @@ def check_trainable(strategy: Strategy, sampling: Scheme) -> None:
 
 
 def declared(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> Strategy:
-    """The strategy of the run that ends after `stop_after` steps: a prefix."""
+    """The strategy of a run, which ends after `stop_after` steps if that is declared: a prefix."""
+    check_trainable(strategy, sampling)
     if stop_after is None:
         return strategy
     sampling.check_prefix(strategy.steps)

@@ -11,7 +11,6 @@ a cryptographic generator.
 from __future__ import annotations
 
 import hashlib
-import numbers
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from mmcc._arrays import IntArray, read_only
-from mmcc.errors import ParameterError, SamplingError, shown, whole
+from mmcc.errors import SamplingError, shown, whole
 from mmcc.sampling import Scheme
 from mmcc.sampling._scheme import MAX_STEPS, checked_scheme
+from mmcc.training._randomness import check_seed
 
 MAX_EXAMPLES = 10**9
 """Keeps sums of waits within 64 bits."""
@@ -118,10 +118,9 @@ def _generator(key: bytes, purpose: int, index: int) -> np.random.Generator:
 
 
 def _key(seed: int | None) -> bytes:
+    check_seed(seed)
     if seed is None:
         return secrets.token_bytes(_KEY_BYTES)
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
-        raise ParameterError(f"seed must be a whole number from 0 on, or None, got {seed!r}.")
     return hashlib.sha256(_TAG + b"%x" % int(seed)).digest()[:_KEY_BYTES]
 
 

@@ -1,0 +1,50 @@
+"""Products of cases: a sample runs by default, the rest with `-m slow`.
+
+A sample keeps every value of every axis (`strength=1`) or every pair of values of different axes
+(`strength=2`); it is the same every time.  The first case of the product is always in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+Together = tuple[tuple[int, int], ...]
+"""Places on some of the axes: (axis, place) each."""
+
+
+def sampled(*axes: Iterable[Any], strength: int = 2) -> list[Any]:
+    """The product of the axes for `pytest.mark.parametrize`; what a sample leaves out is slow.
+
+    A value that is a tuple stands for several arguments, as it does in `parametrize`.
+    """
+    lists = [list(axis) for axis in axes]
+    kept = covering([len(values) for values in lists], strength)
+    cases = []
+    for places in itertools.product(*(range(len(values)) for values in lists)):
+        chosen = [values[place] for values, place in zip(lists, places, strict=True)]
+        flat = [part for one in chosen for part in (one if isinstance(one, tuple) else (one,))]
+        marks = () if places in kept else (pytest.mark.slow,)
+        cases.append(pytest.param(*flat, marks=marks))
+    return cases
+
+
+def covering(sizes: Sequence[int], strength: int) -> set[tuple[int, ...]]:
+    """A few of all places such that any `strength` of them occur together, found greedily."""
+    strength = min(strength, len(sizes))
+    axes = list(itertools.combinations(range(len(sizes)), strength))
+
+    def together(places: tuple[int, ...]) -> set[Together]:
+        return {tuple((axis, places[axis]) for axis in some) for some in axes}
+
+    rest = list(itertools.product(*map(range, sizes)))
+    missing: set[Together] = set().union(*map(together, rest))
+    kept = set()
+    while missing:
+        best = max(rest, key=lambda places: len(together(places) & missing))
+        kept.add(best)
+        missing -= together(best)
+    return kept

@@ -1,0 +1,34 @@
+"""Claim: a sample of a product leaves out no value, or no pair of values; the rest is slow."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from cases.samples import covering, sampled
+
+
+@pytest.mark.parametrize("sizes", [(1,), (4,), (5, 3), (2, 2, 2), (5, 3, 4), (13, 7, 2, 3)])
+@pytest.mark.parametrize("strength", [1, 2])
+def test_all_values_or_pairs_are_kept(sizes, strength):
+    kept = covering(sizes, strength)
+    axes = range(len(sizes))
+    for some in itertools.combinations(axes, min(strength, len(sizes))):
+        wanted = set(itertools.product(*(range(sizes[axis]) for axis in some)))
+        assert {tuple(places[axis] for axis in some) for places in kept} == wanted
+
+
+def test_samples_are_small_and_the_same_every_time():
+    assert len(covering((5, 3, 4), 1)) == 5
+    assert len(covering((5, 3, 4), 2)) <= 22  # of 60; 20 is the least possible
+    assert covering((5, 3, 4), 2) == covering((5, 3, 4), 2)
+    assert (0, 0, 0) in covering((5, 3, 4), 2)
+
+
+def test_the_product_is_whole_and_tuples_are_several_arguments():
+    cases = sampled([("a", 1), ("b", 2)], [0.5, 0.7, 0.9], strength=1)
+    assert [case.values for case in cases] == [
+        (word, number, share) for word, number in (("a", 1), ("b", 2)) for share in (0.5, 0.7, 0.9)
+    ]
+    assert sum(not case.marks for case in cases) == 3
+    assert {mark.name for case in cases for mark in case.marks} == {"slow"}
