@@ -25,7 +25,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import typer
 
 import mmcc._cli.app
 from fuzz import ledgers, matrices
@@ -265,7 +264,6 @@ def stubs() -> Iterator[None]:
         (import_module("mmcc.design._compare"), "_run", accepted),
         (import_module("mmcc.plots"), "epsilon_against_sigma", accepted),
         (import_module("mmcc.plots"), "errors_against_epsilon", accepted),
-        (typer.main, "get_command", cache(typer.main.get_command)),
     ]
     for module, name in (
         ("_optimal", "best_gram"),
