@@ -32,6 +32,11 @@ def sampled(*axes: Iterable[Any], strength: int = 2) -> list[Any]:
     return cases
 
 
+def first(seeds: Sequence[int], count: int) -> list[Any]:
+    """All seeds for `pytest.mark.parametrize`; those after the first `count` are slow."""
+    return [*seeds[:count], *(pytest.param(seed, marks=pytest.mark.slow) for seed in seeds[count:])]
+
+
 def covering(sizes: Sequence[int], strength: int) -> set[tuple[int, ...]]:
     """A few of all places such that any `strength` of them occur together, found greedily."""
     strength = min(strength, len(sizes))
