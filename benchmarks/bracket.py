@@ -18,8 +18,8 @@ import numpy as np
 
 import mmcc
 from mmcc import sampling, strategies
+from mmcc.accounting import Problem
 from mmcc.accounting._calibrate import impossible_sigma
-from mmcc.accounting._methods import Problem
 from mmcc.strategies._base import Strategy
 
 PATIENCE = 30

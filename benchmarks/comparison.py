@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import mmcc.utility  # noqa: F401  imported before processes fork
-from mmcc.design import _candidates as candidates
 from mmcc.design._cells import Limits, answer
 from mmcc.design._compare import baseline_cell, cell_against, known_errors
-from mmcc.design._families import family
 from mmcc.design._table import Comparison, Row
+from mmcc.sampling._families import family
+from mmcc.strategies._registry import from_word
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -103,7 +103,7 @@ def run(setting: str, record: Path, seconds: float) -> None:
         if tuple(key) in known:
             continue
         limits = Limits(method, only_wins, seconds=seconds)
-        strategy = candidates.strategy(word, steps)
+        strategy = from_word(word, steps)
         errors = known_errors(strategy)
         cell = cell_against(
             base[epsilon], word, strategy, family(scheme, rate, steps), limits, errors

@@ -150,8 +150,9 @@ class Checked(Timed):
         super().__post_init__()
         self._watch = self.module.watch
         self.digests: list[float] = []
-        for name in ("mark", "_changed"):
-            setattr(self._watch, name, self._clocked(getattr(self._watch, name)))
+        contents = self._watch.contents
+        for name in ("mark", "changed"):
+            setattr(contents, name, self._clocked(getattr(contents, name)))
 
     def _clocked(self, work: Callable[..., Any]) -> Callable[..., Any]:
         def clocked(*arguments: Any) -> Any:

@@ -213,17 +213,17 @@ def train(
         steps_per_epoch=min(SAVED_EVERY, setting.steps),
     )
     if checkpoint is not None and checkpoint.exists():
-        load_checkpoint(checkpoint, module, optimizer, loader)
+        load_checkpoint(checkpoint, optimizer)
     while not optimizer.finished:
         if checkpoint is not None:
-            save_checkpoint(checkpoint, module, optimizer, loader)
+            save_checkpoint(checkpoint, optimizer)
         for pixels, labels in loader:
             optimizer.zero_grad()
             nn.functional.cross_entropy(module(pixels), labels).backward()
             optimizer.step()
             tell("trains", optimizer.position)
     if checkpoint is not None:
-        save_checkpoint(checkpoint, module, optimizer, loader)
+        save_checkpoint(checkpoint, optimizer)
     error = utility.rmse(strategy, optimizer.guarantee.sigma)
     seconds = time.perf_counter() - begun
     right = accuracy(network, data.test)

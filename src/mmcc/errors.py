@@ -5,6 +5,7 @@ MmccError (ValueError)
   StrategyError     a matrix that cannot be analysed, or a file that cannot be read as one
   SamplingError     a scheme that does not fit the strategy
   MethodError       no proof exists for this combination, or a name is unknown
+    NothingCertifiedError    a bound applies but proves no finite number at this noise
   PrecisionError    floating point cannot certify the number asked for
 """
 
@@ -39,6 +40,10 @@ class SamplingError(MmccError):
 
 class MethodError(MmccError):
     """No proof exists for this combination, or the name is unknown."""
+
+
+class NothingCertifiedError(MethodError):
+    """A bound applies but proves no finite number at this noise."""
 
 
 class PrecisionError(MmccError):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray, real_array
-from mmcc.accounting._losses.engine import PrivacyLossDistribution, composed
+from mmcc.accounting._losses.distribution import PrivacyLossDistribution, compose_all
 from mmcc.accounting._losses.laws import MixtureLaw
 from mmcc.errors import ParameterError, StrategyError, real
 
@@ -80,7 +80,7 @@ def conditional_composition(
         raise ParameterError(
             "need at least one distribution, each made by mmcc.pld.mixture_of_gaussians."
         )
-    return composed(listed, probability)
+    return compose_all(listed, probability)
 
 
 def _numbers(name: str, values: ArrayLike) -> FloatArray:

@@ -13,13 +13,13 @@ import numpy as np
 
 import mmcc
 from mmcc._outputs import check_place
-from mmcc.accounting._bounds import chain
-from mmcc.accounting._methods import Problem, amplified
+from mmcc.accounting._best import amplified, lower_epsilon
+from mmcc.accounting._bounds import PLAIN, Bound, Problem, known_bounds
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.design import Comparison
 from mmcc.design._table import UNAMPLIFIED
 from mmcc.errors import MmccError, ParameterError
-from mmcc.sampling import BallsInBins, Scheme, Shuffle
+from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -28,20 +28,16 @@ RANGE = 2.0
 """Sigmas from the given one divided by this to the given one times this."""
 TALLEST = 100.0
 """Bounds more than this many times the lower one are left out of the picture."""
-STYLES: dict[str, dict[str, Any]] = {
-    "unamplified": {"color": "0.6", "linestyle": ":"},
-    "mmcc": {"color": "tab:orange", "linestyle": "--"},
-    "chain": {"color": "tab:green", "linestyle": "-."},
-    "projection": {"color": "tab:blue", "linestyle": "-"},
-    "cascade": {"color": "tab:purple", "linestyle": "-"},
-}
-LABELS = {
-    "unamplified": "unamplified",
-    "mmcc": "MMCC, rows in release order (the paper's)",
-    "chain": "chain",
-    "projection": "projection",
-    "cascade": "cascade",
-}
+PLAIN_LINE: dict[str, Any] = {"color": "0.6", "linestyle": ":"}
+LINES: tuple[dict[str, Any], ...] = (
+    {"color": "tab:orange", "linestyle": "--"},
+    {"color": "tab:purple", "linestyle": "-"},
+    {"color": "tab:blue", "linestyle": "-"},
+    {"color": "tab:green", "linestyle": "-."},
+    {"color": "tab:red", "linestyle": "--"},
+    {"color": "tab:brown", "linestyle": "-."},
+)
+"""Of the amplified bounds, in the order in which they are known."""
 
 
 def check_file(file: str | Path) -> None:
@@ -73,23 +69,22 @@ def epsilon_against_sigma(
     from matplotlib.ticker import LogLocator, NullLocator
 
     sigmas = sigma * np.geomspace(1 / RANGE, RANGE, POINTS)
-    methods = _methods(strategy, sampling)
-    points = list(product(("lower", *methods), sigmas.tolist()))
+    bounds = [PLAIN, *amplified(Problem(strategy, sampling, sigma))]
+    points = list(product((None, *bounds), sigmas.tolist()))
     found: list[float] = []
     for value in spread(partial(_point, strategy, sampling, delta), points, executor, chunk=1):
         found.append(value)
         if progress is not None:
             progress("points of the plot", len(found))
     lower, *rows = np.array(found).reshape(-1, POINTS)
-    uppers = dict(zip(methods, rows, strict=True))
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     axes = figure.add_subplot()
     best = np.fmin.reduce(rows)
     known = lower > 0
     axes.fill_between(sigmas[known], lower[known], best[known], color="tab:blue", alpha=0.2)
-    for method, values in uppers.items():
+    for bound, values in zip(bounds, rows, strict=True):
         shown = np.where(values <= TALLEST * np.maximum(best, 1e-12), values, np.nan)
-        axes.plot(sigmas, shown, label=LABELS[method], marker=".", **STYLES[method])
+        axes.plot(sigmas, shown, label=bound.label, marker=".", **_line(bound))
     axes.plot(
         sigmas[known], lower[known], color="black", linewidth=1, label="lower bound, any method"
     )
@@ -104,7 +99,7 @@ def epsilon_against_sigma(
         axis.set_major_formatter("{x:g}")
     axes.set_xlabel("noise multiplier sigma")
     axes.set_ylabel(f"epsilon at delta = {delta:g}, certified")
-    setting = " (amplified: the paper's 0-1 setting)" if isinstance(sampling, Shuffle) else ""
+    setting = " (amplified: the paper's 0-1 setting)" if sampling.setting else ""
     axes.set_title(f"{strategy!r}, {sampling!r}{setting}", fontsize="medium")
     axes.legend(fontsize="small")
     figure.savefig(file, dpi=150)
@@ -147,23 +142,21 @@ def errors_against_epsilon(found: Comparison, file: str | Path) -> None:
     figure.savefig(file, dpi=150)
 
 
-def _methods(strategy: Strategy, sampling: Scheme) -> list[str]:
-    """The bounds that there are for a scheme, in the order of drawing."""
-    scheme = amplified(sampling, strategy.steps)
-    if scheme is None:
-        return ["unamplified"]
-    if isinstance(scheme, BallsInBins):
-        tree = strategy.hierarchy(scheme.bins) is not None
-        return ["unamplified", "projection", *(["cascade"] if tree else [])]
-    return ["unamplified", "mmcc", *(["chain"] if chain.applies(strategy) else []), "projection"]
+def _line(bound: Bound) -> dict[str, Any]:
+    """The colour of a bound, the same in every picture."""
+    known = [other for other in known_bounds() if other.amplified]
+    return LINES[known.index(bound) % len(LINES)] if bound in known else PLAIN_LINE
 
 
-def _point(strategy: Strategy, sampling: Scheme, delta: float, point: tuple[str, float]) -> float:
-    """One point of a curve; NaN leaves a gap where a bound cannot be computed."""
-    name, sigma = point
+def _point(
+    strategy: Strategy, sampling: Scheme, delta: float, point: tuple[Bound | None, float]
+) -> float:
+    """One point of a curve, the lower one for None; NaN where a bound cannot be computed."""
+    bound, sigma = point
     try:
-        if name == "lower":
-            return Problem(strategy, sampling, sigma).lower_epsilon(delta)
-        return mmcc.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=name).epsilon
+        if bound is None:
+            return lower_epsilon(Problem(strategy, sampling, sigma), delta)
+        found = mmcc.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=bound.name)
+        return found.epsilon
     except MmccError:
         return float("nan")

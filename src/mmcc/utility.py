@@ -17,30 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray
-from mmcc.design._workloads import (
-    DenseWorkload,
-    ScheduleWorkload,
-    ToeplitzWorkload,
-    Workload,
-    cooldown,
-    momentum,
-    schedule,
-    workload_of,
-)
+from mmcc.design._workloads import Workload, cooldown, momentum, schedule, workload_of
 from mmcc.errors import PrecisionError, real
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._decoders import (
-    FULL,
-    decoder_matrix,
-    decoder_name,
-    divided,
-    inverse,
-    level_weights,
-    noise_memory,
-)
-from mmcc.strategies._toeplitz import Toeplitz
-from mmcc.strategies._tree import Tree
-from mmcc.strategies._tree_errors import row_variances, schedule_variances, toeplitz_variances
+from mmcc.strategies._decoders import decoder_matrix, decoder_name, noise_memory
+from mmcc.strategies._tree_errors import level_weights
 
 __all__ = (
     "Workload",
@@ -104,7 +85,7 @@ def _scaled(
     decoder = decoder_name(strategy, decoder)
     asked = workload_of(workload, strategy.steps)
     with np.errstate(over="ignore", invalid="ignore"):
-        variances = _variances(strategy, asked, decoder)
+        variances = asked.variances(strategy, decoder)
         finite = bool(np.isfinite(variances.sum()))
     if not finite:
         raise PrecisionError(
@@ -112,37 +93,6 @@ def _scaled(
             "the steps. Use fewer steps, or an encoder whose inverse is bounded."
         )
     return sigma, np.maximum(variances, 0.0)
-
-
-def _variances(strategy: Strategy, workload: Workload, decoder: str) -> FloatArray:
-    """Squared norms of the rows of A B, by what A and C know of themselves."""
-    if isinstance(strategy, Tree):
-        if isinstance(workload, ToeplitzWorkload):
-            return toeplitz_variances(strategy, decoder, workload.coefficients)
-        if isinstance(workload, ScheduleWorkload) and decoder != FULL:
-            rates, beta = workload.learning_rates, workload.momentum
-            return schedule_variances(strategy, decoder, rates, beta)
-        blocks = workload.rows() if isinstance(workload, ScheduleWorkload) else (workload.matrix,)
-        return np.concatenate([row_variances(strategy, decoder, block) for block in blocks])
-    if isinstance(strategy, Toeplitz) and not isinstance(workload, DenseWorkload):
-        if isinstance(workload, ToeplitzWorkload):
-            return np.cumsum(np.square(divided(workload.coefficients, strategy)))
-        return _scheduled(strategy, workload)
-    dense = strategy.to_dense()
-    decoded = inverse(dense, workload.to_dense(), strategy.adaptive)
-    return np.asarray(np.square(decoded).sum(axis=1))
-
-
-def _scheduled(strategy: Toeplitz, workload: ScheduleWorkload) -> FloatArray:
-    """A C^-1 = prefix sums * learning rates * (momentum C^-1), row after row: O(n^2)."""
-    powers = workload.momentum ** np.arange(workload.steps, dtype=np.float64)
-    backwards = divided(powers, strategy)[::-1].copy()
-    row, variances = np.zeros(workload.steps), np.empty(workload.steps)
-    for t, rate in enumerate(workload.learning_rates):
-        row[: t + 1] += rate * backwards[workload.steps - t - 1 :]
-        # Not `@`: threads cost more than they save on products this short.
-        variances[t] = np.einsum("s,s", row[: t + 1], row[: t + 1])
-    return variances
 
 
 def _finite(error: float) -> float:

@@ -118,7 +118,7 @@ def test_other_methods_take_it():
 
 
 def test_the_chain_refuses_what_it_cannot_prove():
-    from mmcc.accounting._bounds import chain
+    from cases import chain
 
     for strategy in (strategies.binary_tree(8), strategies.continual_counting(3000)):
         assert not chain.applies(strategy)

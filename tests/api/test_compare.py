@@ -14,13 +14,13 @@ import mmcc
 from mmcc import sampling, strategies
 from mmcc._cli.app import main
 from mmcc.design import TunedBlt, family
-from mmcc.design import _candidates as candidates
 from mmcc.errors import MethodError, ParameterError, SamplingError, StrategyError
+from mmcc.strategies._toeplitz import first_bands
 
 DELTA = 1e-5
 STEPS, RATE = 16, 1 / 4
 BINS = sampling.BallsInBins(4)
-ENCODER = candidates.first_bands(STEPS, 4)
+ENCODER = first_bands(STEPS, 4)
 
 
 def ask(named, schemes, epsilon=4.0, **options):
@@ -105,7 +105,7 @@ def test_only_wins_agrees_with_calibrations(table):
 
 
 def test_the_paper_s_method_is_at_most_as_good():
-    small = candidates.first_bands(8, 2)
+    small = first_bands(8, 2)
     by = {
         method: ask({"bands": small}, sampling.Poisson(RATE), method=method).rows[0]
         for method in ("mmcc", "chain")
@@ -125,7 +125,7 @@ def test_a_bound_that_is_infinite_at_the_tie_does_not_win():
 
 def test_with_everyone_in_every_batch_nothing_is_reserved():
     for scheme in (sampling.Poisson(1), sampling.BallsInBins(1), sampling.CyclicPoisson(1, 1)):
-        (row,) = ask({"bands": candidates.first_bands(4, 2)}, scheme).rows
+        (row,) = ask({"bands": first_bands(4, 2)}, scheme).rows
         assert row.certified
         assert row.reservations == ()
 
@@ -157,7 +157,7 @@ def test_a_shuffled_pass_is_in_the_0_1_setting():
 
 def test_estimates_are_marked_and_never_win():
     scheme = sampling.MinSeparation(0.4, 3)
-    two = candidates.first_bands(12, 2)
+    two = first_bands(12, 2)
     certified, estimated = ask({"two": two}, scheme, epsilon=8.0, estimates=True).rows
     assert certified.certified
     assert certified.bound == "unamplified"
@@ -183,7 +183,7 @@ def test_a_table_can_be_interrupted():
 
 
 def test_an_executor_gives_the_same_rows():
-    named = {"identity": strategies.identity(8), "bands": candidates.first_bands(8, 2)}
+    named = {"identity": strategies.identity(8), "bands": first_bands(8, 2)}
     schemes = [sampling.CyclicPoisson(0.5, 2), sampling.CyclicPoisson(1, 4)]
     done = []
     with ThreadPoolExecutor(1) as executor:
@@ -350,7 +350,7 @@ def test_certain_participation_has_an_exact_baseline():
 @pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "saving"), [(2.0, 0.14), (4.0, 0.33), (8.0, 0.479)])
 def test_bands_under_balls_in_bins_beat_dp_sgd(epsilon, saving):
-    encoder = candidates.first_bands(2000, 100)
+    encoder = first_bands(2000, 100)
     found = ask({"100 bands": encoder}, family("balls-in-bins", 1 / 100, 2000), epsilon)
     assert found.rows[0].wins
     assert found.rows[0].saving >= saving

@@ -10,8 +10,8 @@ import pytest
 import mmcc
 from mmcc import MmccError, mixtures, pld, sampling, strategies
 from mmcc._cli.app import COMMANDS, main
+from mmcc.accounting._losses.gridded import put_on_grid
 from mmcc.audit import audit
-from mmcc.bridge._gridded import gridded
 from mmcc.errors import closest, suggestion
 from mmcc.training import Mechanism, NoiseStream
 
@@ -84,7 +84,7 @@ AT = {"sigma": 9.0, "delta": 1e-6}
         (lambda: mmcc.epsilon(TREE, SCHEME, **AT, method="mmcc", order="havy"), "heavy"),
         (lambda: ONE.epsilon(1e-5, adjacency="removed"), "remove"),
         (lambda: ONE.delta(1.0, adjacency="bothh"), "both"),
-        (lambda: gridded(ONE, 1e-2).epsilon(1e-5, adjacency="ad"), "add"),
+        (lambda: put_on_grid(ONE, 1e-2).epsilon(1e-5, adjacency="ad"), "add"),
         (lambda: strategies.optimise(4, SCHEME, 1.0, 1e-5, objective="mex"), "max"),
         (lambda: strategies.optimise(4, SCHEME, 1.0, 1e-5, method="chan"), "chain"),
         (lambda: mixtures.fixed_batches(9, 2, 3, **AT, setting="0_1"), "0-1"),

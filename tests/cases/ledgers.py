@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.ledger import Ledger, Planned
-from mmcc.ledger._entries import FIRST, Dot, sealed
+from mmcc.ledger._entries import FIRST, DeltaDot, sealed
 
 
 def guarantee(epsilon: float = 1.0, delta: float = 1e-6, **changed: Any) -> Guarantee:
@@ -43,7 +43,9 @@ def gaussian_delta(ratio: float, epsilon: float) -> float:
 
 def gaussian_run(ratio: float, delta: float, fingerprint: str = "f") -> Planned:
     """A Gaussian mechanism, its curve from the closed form."""
-    dots = [Dot(e, d, d) for e in np.arange(80) / 16 for d in [gaussian_delta(ratio, e) * 1.000001]]
+    dots = [
+        DeltaDot(e, d, d) for e in np.arange(80) / 16 for d in [gaussian_delta(ratio, e) * 1.000001]
+    ]
     epsilon = next(dot.epsilon for dot in dots if dot.remove <= delta)
     return Planned("gaussian", fingerprint, guarantee(epsilon, delta), tuple(dots))
 

@@ -12,6 +12,7 @@ import numpy as np
 from oracles.mechanisms import counting_matrix, random_matrix
 
 from mmcc import sampling, strategies
+from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
 from mmcc.sampling import Scheme
 from mmcc.strategies import Strategy
 
@@ -109,3 +110,10 @@ def forest_matrix(steps: int) -> np.ndarray:
             rows.append(row)
             size *= 2
     return np.array(rows)
+
+
+def bracket_of(strategy: Strategy, scheme: Scheme, sigma: float) -> ProjectionBracket:
+    """The projection's bracket, asked with a scheme."""
+    sampled = scheme.rounds(strategy.steps) or scheme.positions(strategy.steps)
+    assert sampled is not None
+    return ProjectionBracket(strategy, sampled, sigma)

@@ -32,9 +32,9 @@ def sampled(*axes: Iterable[Any], strength: int = 2) -> list[Any]:
     return cases
 
 
-def first(seeds: Sequence[int], count: int) -> list[Any]:
-    """All seeds for `pytest.mark.parametrize`; those after the first `count` are slow."""
-    return [*seeds[:count], *(pytest.param(seed, marks=pytest.mark.slow) for seed in seeds[count:])]
+def first(values: Sequence[Any], count: int) -> list[Any]:
+    """All values for `pytest.mark.parametrize`; those after the first `count` are slow."""
+    return [*values[:count], *(pytest.param(one, marks=pytest.mark.slow) for one in values[count:])]
 
 
 def covering(sizes: Sequence[int], strength: int) -> set[tuple[int, ...]]:

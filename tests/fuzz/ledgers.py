@@ -28,7 +28,7 @@ from fuzz.mutate import mutated_bytes, mutated_tree
 from mmcc.errors import MmccError, PrecisionError
 from mmcc.ledger import Ledger, Planned
 from mmcc.ledger import _total as compose
-from mmcc.ledger._entries import Dot
+from mmcc.ledger._entries import DeltaDot
 
 REAL = 100
 SLACK = 1e-9
@@ -46,7 +46,9 @@ def seeds() -> tuple[list[dict[str, Any]], ...]:
         pairs.resume(begin(pairs, 0.5), {"strategy": "tree"})
         begin(pairs, 0.25, 1e-7, data="other")
         plan = Ledger(Path(folder) / "plan")
-        curve = tuple(Dot(e / 2, d, d / 2) for e, d in ((0, 0.3), (1, 0.1), (2, 1e-3), (4, 1e-8)))
+        curve = tuple(
+            DeltaDot(e / 2, d, d / 2) for e, d in ((0, 0.3), (1, 0.1), (2, 1e-3), (4, 1e-8))
+        )
         runs = [Planned("m", "f", guarantee(0.5, 1e-6)), Planned("m", "g", guarantee(), curve)]
         plan.declare([*runs, runs[0], Planned("n", "f", guarantee(2.0, 1e-6), curve)], data="d")
         begin(plan, 0.5, 1e-6, fingerprint="f")

@@ -1,4 +1,4 @@
-"""The words of the command line: every option of every command, through `_cli.app.main` itself.
+"""The words of the command line: every option of every command, through `mmcc._cli.app.main`.
 
 An input is what a shell would hand over: words with a zero byte between them, in any encoding.
 Real: parsing, checks of every value, strategies, schemes, files, the question's own checks, print.
@@ -219,15 +219,15 @@ def stubs() -> Iterator[None]:
       have the laws of their counts, and an epsilon of 1.
     """
     solve = import_module("mmcc.accounting._questions")
-    methods = import_module("mmcc.accounting._methods")
+    bounds = import_module("mmcc.accounting._bounds")
     estimates = import_module("mmcc._simulation.estimate")
-    questions = import_module("mmcc.mixtures._questions")
-    plans, lower, simulate = solve._plans, methods.Problem.lower_epsilon, estimates.simulate
+    questions = import_module("mmcc.mixtures._dpsgd")
+    chosen, lower, simulate = solve._bounds, solve.lower_epsilon, estimates.simulate
     mixture, worst = questions._Mixture.epsilon, estimates._worst_group
 
-    def cheapest(strategy: Any, scheme: Any, method: str, order: Any) -> Any:
-        found = plans(strategy, scheme, method, order)
-        return found if _full(strategy) else [methods.Plan("unamplified")]
+    def cheapest(problem: Any, method: str, order: Any) -> Any:
+        found = chosen(problem, method, order)
+        return found if _full(problem.strategy) else [bounds.PLAIN]
 
     def no_lower(problem: Any, delta: float) -> float:
         return lower(problem, delta) if _full(problem.strategy) else 0.0
@@ -255,8 +255,9 @@ def stubs() -> Iterator[None]:
         raise Accepted
 
     replaced: list[tuple[Any, str, Any]] = [
-        (solve, "_plans", cheapest),
-        (methods.Problem, "lower_epsilon", no_lower),
+        (solve, "_bounds", cheapest),
+        (solve, "lower_epsilon", no_lower),
+        (import_module("mmcc.accounting._best"), "lower_epsilon", no_lower),
         (estimates, "simulate", nothing),
         (estimates, "_worst_group", first_group),
         (questions._Mixture, "epsilon", one),

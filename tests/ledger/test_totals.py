@@ -22,7 +22,7 @@ from mmcc.errors import PrecisionError
 from mmcc.ledger import History, Ledger, LedgerError, Planned, planned
 from mmcc.ledger import _delta_curves as curves
 from mmcc.ledger._delta_curves import losses_above
-from mmcc.ledger._entries import Begin, Dot, Plan
+from mmcc.ledger._entries import Begin, DeclaredPlan, DeltaDot
 from mmcc.ledger._total import LOSSES, PAIRS, plan_part, sum_up, total
 
 POSITIVE = st.floats(0, 1e100, allow_subnormal=True)
@@ -42,7 +42,7 @@ def test_a_sum_is_the_smallest_float_not_below_the_exact_sum(values):
 def history_of(plan: list[Planned], runs: list[Begin]) -> History:
     history = History()
     if plan:
-        history.admit(Plan("d", tuple(plan)))
+        history.admit(DeclaredPlan("d", tuple(plan)))
     for run in runs:
         history.admit(run)
     return history
@@ -135,7 +135,7 @@ def test_the_losses_made_from_dots_lie_above_the_curve_everywhere(ratio, spacing
         found = float(value)
         return found if found >= value else math.nextafter(found, 1.0)
 
-    dots = [Dot(e, above(e), above(e)) for e in epsilons]
+    dots = [DeltaDot(e, above(e), above(e)) for e in epsilons]
     for remove in (True, False):
         made = losses_above(dots, spacing, remove)
         finite = [
@@ -159,7 +159,9 @@ def test_both_adjacencies_of_an_uneven_pair_are_covered():
         a, b = (p, q) if remove else (q, p)
         return float(np.maximum(a - math.exp(epsilon) * b, 0).sum())
 
-    dots = [Dot(e, exact(e, True) + 1e-15, exact(e, False) + 1e-15) for e in np.arange(0, 33) / 16]
+    dots = [
+        DeltaDot(e, exact(e, True) + 1e-15, exact(e, False) + 1e-15) for e in np.arange(0, 33) / 16
+    ]
     for remove in (True, False):
         made = losses_above(dots, 2.0**-4, remove)
         for epsilon in np.linspace(-3, 3, 61):
@@ -171,7 +173,7 @@ def test_both_adjacencies_of_an_uneven_pair_are_covered():
 @pytest.mark.parametrize("count", [2, 5, 20])
 def test_composed_gaussians_lie_just_above_one_gaussian(count):
     ratio, delta = 0.3, count * 1e-6
-    plan = Plan("d", (gaussian_run(ratio, 1e-6),) * count)
+    plan = DeclaredPlan("d", (gaussian_run(ratio, 1e-6),) * count)
     found = plan_part(plan, 0, None)
     assert found.method == LOSSES
     assert found.delta >= delta
@@ -182,7 +184,7 @@ def test_composed_gaussians_lie_just_above_one_gaussian(count):
 
 def test_different_mechanisms_compose():
     ratios = (0.2, 0.3, 0.3, 0.6)
-    found = plan_part(Plan("d", tuple(gaussian_run(r, 1e-6) for r in ratios)), 0, 1e-5)
+    found = plan_part(DeclaredPlan("d", tuple(gaussian_run(r, 1e-6) for r in ratios)), 0, 1e-5)
     whole = math.hypot(*ratios)
     assert (
         gaussian_delta(whole, found.epsilon) <= 1e-5 < gaussian_delta(whole, 0.99 * found.epsilon)
@@ -193,7 +195,7 @@ def test_pairs_alone_compose_as_randomised_response_does():
     """k pairs (epsilon, delta): losses +-epsilon and 1 - (1 - delta)^k at infinity, exactly."""
     epsilon, delta, count, at = 0.125, 1e-7, 30, 1e-5
     run = Planned("m", "f", guarantee(epsilon, delta))
-    found = plan_part(Plan("d", (run,) * count), 0, at)
+    found = plan_part(DeclaredPlan("d", (run,) * count), 0, at)
     assert found.method == LOSSES
     high = 1 / (1 + math.exp(-epsilon))
 
@@ -220,7 +222,7 @@ def test_a_planned_mechanism_composes_to_just_above_the_accounting_of_all_its_st
     assert (
         run.guarantee.epsilon <= 1.001 * mmcc.epsilon(once, scheme, sigma=4.0, delta=1e-6).epsilon
     )
-    found = plan_part(Plan("d", (run, run)), 0, 2e-6)
+    found = plan_part(DeclaredPlan("d", (run, run)), 0, 2e-6)
     lower = mmcc.bracket(twice, sampling.Poisson(0.5), sigma=4.0, delta=2e-6).lower
     assert lower <= found.epsilon <= 1.02 * lower
     assert found.epsilon < 0.8 * 2 * run.guarantee.epsilon
@@ -323,36 +325,38 @@ def test_a_run_that_is_not_the_planned_one_is_outside_the_plan(tmp_path, other):
 
 def test_a_plan_costs_no_more_than_the_sum_of_its_pairs():
     """Runs of which nothing but the pair is known: composing gains nothing at their deltas."""
-    pairs = plan_part(Plan("d", (Planned("m", "f", guarantee(0.5, 1e-6)),) * 3), 0, None)
+    pairs = plan_part(DeclaredPlan("d", (Planned("m", "f", guarantee(0.5, 1e-6)),) * 3), 0, None)
     assert (pairs.method, pairs.epsilon) == (PAIRS, 1.5)
-    nothing = plan_part(Plan("d", (Planned("m", "f", guarantee(0.0, 0.0)),) * 3), 0, None)
+    nothing = plan_part(DeclaredPlan("d", (Planned("m", "f", guarantee(0.0, 0.0)),) * 3), 0, None)
     assert (nothing.method, nothing.epsilon, nothing.delta) == (PAIRS, 0.0, 0.0)
-    huge = plan_part(Plan("d", (Planned("m", "f", guarantee(1e5, 1e-6)),) * 2), 0, None)
+    huge = plan_part(DeclaredPlan("d", (Planned("m", "f", guarantee(1e5, 1e-6)),) * 2), 0, None)
     assert (huge.method, huge.epsilon) == (PAIRS, 2e5)
 
 
 def test_dots_too_far_for_floats_are_left_out_and_a_run_without_privacy_is_not_composed():
     run = gaussian_run(0.5, 1e-6)
-    far = Planned("m", "f", run.guarantee, (*run.curve, Dot(1e5, 0.0, 0.0)))
-    assert plan_part(Plan("d", (far, far)), 0, None) == plan_part(Plan("d", (run, run)), 0, None)
+    far = Planned("m", "f", run.guarantee, (*run.curve, DeltaDot(1e5, 0.0, 0.0)))
+    assert plan_part(DeclaredPlan("d", (far, far)), 0, None) == plan_part(
+        DeclaredPlan("d", (run, run)), 0, None
+    )
     open_book = Planned("m", "f", guarantee(0.5, 1.0))
     with pytest.raises(mmcc.MmccError, match="infinite"):
-        plan_part(Plan("d", (run, open_book)), 0, 0.5)
-    assert plan_part(Plan("d", (run, open_book)), 0, None).delta == 1.0
+        plan_part(DeclaredPlan("d", (run, open_book)), 0, 0.5)
+    assert plan_part(DeclaredPlan("d", (run, open_book)), 0, None).delta == 1.0
 
 
 def test_a_smaller_delta_than_the_pairs_have_needs_the_losses():
     run = gaussian_run(0.5, 1e-6)
-    small = plan_part(Plan("d", (run, run)), 0, 1e-7)
+    small = plan_part(DeclaredPlan("d", (run, run)), 0, 1e-7)
     assert (small.method, small.delta) == (LOSSES, 1e-7)
-    assert small.epsilon > plan_part(Plan("d", (run, run)), 0, None).epsilon
-    single = plan_part(Plan("d", (run,)), 0, 1e-9)
+    assert small.epsilon > plan_part(DeclaredPlan("d", (run, run)), 0, None).epsilon
+    single = plan_part(DeclaredPlan("d", (run,)), 0, 1e-9)
     assert (single.method, single.delta) == (LOSSES, 1e-9)
     assert single.epsilon > run.guarantee.epsilon
     assert gaussian_delta(0.5, single.epsilon) <= 1e-9
     for wrong in (0.0, 1.0, -1.0, math.nan, "1e-6"):
         with pytest.raises(mmcc.MmccError, match="delta"):
-            plan_part(Plan("d", (run, run)), 0, wrong)
+            plan_part(DeclaredPlan("d", (run, run)), 0, wrong)
 
 
 @pytest.mark.parametrize(
@@ -366,17 +370,17 @@ def test_a_smaller_delta_than_the_pairs_have_needs_the_losses():
 )
 def test_a_delta_that_is_too_small_is_told_the_least_possible(plan, given):
     with pytest.raises(PrecisionError) as caught:
-        plan_part(Plan("d", plan), 0, given)
+        plan_part(DeclaredPlan("d", plan), 0, given)
     said = re.match(
         rf"delta = {given:g} was given for the plan, and the least that can be certified is (.*?): "
         r".* for the sum of the plan's deltas, (.*)\.",
         str(caught.value),
     )
     least, added = map(float, said.groups())
-    assert plan_part(Plan("d", plan), 0, least).delta <= least
+    assert plan_part(DeclaredPlan("d", plan), 0, least).delta <= least
     assert added == pytest.approx(sum(run.guarantee.delta for run in plan), rel=1e-4)
     with pytest.raises(PrecisionError):
-        plan_part(Plan("d", plan), 0, 0.45 * least)
+        plan_part(DeclaredPlan("d", plan), 0, 0.45 * least)
 
 
 def test_a_delta_without_a_plan_is_refused(tmp_path):

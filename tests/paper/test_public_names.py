@@ -78,7 +78,7 @@ def test_there_are_files_that_use_mmcc():
         ("def f():\n    from mmcc._arrays import FloatArray", ["mmcc._arrays.FloatArray"]),
         ("from mmcc.strategies._base import Strategy", ["mmcc.strategies._base.Strategy"]),
         ("from mmcc import strategies\nstrategies.geometry", ["mmcc.strategies._geometry"]),
-        ("import mmcc\nmmcc.accounting.solve.METHODS", ["mmcc.accounting"]),
+        ("import mmcc\nmmcc.accounting._questions.TIGHT", ["mmcc.accounting"]),
     ],
 )
 def test_other_names_are_noticed(source, wrong):

@@ -10,11 +10,11 @@ import itertools
 import math
 
 import pytest
-from cases.projection import BracketCase, bracket_case
+from cases.projection import BracketCase, bracket_case, bracket_of
 from oracles.truth import ADJACENCIES
 
 import mmcc
-from mmcc.accounting._bounds.projection.bracket import TOLERANCE, Projection, _bound_epsilon, _curve
+from mmcc.accounting._bounds.projection.bracket import TOLERANCE, _bound_epsilon, _curve
 from mmcc.accounting._bounds.projection.lower import lower_epsilon
 
 QUICK = range(14)
@@ -96,7 +96,7 @@ def test_epsilon_always_falls_with_delta_and_sigma(seed):
 @pytest.mark.parametrize("seed", [3, 8, 11])
 def test_delta_falls_with_epsilon_and_brackets_the_target(seed):
     case = bracket_case(62_000 + seed, fewest=5, most=25)
-    found = Projection(case.strategy, case.scheme, case.sigma)
+    found = bracket_of(case.strategy, case.scheme, case.sigma)
     epsilon = found.bound_epsilon(case.delta).value
     assert math.isfinite(epsilon)
     last = 1.0

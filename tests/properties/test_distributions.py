@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import mmcc
+from mmcc.accounting._losses.gridded import put_on_grid
 
 SETTINGS = settings(max_examples=20, deadline=None)
 
@@ -106,3 +108,23 @@ def test_only_the_ratio_of_sensitivity_and_sigma_matters(law, sigma, scale, log_
     scaled = [scale * v for v in values]
     second = mmcc.pld.mixture_of_gaussians(scaled, probabilities, scale * sigma)
     assert math.isclose(first, second.epsilon(10**log_delta), rel_tol=1e-6, abs_tol=1e-9)
+
+
+@given(
+    slacks=st.lists(st.floats(0, 0.3), min_size=1, max_size=4),
+    count=st.integers(1, 10**6),
+    gridded=st.booleans(),
+)
+@example(slacks=[0.1, 0.2], count=1, gridded=False)
+@example(slacks=[1e-7], count=3, gridded=True)
+@SETTINGS
+def test_bad_events_are_never_less_likely_than_their_exact_sum(slacks, count, gridded):
+    """A delta hardly above it has nothing but the last bit left."""
+    one = distribution(([0.0, 1.0], [0.5, 0.5]), 1.0)
+    parts = [mmcc.pld.conditional_composition([one], slack) for slack in slacks]
+    whole = put_on_grid(parts[0], 0.1) if gridded else parts[0]
+    exact = Fraction(slacks[0])
+    for part, slack in zip(parts[1:], slacks[1:], strict=True):
+        whole, exact = whole.compose(part), exact + Fraction(slack)
+    whole = whole.self_compose(count)
+    assert min(exact * count, 1) <= whole.slack <= min(exact * count, 1) * (1 + Fraction(1, 10**15))

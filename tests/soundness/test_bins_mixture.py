@@ -18,9 +18,10 @@ from oracles.enumeration import UnreliableError, mixture_delta
 from oracles.truth import ADJACENCIES, gaussian_delta
 
 import mmcc
+from mmcc.accounting import Problem
+from mmcc.accounting._bounds import PLAIN
 from mmcc.accounting._bounds.projection.bracket import _bound_epsilon, _deficit, _solve
 from mmcc.accounting._bounds.projection.lower import lower_epsilon
-from mmcc.accounting._methods import Plan, Problem
 from mmcc.errors import PrecisionError
 
 FEW = 10
@@ -55,7 +56,7 @@ def brackets(case: BinsCase, adjacency: str) -> dict[str, tuple[float, float]]:
         moments = _solve(_deficit(gram, None, low, delta, low.value), delta, low.value)
         pairs["add by moments"] = (low.value, moments)
     problem = Problem(case.strategy, case.scheme, case.sigma)
-    pairs["unamplified"] = (0.0, problem.epsilon(Plan("unamplified"), delta).sides.remove)
+    pairs["unamplified"] = (0.0, PLAIN.epsilon(problem, delta).remove)
     if problem.hierarchy is not None:
         try:
             cascade = problem.cascade(delta)

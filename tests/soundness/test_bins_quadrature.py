@@ -23,7 +23,7 @@ from scipy.special import ndtr
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting._bounds.cascade import WIDEST, Cascade
+from mmcc.accounting._bounds.cascade.law import WIDEST, TreeBracket
 from mmcc.accounting._bounds.projection.bracket import _bound_epsilon, _curve, _deficit, _solve
 from mmcc.accounting._bounds.projection.lower import lower_delta, lower_epsilon
 from mmcc.errors import PrecisionError
@@ -64,7 +64,7 @@ def assert_projection(components: np.ndarray, delta: float, curve) -> None:
 
 
 def assert_cascade(root: Node, sigma: float, delta: float, curve) -> None:
-    cascade = Cascade(root, sigma, delta)
+    cascade = TreeBracket(root, sigma, delta)
     low, high = cascade.lower_epsilon(delta), cascade.bound_epsilon(delta)
     for adjacency in ADJACENCIES:
 
@@ -337,7 +337,7 @@ def test_a_forest_of_two_unequal_trees(sigma, delta):
 )
 def test_forests_of_more_trees(steps, sigma, delta, adjacency):
     """Sampled to 0.05 %, compared at four standard errors."""
-    cascade = Cascade(strategies.binary_tree(steps).hierarchy(steps), sigma, delta)
+    cascade = TreeBracket(strategies.binary_tree(steps).hierarchy(steps), sigma, delta)
     components, weights = forest_matrix(steps).T / sigma, np.full(steps, 1 / steps)
     low = getattr(cascade.lower_epsilon(delta), adjacency)
     high = getattr(cascade.bound_epsilon(delta), adjacency)
@@ -363,6 +363,6 @@ def test_independent_noise_agrees_with_published_brackets(bins, published, ours)
 
 
 def test_complete_trees_and_hierarchies_have_the_same_numbers():
-    whole = Cascade(binary(4, 1.0, 1.0), 2.0, 1e-5).bound_epsilon(1e-5)
-    tree = Cascade(strategies.binary_tree(8).hierarchy(8), 2.0, 1e-5).bound_epsilon(1e-5)
+    whole = TreeBracket(binary(4, 1.0, 1.0), 2.0, 1e-5).bound_epsilon(1e-5)
+    tree = TreeBracket(strategies.binary_tree(8).hierarchy(8), 2.0, 1e-5).bound_epsilon(1e-5)
     assert (whole.remove, whole.add) == (tree.remove, tree.add)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from cases.projection import BracketCase, bracket_case
+from cases.projection import BracketCase, bracket_case, bracket_of
 from cases.samples import first
 from oracles.enumeration import enumerated_delta
 from oracles.truth import ADJACENCIES
 
-from mmcc.accounting._bounds.projection.bracket import Projection, _bound_epsilon
+from mmcc.accounting._bounds.projection.bracket import _bound_epsilon
 from mmcc.accounting._bounds.projection.lower import lower_epsilon
 
 ACCURACY = 0.002
@@ -64,7 +64,7 @@ def check_bracket(case: BracketCase, seed: int, every_group: bool = True) -> Non
             assert mean <= 1 + 4 * error, (str(case), adjacency, group, highest, mean, error)
         worst[adjacency] = highest
     if every_group and seed % 5 == 0:
-        found = Projection(case.strategy, case.scheme, case.sigma).bound_epsilon(case.delta)
+        found = bracket_of(case.strategy, case.scheme, case.sigma).bound_epsilon(case.delta)
         assert found.remove == pytest.approx(worst["remove"], rel=1e-4)
         # Below remove, add is not looked at closely.
         assert worst["add"] * (1 - 1e-4) <= found.add

@@ -13,12 +13,13 @@ import math
 
 import numpy as np
 import pytest
+from cases.projection import bracket_of
 from oracles import truth
 from oracles.truth import ADJACENCIES
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting._bounds.projection.bracket import Projection, _bound_epsilon
+from mmcc.accounting._bounds.projection.bracket import _bound_epsilon
 from mmcc.accounting._bounds.projection.lower import lower_delta, lower_epsilon
 
 SIGMAS = (0.5, 0.9, 1.7, 4.0, 11.0, 30.0)
@@ -165,7 +166,7 @@ def test_certain_participation_is_one_gaussian(sigma, delta):
     matrix = np.tril(np.random.default_rng(5).uniform(0, 1, (4, 4))) + np.eye(4)
     for separation in (1, 2):
         scheme = sampling.CyclicPoisson(1.0, separation)
-        found = Projection(strategies.dense(matrix), scheme, sigma)
+        found = bracket_of(strategies.dense(matrix), scheme, sigma)
         length = max(
             np.linalg.norm(matrix[:, g::separation].sum(axis=1)) for g in range(separation)
         )

@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 import pytest
+from cases import chain
 from oracles import truth
 
 from mmcc import sampling, strategies
-from mmcc.accounting._bounds import chain
 from mmcc.accounting._bounds.chain.domination import Chain, chain_at, lightest_decay, profile_of
 from mmcc.accounting._bounds.chain.factors import Tangent, add_factors, remove_factors, strength
 from mmcc.accounting._bounds.chain.lattice import Lattice
@@ -75,7 +75,7 @@ def test_the_chain_dominates_the_gram_matrix_and_is_a_covariance(seed):
     steps, separation = int(rng.integers(2, 40)), int(rng.integers(1, 4))
     strategy, sigma = random_strategy(rng, steps), log_uniform(rng, 0.5, 30)
     scheme = scheme_of(0.1, separation)
-    profile = profile_of(strategy, scheme, sigma)
+    profile = profile_of(strategy, scheme.rounds(strategy.steps), sigma)
     decay = lightest_decay(profile)
     found = chain_at(profile, 0.1, decay)
     columns = strategy.to_dense()[:, ::separation] / sigma
@@ -88,7 +88,7 @@ def test_the_chain_dominates_the_gram_matrix_and_is_a_covariance(seed):
 
 def test_long_buffers_get_blocks_and_still_dominate():
     strategy = strategies.blt(3000, decay=[0.999], scale=[0.05])
-    profile = profile_of(strategy, sampling.Poisson(0.01), 2.0)
+    profile = profile_of(strategy, sampling.Rounds(0.01, 1), 2.0)
     found = chain_at(profile, 0.01, lightest_decay(profile))
     assert found.block > 1
     columns = strategy.to_dense()[:, :300] / 2.0

@@ -7,7 +7,7 @@ from oracles.truth import composed_mixture_delta, mixture_delta
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting._bounds.lower_composition import lower_epsilon
+from mmcc.accounting._bounds.mmcc.independent import lower_epsilon
 
 CASES = [
     (128, 1 / 128, 1.0, 1e-6),

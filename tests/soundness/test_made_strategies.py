@@ -11,12 +11,12 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from cases import chain
 
 from mmcc import epsilon, strategies
-from mmcc.accounting._bounds import chain
 from mmcc.accounting._bounds.chain.domination import profile_of
 from mmcc.errors import MethodError, StrategyError
-from mmcc.sampling import CyclicPoisson, Poisson
+from mmcc.sampling import Poisson, Rounds
 
 SEVERAL = {"decay": [0.3, 0.9, 0.99], "scale": [0.1, 0.2, 0.05]}
 
@@ -69,7 +69,7 @@ def test_a_blt_with_several_buffers_is_no_single_buffer_to_the_chain():
 @pytest.mark.parametrize("separation", [1, 3, 50])
 def test_the_chain_dominates_the_gram_matrix_of_several_buffers(separation):
     several = strategies.blt(300, **SEVERAL)
-    profile = profile_of(several, CyclicPoisson(0.1, separation), 2.0)
+    profile = profile_of(several, Rounds(0.1, separation), 2.0)
     columns = several.to_dense()[:, ::separation] / 2.0
     gram = columns.T @ columns
     assert profile.diagonal >= gram.diagonal().max()

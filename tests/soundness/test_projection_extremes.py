@@ -5,11 +5,11 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+from cases.projection import bracket_of
 from cases.samples import first, sampled
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting._bounds.projection.bracket import Projection
 from mmcc.accounting._bounds.projection.line import Line
 from mmcc.accounting._bounds.projection.lower import overlaps
 from mmcc.accounting._bounds.projection.upper import Projected
@@ -56,7 +56,7 @@ def test_lengths_of_large_sets_where_the_worst_row_changes():
 )
 def test_hardly_any_noise(sigma, p):
     """Weights far below their unit are lost in rounding; the bound must say so."""
-    bracket = Projection(strategies.identity(3), sampling.Poisson(p), sigma)
+    bracket = bracket_of(strategies.identity(3), sampling.Poisson(p), sigma)
     lower = bracket.lower_epsilon(1e-6)
     try:
         upper = bracket.bound_epsilon(1e-6)
@@ -83,7 +83,7 @@ def test_add_where_the_empty_set_underflows(epsilon):
 )
 def test_participation_that_is_nearly_certain(p, sigma, delta):
     """One column, add: log(1 - p + p e^x) cancels where p is near one."""
-    bracket = Projection(strategies.identity(1), sampling.Poisson(p), sigma)
+    bracket = bracket_of(strategies.identity(1), sampling.Poisson(p), sigma)
     lower = bracket.lower_epsilon(delta).add
     with mpmath.workdps(60):
         a, chance, level = 1 / mpmath.mpf(sigma), mpmath.mpf(p), mpmath.mpf(lower)

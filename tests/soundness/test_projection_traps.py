@@ -11,12 +11,13 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from cases.projection import bracket_of
 from oracles import truth
 from oracles.brute import Brute, random_brute
 from oracles.truth import ADJACENCIES
 
 from mmcc import sampling, strategies
-from mmcc.accounting._bounds.projection.bracket import Projection, _bound_epsilon
+from mmcc.accounting._bounds.projection.bracket import _bound_epsilon
 from mmcc.accounting._bounds.projection.high_orders import HighOrders, S
 from mmcc.accounting._bounds.projection.line import Line
 from mmcc.accounting._bounds.projection.lower import lower_delta, lower_epsilon, overlaps
@@ -195,7 +196,7 @@ def test_tiny_noise_never_turns_the_bracket_around(name, sigma):
     matrix = TINY[name]
     strategy = strategies.dense(matrix)
     for p in (0.01, 0.6):
-        found = Projection(strategy, sampling.Poisson(p), sigma)
+        found = bracket_of(strategy, sampling.Poisson(p), sigma)
         try:
             low, high = found.lower_epsilon(1e-5), found.bound_epsilon(1e-5)
         except PrecisionError:  # a refusal is no wrong number
@@ -213,7 +214,7 @@ def test_tiny_noise_never_turns_the_bracket_around(name, sigma):
 def test_huge_epsilon_keeps_delta_between_its_bounds(epsilon, sigma):
     """exp(epsilon) overflows from 710 on."""
     p = 0.2
-    found = Projection(strategies.dense(np.ones((1, 1))), sampling.Poisson(p), sigma)
+    found = bracket_of(strategies.dense(np.ones((1, 1))), sampling.Poisson(p), sigma)
     lows, highs = found.lower_delta(epsilon), found.bound_delta(epsilon)
     for adjacency in ADJACENCIES:
         exact = truth.mixture_delta([0, 1], [1 - p, p], sigma, epsilon, adjacency)

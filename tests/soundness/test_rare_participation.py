@@ -14,7 +14,7 @@ from oracles.rare_participation import CASES, chance, step_delta, tail_delta
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting._bounds.lower_composition import lower_delta, lower_epsilon
+from mmcc.accounting._bounds.mmcc.independent import lower_delta, lower_epsilon
 
 SEVERAL = [
     (100, 1e-6, 0.5, 1e-8),

@@ -7,10 +7,10 @@ n = 2000, p = 0.01, delta = 1e-5 unless said.  The true epsilons of eight bands 
 from __future__ import annotations
 
 import pytest
+from cases import chain
 from oracles import truth
 
 from mmcc import sampling, strategies
-from mmcc.accounting._bounds import chain
 
 POISSON = sampling.Poisson(0.01)
 EIGHT_BANDS = strategies.toeplitz(strategies.continual_counting(8).coefficients, 2000)

@@ -19,7 +19,6 @@ from mmcc import sampling, strategies
 from mmcc.audit._bound import largest_chance, lower_bounds, smallest_chance
 from mmcc.audit._group import worst_group
 from mmcc.audit._noise_law import Moments, NoiseLaw
-from mmcc.audit._participation_law import law
 from mmcc.audit._statistic import likelihood_ratio, whitener
 from mmcc.strategies._decoders import decoder_matrix
 
@@ -81,7 +80,7 @@ def test_laws_of_participation_are_those_of_all_sets(scheme):
         rates += chance * mark
         pairs += chance * np.outer(mark, mark)
         numbers[int(mark.sum())] += chance
-    found = law(scheme, steps)
+    found = scheme.law(steps)
     different = ~np.eye(steps, dtype=bool)
     np.testing.assert_allclose(found.rates / found.share, rates, atol=1e-12)
     np.testing.assert_allclose(found.pairs[different] / found.share, pairs[different], atol=1e-12)

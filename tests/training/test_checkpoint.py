@@ -164,6 +164,44 @@ def test_constant_buffers_are_no_hindrance(tmp_path):
     assert all(map(torch.equal, parameters(second[0]), parameters(whole[0])))
 
 
+def test_buffers_and_frozen_parameters_come_with_the_checkpoint(tmp_path):
+    """What was there before the load is no measure of what may be there after it."""
+
+    def masked(mask: list[float], frozen: float) -> nn.Module:
+        module = nn.Sequential(Masked(), nn.Linear(FEATURES, FEATURES).double(), network())
+        module[0].mask.copy_(torch.tensor(mask))
+        nn.init.constant_(module[1].weight, frozen)
+        nn.init.constant_(module[1].bias, frozen)
+        module[1].requires_grad_(False)
+        return module
+
+    whole = private(masked([1.0, 0.0, 1.0, 1.0], 0.5))
+    to_the_end(whole)
+    first = private(masked([1.0, 0.0, 1.0, 1.0], 0.5))
+    steps(first, 2)
+    save_checkpoint(tmp_path / "run", first[1])
+    second = private(masked([0.0, 0.0, 2.0, 3.0], 0.1))
+    batches = iter(second[2])
+    next(batches)  # the content is noted, and void after the load
+    load_checkpoint(tmp_path / "run", second[1])
+    to_the_end(second)
+    assert all(map(torch.equal, parameters(second[0]), parameters(whole[0])))
+
+
+def test_the_optimizer_alone_is_the_run(tmp_path):
+    whole = private(network(), momentum=0.9)
+    to_the_end(whole)
+    first = private(network(), momentum=0.9)
+    steps(first, 3)
+    save_checkpoint(tmp_path / "alone", first[1], extra="three")
+    save_checkpoint(tmp_path / "parts", *first, extra="three")
+    assert (tmp_path / "alone").read_bytes() == (tmp_path / "parts").read_bytes()
+    second = private(network(), momentum=0.9, seed=None)
+    assert load_checkpoint(tmp_path / "alone", second[1]) == "three"
+    to_the_end(second)
+    assert all(map(torch.equal, parameters(second[0]), parameters(whole[0])))
+
+
 def test_extra_is_handed_back(tmp_path):
     run = private()
     extra = {"schedule": {"rate": 0.1, "steps": [1, 2]}, "best": torch.ones(2), "name": "x"}
@@ -272,6 +310,10 @@ def test_pieces_of_different_runs_are_refused(tmp_path):
         (*first[:2], second[2]),
         (first[0]._module, *first[1:]),
         (first[0], first[1].original_optimizer, first[2]),
+        first[:1],
+        first[2:],
+        (first[1].original_optimizer,),
+        (first,),
     ):
         with pytest.raises(MmccError, match=r"different runs|make_private"):
             save_checkpoint(tmp_path / "run", *mixed)

@@ -19,6 +19,7 @@ from scipy import stats
 
 from mmcc.errors import MmccError, ParameterError, SamplingError
 from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
+from mmcc.sampling._min_separation import REMEMBERED
 from mmcc.training import _participants as module
 from mmcc.training._participants import Participants
 
@@ -304,7 +305,7 @@ def test_batches_are_sorted_distinct_indices_that_nobody_can_change(scheme):
 @pytest.mark.parametrize("scheme", ALL, ids=str)
 def test_a_step_is_a_function_of_key_and_step(scheme):
     """Any order, also further back than is remembered, and after a restore."""
-    steps = 3 * (module.REMEMBERED + 2)
+    steps = 3 * (REMEMBERED + 2)
     first = Participants(scheme, steps, 30, seed=9)
     truth = [first.at(step).tolist() for step in range(steps)]
     order = np.random.default_rng(1).permutation(steps)
@@ -402,7 +403,7 @@ def test_a_step_costs_what_its_batch_is_large(scheme):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("poisson", 3, 3), SamplingError, "comes from mmcc.sampling"),
+        (("poisson", 3, 3), SamplingError, "must be one of mmcc.sampling"),
         ((Poisson(0.5), 0, 3), ParameterError, "steps must lie between"),
         ((Poisson(0.5), 3, 0), ParameterError, "examples must lie between"),
         ((Poisson(0.5), 3, 10**10), ParameterError, "examples must lie between"),

@@ -14,7 +14,13 @@ import mmcc  # noqa: E402
 from mmcc import sampling, strategies  # noqa: E402
 from mmcc.errors import MmccError  # noqa: E402
 from mmcc.ledger import Ledger  # noqa: E402
-from mmcc.training import RunError, load_checkpoint, make_private, save_checkpoint  # noqa: E402
+from mmcc.training import (  # noqa: E402
+    RunError,
+    _private,
+    load_checkpoint,
+    make_private,
+    save_checkpoint,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 STEPS = 4
@@ -66,6 +72,27 @@ def test_a_run_is_written_before_its_first_step_and_at_its_end(tmp_path):
     (entry,) = runs(path)
     assert entry.position == STEPS
     assert Ledger(path).total("survey").epsilon == pytest.approx(expected.epsilon, rel=1e-12)
+
+
+def test_a_run_in_a_ledger_is_accounted_before_a_batch_is_asked_for(tmp_path, monkeypatch):
+    """The accounting may take minutes, and a loop should not stall at its first batch."""
+    asked = []
+
+    def counted(*args, **options):
+        asked.append(options)
+        return certified(*args, **options)
+
+    certified = _private.certified
+    monkeypatch.setattr(_private, "certified", counted)
+    path = tmp_path / "runs.jsonl"
+    run = made(path)
+    assert len(asked) == 1
+    assert not path.exists()
+    train(run)
+    assert run[1].guarantee.epsilon == runs(path)[0].begin.guarantee.epsilon
+    assert len(asked) == 1
+    made(None)
+    assert len(asked) == 1  # without a ledger it is asked for when somebody wants to know
 
 
 def test_runs_add_up_and_a_killed_one_counts_in_full(tmp_path):

@@ -13,7 +13,7 @@ from mmcc.training._participants import Participants
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
-from mmcc.training._samplers import BatchSampler  # noqa: E402
+from mmcc.training._loader import BatchSampler  # noqa: E402
 
 STEPS, EXAMPLES = 12, 30
 ALL = (Poisson(0.1), CyclicPoisson(0.3, 3), MinSeparation(0.1, 4), BallsInBins(6), Shuffle(6))

@@ -43,6 +43,7 @@ from mmcc.training import (  # noqa: E402
     save_checkpoint,
 )
 from mmcc.training import _watch as watch  # noqa: E402
+from mmcc.training._contents import check_sums  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 EVERYBODY = Poisson(1.0)
@@ -463,31 +464,67 @@ def test_a_frozen_weight_that_is_written_to_is_noticed():
                 self.kept[0] += x[0, 0].item()
             return self.inner(x)
 
-    with refused("'kept', a parameter or buffer of the module, changed"):
+    with refused("'kept', a parameter of the module, changed"):
         train(*private(Writes()))
+
+
+class Sums(nn.Module):
+    """Adds what it sees to a buffer, or registers a new one that holds it."""
+
+    def __init__(self, new: bool) -> None:
+        super().__init__()
+        self.inner, self.new = linear(), new
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x):
+        if self.new:
+            self.register_buffer("seen", x.detach().sum())
+        else:
+            self.total += x.detach().sum()
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_a_buffer_that_is_written_to_is_named(new):
+    name = "seen" if new else "total"
+    with refused(rf"a buffer of the module changed during training \('{name}'\)"):
+        train(*private(Sums(new)))
+
+
+def test_buffers_are_accepted_between_steps_only():
+    """Else what a pass has written there could be taken for something that was there before."""
+    module, optimizer, loader = private(Sums(False), sampling=EVERYBODY)
+    module._module.total += 1  # not by the data
+    optimizer.accept_buffers()
+    batches = iter(loader)
+    backward(module, next(batches))
+    with refused("belongs between two steps"):
+        optimizer.accept_buffers()
+    with refused("a buffer of the module changed"):
+        optimizer.step()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int16])
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 1001])
 def test_sums_of_bits_see_every_change(dtype, size):
     tensor = (torch.arange(size + 1) % 100).to(dtype)[1:]  # begins in the middle of a word
-    before = watch.check_sums([tensor])
+    before = check_sums([tensor])
     changed = tensor.clone()
-    assert watch.check_sums([changed]) == before
+    assert check_sums([changed]) == before
     for place in {0, size // 2, size - 1}:
         changed = tensor.clone()
         changed[place] += 1
-        assert watch.check_sums([changed]) != before
+        assert check_sums([changed]) != before
 
 
 def test_sums_of_bits_of_odd_tensors():
     grid = torch.arange(12.0).view(3, 4)
     empty, scalar = torch.zeros(0), torch.tensor(3.0)
     complex_numbers, flags = torch.ones(3, dtype=torch.complex64), torch.ones(3, dtype=torch.bool)
-    sums = watch.check_sums([grid.T, empty, scalar, complex_numbers, flags])
+    sums = check_sums([grid.T, empty, scalar, complex_numbers, flags])
     assert len(sums) == 5
-    assert sums[0] == watch.check_sums([grid.T.contiguous()])[0]
-    assert watch.check_sums([]) == []
+    assert sums[0] == check_sums([grid.T.contiguous()])[0]
+    assert check_sums([]) == []
 
 
 def test_hooks_of_an_optimizer_work_as_on_any_other():

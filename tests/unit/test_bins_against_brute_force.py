@@ -13,7 +13,7 @@ from oracles.enumeration import enumerated_delta
 from scipy.special import ndtr
 
 from mmcc import strategies
-from mmcc.accounting._bounds.cascade import Cascade, _Builder, combine
+from mmcc.accounting._bounds.cascade.law import TreeBracket, _Builder, combine
 from mmcc.accounting._bounds.projection.bins import BinsLine, BinsRest
 from mmcc.accounting._bounds.projection.deficit import BinsNodesAround, Deficit, NodesAround
 from mmcc.accounting._bounds.projection.high_orders import S
@@ -177,7 +177,7 @@ def lognormal_excess(s, k):
 @pytest.mark.parametrize("variance", [1e-6, 0.01, 1.0, 30.0, 150.0])
 def test_factors_lie_on_both_sides_of_the_lognormal_law(variance, adjacency):
     """No tolerance: mass, mean and every E(X - k)_+, or E(k - X)_+ for add."""
-    cascade = Cascade(Node(0.0, ((1, Node(variance)), (1, Node(1.0)))), 1.0, 1e-9)
+    cascade = TreeBracket(Node(0.0, ((1, Node(variance)), (1, Node(1.0)))), 1.0, 1e-9)
     upper = _Builder(cascade, "upper", adjacency)._factor(variance)
     lower = _Builder(cascade, "lower", adjacency)._factor(variance)
     with mpmath.workdps(40):

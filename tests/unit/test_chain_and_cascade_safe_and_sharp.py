@@ -17,7 +17,7 @@ from scipy.special import ndtr
 
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds import chain as chain_bound
-from mmcc.accounting._bounds.cascade import Cascade, Law, _Builder, _deviation
+from mmcc.accounting._bounds.cascade.law import Law, TreeBracket, _Builder, _deviation
 from mmcc.accounting._bounds.chain import exits, operator
 from mmcc.accounting._bounds.chain.domination import Chain
 from mmcc.accounting._bounds.chain.factors import Tangent, add_factors, remove_factors, strength
@@ -34,7 +34,7 @@ from mmcc.strategies._hierarchy import Node
 @pytest.mark.parametrize("variance", [0.25, 1.0, 4.0])
 def test_one_bin_is_the_gaussian_mechanism_also_far_beyond_its_delta(variance):
     """Where e^epsilon is an edge no cell costs anything under remove: only rounding is left."""
-    cascade = Cascade(Node(variance), 1.0, 1e-6)
+    cascade = TreeBracket(Node(variance), 1.0, 1e-6)
     last = round(math.log(cascade._law("upper", "remove").values[-1]) / cascade.width)
     for edge in np.linspace(0, last - 1, 60).astype(int).tolist():
         epsilon = edge * cascade.width
@@ -51,7 +51,7 @@ def test_one_bin_is_the_gaussian_mechanism_also_far_beyond_its_delta(variance):
 @pytest.mark.parametrize("bins", [64, 1024])
 def test_the_mean_of_many_bins_has_cells_as_fine_as_it_is_narrow(bins):
     """The mean of n ratios of variance e - 1 has a deviation of sqrt((e - 1)/n) around 1."""
-    cascade = Cascade(Node(0.0, ((bins, Node(1.0)),)), 1.0, 1e-6)
+    cascade = TreeBracket(Node(0.0, ((bins, Node(1.0)),)), 1.0, 1e-6)
     epsilon = math.log1p(math.sqrt(math.expm1(1.0) / bins))
     low, high = cascade.lower_delta(epsilon), cascade.bound_delta(epsilon)
     assert low.remove <= high.remove <= low.remove * 1.01
@@ -62,7 +62,7 @@ def test_the_mean_of_many_bins_has_cells_as_fine_as_it_is_narrow(bins):
 @pytest.mark.parametrize("adjacency", truth.ADJACENCIES)
 def test_means_have_a_variance_between_those_of_both_laws(count, adjacency):
     """Var X = (e - 1)/n exactly; it is a convex function of X, so it is bounded from both sides."""
-    cascade = Cascade(Node(0.0, ((count, Node(1.0)),)), 1.0, 1e-9)
+    cascade = TreeBracket(Node(0.0, ((count, Node(1.0)),)), 1.0, 1e-9)
     exact = math.expm1(1.0) / count
     low, high = (
         float((law.values - 1) ** 2 @ law.masses)
@@ -76,7 +76,7 @@ def test_means_have_a_variance_between_those_of_both_laws(count, adjacency):
 @pytest.mark.parametrize("variance", [4.0, 9.0])
 def test_factors_one_above_another_are_the_gaussian_mechanism_also_far_out(variance):
     """One bin below two nodes: variances add up.  Under add X below e^-15 counts."""
-    cascade = Cascade(Node(variance / 3, ((1, Node(variance * 2 / 3)),)), 1.0, 1e-9)
+    cascade = TreeBracket(Node(variance / 3, ((1, Node(variance * 2 / 3)),)), 1.0, 1e-9)
     for epsilon in (1.0, 6.0, 12.0, 16.0, 20.0):
         exact = truth.gaussian_delta(math.sqrt(variance), 1.0, epsilon)
         low, high = cascade.lower_delta(epsilon), cascade.bound_delta(epsilon)
@@ -93,7 +93,7 @@ def test_masses_cover_the_rounding_of_every_addition(bound, side):
     small = {"upper": 1.0, "lower": 1.3}[bound] * 2.0**-53
     masses = np.concatenate([[1.0], np.full(999, small)])
     law = Law(1 + 1e-6 * np.arange(1000.0), masses)
-    builder = _Builder(Cascade(Node(1.0), 1.0), bound, "remove")
+    builder = _Builder(TreeBracket(Node(1.0), 1.0), bound, "remove")
     found = builder._combined(law, law, 0.5, 0.5, 0.0)
     exact = sum(map(Fraction, masses.tolist())) ** 2
     total = sum(map(Fraction, found.masses.tolist()))
@@ -115,7 +115,7 @@ def test_the_deviation_is_that_of_the_sum_or_of_the_product():
 
 
 def test_a_law_with_no_number_is_not_read_as_privacy():
-    cascade = Cascade(Node(1.0), 1.0)
+    cascade = TreeBracket(Node(1.0), 1.0)
     for adjacency in truth.ADJACENCIES:
         cascade._laws["upper", adjacency] = Law(np.ones(2), np.array([1.0, math.nan]))
     with pytest.raises(PrecisionError, match="beyond floating point"):

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 import pytest
 
 from mmcc import strategies
-from mmcc.accounting._best import Best, _vertex, best_delta, best_share
-from mmcc.accounting._bounds.conditional import bound_probabilities
-from mmcc.accounting._bounds.mmcc import Outcome, analyse
-from mmcc.accounting._bounds.sides import Sides
+from mmcc.accounting import Answer, Problem
+from mmcc.accounting._best import Best
+from mmcc.accounting._bounds import PLAIN
+from mmcc.accounting._bounds.mmcc import Mmcc, independent_steps
+from mmcc.accounting._bounds.mmcc.algorithm import analyse
+from mmcc.accounting._bounds.mmcc.conditional import bound_probabilities
+from mmcc.accounting._bounds.mmcc.shares import _vertex
+from mmcc.accounting._bounds.projection import Projection
 from mmcc.accounting._calibrate import TOLERANCE, _search, gaussian_problem
-from mmcc.accounting._losses.engine import Effort, Target
-from mmcc.accounting._methods import Answer, Plan, Problem
+from mmcc.accounting._losses.composed import Question
+from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._questions import _guarantee
 from mmcc.errors import PrecisionError
-from mmcc.sampling import Poisson
+from mmcc.sampling import Poisson, Rounds
 from mmcc.strategies._geometry import Block
 
 
@@ -53,9 +59,9 @@ def test_an_outcome_promises_the_larger_side_and_shows_the_largest_probability()
     p, sigma, delta_1 = 0.2, 4.0, 1e-4
     outcome = analyse(
         strategy,
-        Poisson(p),
+        Rounds(p, 1),
         sigma,
-        Target(delta=1e-4),
+        Question(delta=1e-4),
         order="release",
         delta_1=delta_1,
         effort=Effort(tolerance=1e-2),
@@ -70,29 +76,32 @@ def test_an_outcome_promises_the_larger_side_and_shows_the_largest_probability()
         for side in ("remove", "add")
         for bound in bound_probabilities(block, p, sigma, budget, geometry.error, side)
     ]
-    assert outcome.blow_up == max(bounds) / p
-    assert outcome.events == geometry.events
+    assert outcome.notes == {"events": geometry.events, "blow_up": max(bounds) / p}
 
 
-class Formula(Problem):
-    """A problem whose numbers are given by formulas."""
+@dataclass(frozen=True)
+class Formula(Mmcc):
+    """MMCC whose numbers are given by formulas."""
 
-    def __init__(self, delta_2=None, epsilon=None) -> None:
-        super().__init__(strategies.identity(3), Poisson(0.5), 50.0)
-        self.delta_2, self.at_delta = delta_2, epsilon
+    at_delta: Callable | None = None
+    at_epsilon: Callable | None = None
+    delta_2: Callable | None = None
 
-    def scouting(self):
-        return self
-
-    def has_events(self, _plan):
+    def has_events(self, problem):
         return True
 
-    def epsilon(self, plan, delta):
-        return self.at_delta(plan, delta)
+    def epsilon(self, problem, delta):
+        return self.at_delta(self)
 
-    def _analyse(self, _plan, delta_1, _target):
-        value = self.delta_2(delta_1)
-        return Outcome(value, math.inf, 0, 1, 1.0)
+    def delta(self, problem, epsilon):
+        return self.at_epsilon(self)
+
+    def _analyse(self, problem, delta_1, question):
+        return Answer(self.delta_2(delta_1), math.inf)
+
+
+PROBLEM = Problem(strategies.binary_tree(8), Poisson(0.5), 50.0)
+"""Its three orders of analysis differ."""
 
 
 @pytest.mark.parametrize("share", [0.5, 0.02])
@@ -102,7 +111,7 @@ def test_bad_events_have_their_share_of_delta(place, fall, share):
     def delta_2(delta_1):
         return 10 ** (place - fall * (math.log10(delta_1) - place))
 
-    delta_1 = Formula(delta_2)._split(Plan("mmcc", share=share), 1.0)
+    delta_1 = Formula(share=share, delta_2=delta_2)._split(PROBLEM, 1.0)
     found = delta_1 / (delta_1 + delta_2(delta_1))
     assert math.log10(found / (1 - found) * (1 - share) / share) == pytest.approx(0.0, abs=0.02)
 
@@ -111,30 +120,24 @@ def test_bad_events_have_their_share_of_delta(place, fall, share):
 def test_the_best_order_and_share_are_found(best):
     """Epsilon is a parabola in log share, lower in one order than in the others."""
 
-    def epsilon(plan, _delta):
-        order = {"release": 0.3, "reversed": 0.0, "heavy": 0.1}[plan.order]
-        return Answer(Sides(1 + order + 0.01 * math.log(plan.share / best) ** 2, 9.0), plan)
+    def epsilon(bound):
+        order = {"release": 0.3, "reversed": 0.0, "heavy": 0.1}[bound.order]
+        return Answer(1 + order + 0.01 * math.log(bound.share / best) ** 2, 9.0)
 
-    plans = [Plan("mmcc", order) for order in ("release", "reversed", "heavy")]
-    found = best_share(Formula(epsilon=epsilon), plans, 1e-5)
+    found = Formula(at_delta=epsilon).settled_for_epsilon(PROBLEM, 1e-5)
     assert found.order == "reversed"
     assert found.share == pytest.approx(best, rel=1e-6)
 
 
 @pytest.mark.parametrize("better", [0.5, 0.02])
 def test_delta_is_asked_with_the_best_order_and_share_that_were_tried(better):
-    def delta(plan, _epsilon):
-        order = {"release": 0.03, "reversed": 0.0, "heavy": 0.01}[plan.order]
-        value = 0.1 + order + 0.001 * abs(plan.share - better)
-        return Answer(Sides(value, value), plan)
+    def delta(bound):
+        order = {"release": 0.03, "reversed": 0.0, "heavy": 0.01}[bound.order]
+        value = 0.1 + order + 0.001 * abs(bound.share - better)
+        return Answer(value, value)
 
-    problem = Formula()
-    problem.delta = delta
-    problem.lower_delta = lambda _epsilon: 0.0
-    plans = [Plan("mmcc", order) for order in ("release", "reversed", "heavy")]
-    found = best_delta(problem, plans, 1.0)
-    assert found.value == pytest.approx(0.1)
-    assert found.plans == [Plan("mmcc", "reversed", better)]
+    found = Formula(at_epsilon=delta).settled_for_delta(PROBLEM, 1.0)
+    assert (found.order, found.share) == ("reversed", better)
 
 
 def test_the_lowest_point_of_a_parabola_is_kept_between_the_points():
@@ -152,48 +155,48 @@ def test_the_lowest_point_of_a_parabola_is_kept_between_the_points():
 
 
 def test_nothing_is_known_from_below_where_the_upper_bound_fails():
-    def refuses(_plan, _delta):
+    def refuses(_bound):
         raise PrecisionError("too far.")
 
-    problem = Formula(epsilon=refuses)
-    assert problem.independent_steps()
-    assert problem._lower_composed(1e-5) == (0.0, 0.0)
+    problem = Problem(strategies.identity(3), Poisson(0.5), 50.0)
+    assert independent_steps(problem)
+    assert Mmcc().lower_epsilon(problem, 1e-5).value > 0
+    assert Formula(at_delta=refuses).lower_epsilon(problem, 1e-5).value == 0.0
+    assert Formula(at_epsilon=refuses).lower_delta(problem, 0.1).value == 0.0
 
 
 @pytest.mark.parametrize("short", [0.0, 1e-11, 1e-7, 1e-3])
 def test_noise_that_is_a_little_short_is_raised_until_it_is_enough(short):
-    strategy, plan = strategies.identity(4), Plan("unamplified")
+    class Short(Problem):
+        def at(self, sigma):
+            return Problem(self.strategy, self.scheme, sigma * (1 - short))
 
-    def make(sigma):
-        return Problem(strategy, Poisson(0.5), sigma * (1 - short))
-
-    enough = gaussian_problem(make, 2.0, 1.0, 1e-5)
-    assert enough.epsilon(plan, 1e-5).value <= 1.0
-    assert enough.at(enough.sigma * (1 - 1e-9 - 12 * short)).epsilon(plan, 1e-5).value > 1.0
+    enough = gaussian_problem(Short(strategies.identity(4), Poisson(0.5), 1.0), 1.0, 1e-5)
+    assert PLAIN.epsilon(enough, 1e-5).value <= 1.0
+    less = Problem(enough.strategy, enough.scheme, enough.sigma * (1 - 1e-9 - 12 * short))
+    assert PLAIN.epsilon(less, 1e-5).value > 1.0
 
 
 @pytest.mark.parametrize("power", [0.8, 1.2, 2.5])
 def test_a_search_ends_at_the_first_noise_that_is_enough_and_no_more(power):
     asked = []
 
-    class Falling(Problem):
-        def at(self, sigma):
-            return Falling(self.strategy, self.scheme, sigma)
+    class Falling(Projection):
+        def epsilon(self, problem, delta):
+            asked.append((3.0 / problem.sigma) ** power)
+            return Answer(asked[-1], 0.0)
 
-        def epsilon(self, plan, _delta):
-            asked.append((3.0 / self.sigma) ** power)
-            return Answer(Sides(asked[-1], 0.0), plan)
-
-    first = Falling(strategies.identity(2), Poisson(0.5), 8.0)
-    found, best = _search(first, [Plan("projection")], 0.7, 1e-5, "projection")
+    first = Problem(strategies.identity(2), Poisson(0.5), 8.0)
+    found, best = _search(first, [Falling()], 0.7, 1e-5)
     enough = [0.7 * (1 - TOLERANCE) <= value <= 0.7 for value in asked]
     assert enough == [False] * (len(asked) - 1) + [True]
     assert best.value == asked[-1] == (3.0 / found.sigma) ** power
 
 
 def test_a_guarantee_says_which_bound_gave_what():
-    one = Answer(Sides(1.0, 0.8), Plan("projection"))
-    other = Answer(Sides(1.2, 0.7), Plan("mmcc", "reversed"))
+    notes = {"delta_1": 0.0, "events": 0, "blow_up": 1.0}
+    one = Answer(1.0, 0.8, bound=Projection())
+    other = Answer(1.2, 0.7, notes=notes, bound=Mmcc("reversed"))
     problem = Problem(strategies.identity(2), Poisson(0.5), 2.0)
     best = Best(one, other, 0.9)
     found = _guarantee(problem, "tight", best, best.value, 1e-5, "sigma", 1.6)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from oracles import truth
 
-from mmcc.accounting._bounds.lower_composition import lower_epsilon
+from mmcc.accounting._bounds.mmcc.independent import lower_epsilon
 from mmcc.accounting._losses.compose import FFT_CONSTANT, compose, fast_length
 from mmcc.accounting._losses.grid import GridLoss
 

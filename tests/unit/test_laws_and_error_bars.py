@@ -10,11 +10,13 @@ import mpmath
 import numpy as np
 import pytest
 
-from mmcc.accounting._losses import engine as pld
-from mmcc.accounting._losses import laws
+from mmcc.accounting._losses import engine, expansions
 from mmcc.accounting._losses import row_loops as kernels
-from mmcc.accounting._losses.engine import Effort, PrivacyLossDistribution, Target
-from mmcc.accounting._losses.laws import Expansion, MixtureLaw, ProductLaw
+from mmcc.accounting._losses.composed import Question
+from mmcc.accounting._losses.distribution import PrivacyLossDistribution
+from mmcc.accounting._losses.engine import Effort
+from mmcc.accounting._losses.expansions import Expansion
+from mmcc.accounting._losses.laws import MixtureLaw, ProductLaw, merged
 from mmcc.accounting._losses.rows import cell_errors
 
 ULP = 2.0**-53
@@ -123,8 +125,8 @@ def test_error_bars_cover_the_worst_rounding_of_every_operation(orders):
     """A series whose last order outweighs all others, every operation off by half an ulp."""
     span = 0.02
     first, last = np.eye(orders)[[0, -1]]
-    series = first + 1e3 / laws.absolute_series(last, span) * last
-    condition = laws.absolute_series(series, span)
+    series = first + 1e3 / expansions.absolute_series(last, span) * last
+    condition = expansions.absolute_series(series, span)
     expansion = Expansion(np.zeros(1), series[None], span, span, 0.0, condition=condition)
     for t in np.linspace(-span, span, 9).tolist():
         # Error of He_m in units of ULP: of t He_m, of m He_(m-1), and of their difference.
@@ -144,7 +146,7 @@ def test_powers_of_series_are_repeated_products():
     power = [Fraction(1), *([Fraction(0)] * 9)]
     for _ in range(13):
         power = [sum(series[k] * power[m - k] for k in range(m + 1)) for m in range(10)]
-    found = laws.series_power(np.array([float(c) for c in series]), 13)
+    found = expansions.series_power(np.array([float(c) for c in series]), 13)
     np.testing.assert_allclose(found, [float(c) for c in power], rtol=1e-13)
 
 
@@ -161,7 +163,7 @@ def test_classes_are_kept_that_support_each_other(seed):
         kept = np.array(chosen)
         if kept.any() and np.all(numerator[kept] <= limit * lent[np.ix_(kept, kept)].max(axis=1)):
             expected |= kept
-    found = laws.supported(numerator, log_floor, centres, span, limit)
+    found = expansions.supported(numerator, log_floor, centres, span, limit)
     assert found.tolist() == expected.tolist()
 
 
@@ -169,7 +171,7 @@ def enough_orders(mean, largest, span, error, tail):
     """The bounds at the head of the module and of the function, all u and r tried."""
     u = np.geomspace(1e-2, 3e3, 2000)
     rise = mean / largest * np.expm1(np.minimum(largest * u, 300.0))
-    for orders in laws.SERIES_ORDERS:
+    for orders in expansions.SERIES_ORDERS:
         moment = np.min(rise - orders * np.log(u)) + math.lgamma(orders + 1)
         r = np.geomspace(1e-2, 30, 2000)
         outside = moment - orders * np.log(r)
@@ -184,7 +186,7 @@ def enough_orders(mean, largest, span, error, tail):
 @pytest.mark.parametrize("mean", [1e-4, 0.02, 0.3])
 def test_as_many_orders_are_guessed_as_the_bounds_need(mean, largest):
     for error, tail in itertools.product((1e-8, 1e-10, 1e-12), (1e-6, 1e-12, 1e-20)):
-        found = laws.series_orders(mean, largest, 9.0, error, tail)
+        found = expansions.series_orders(mean, largest, 9.0, error, tail)
         needed = enough_orders(mean, largest, 9.0, error, tail)
         with_room = enough_orders(mean, largest, 9.0, error / 2, tail / 2)
         assert (needed or 99) <= (found or 99) <= (with_room or 99)
@@ -205,7 +207,7 @@ def test_remainders_cover_all_orders_of_every_residual(orders, span):
                 total += r**m / mpmath.factorial(m) * now
             before, now = now, span * now + m * before
         coefficient = np.array([float(r**orders / mpmath.factorial(orders))])
-        beyond, outside = laws.remainder(coefficient, orders, span)
+        beyond, outside = expansions.remainder(coefficient, orders, span)
         assert beyond[0] >= total * (1 - mpmath.mpf(1e-12))
         assert outside[0] == pytest.approx((residual / largest) ** orders, rel=1e-12)
         assert beyond[0] <= outside[0] * math.exp(largest * span + largest**2 / 2) * (1 + 1e-12)
@@ -214,7 +216,7 @@ def test_remainders_cover_all_orders_of_every_residual(orders, span):
 @pytest.mark.parametrize("tail", [1e-3, 1e-12, 1e-30])
 def test_expansions_end_where_the_tail_is_rare_and_not_far_beyond(tail):
     values, probs = np.array([0.0, 1.0, 7.5]), np.array([0.9, 0.1 - 1e-9, 1e-9])
-    found = laws.expand_values(values, probs, tail)
+    found = expansions.expand_values(values, probs, tail)
 
     def beyond(y):
         return mpmath.fsum(p * mpmath.ncdf(x - y) for x, p in zip(values, probs, strict=True))
@@ -236,13 +238,13 @@ def test_lattices_are_given_up_where_they_are_too_much_work(count, monkeypatch):
         return made
 
     monkeypatch.setattr(kernels, "lattice_product", counted)
-    assert laws.expand_lattice(values, probs, 0.0, 1e-12, 1e-9) is not None
-    work = count * classes[-1] * laws.LATTICE_ORDERS**2 / 2
-    monkeypatch.setattr(laws, "MAX_LATTICE_WORK", 4 * work)
-    assert laws.expand_lattice(values, probs, 0.0, 1e-12, 1e-9) is not None
+    assert expansions.expand_lattice(values, probs, 0.0, 1e-12, 1e-9) is not None
+    work = count * classes[-1] * expansions.LATTICE_ORDERS**2 / 2
+    monkeypatch.setattr(expansions, "MAX_LATTICE_WORK", 4 * work)
+    assert expansions.expand_lattice(values, probs, 0.0, 1e-12, 1e-9) is not None
     classes.clear()
-    monkeypatch.setattr(laws, "MAX_LATTICE_WORK", work / 4)
-    assert laws.expand_lattice(values, probs, 0.0, 1e-12, 1e-9) is None
+    monkeypatch.setattr(expansions, "MAX_LATTICE_WORK", work / 4)
+    assert expansions.expand_lattice(values, probs, 0.0, 1e-12, 1e-9) is None
     assert not classes
 
 
@@ -273,7 +275,7 @@ def test_progress_counts_laws_and_losses():
     some = [(ProductLaw(np.array([a]), np.array([0.1])), 1) for a in (1.0, 0.5, 1.0, 0.7)]
     seen = []
     effort = Effort(progress=lambda what, done: seen.append((what, done)))
-    pld.bound(lambda: some, 4, "remove", Target(delta=1e-5), effort)
+    engine.bound(lambda: some, 4, "remove", Question(delta=1e-5), effort)
     for what in ("laws of the rows", "losses of the rows"):
         assert [done for name, done in seen if name == what] == [1, 2, 3]
 
@@ -289,36 +291,36 @@ def test_different_laws_are_counted_apart():
         ProductLaw(values[:1], probs[:1]),
     ]
     twice = [(law, count) for count in (1, 10) for law in different]
-    merged = pld.merged(twice)
-    assert [law for law, _ in merged] == different
-    assert [count for _, count in merged] == [11] * len(different)
+    counted = merged(twice)
+    assert [law for law, _ in counted] == different
+    assert [count for _, count in counted] == [11] * len(different)
 
 
 @pytest.mark.parametrize("p", [1e-20, 1e-9, 0.3, 1 - 1e-12])
 def test_no_loss_under_add_is_above_the_largest(p):
     many = [(ProductLaw(np.array([1.0, 0.0, 2.0]), np.array([p, 0.9, p / 2]), 3), 7)]
     exact = -21 * (mpmath.log(1 - mpmath.mpf(p)) + mpmath.log(1 - mpmath.mpf(p / 2)))
-    assert exact <= pld.largest_add_loss(many, 1e3) <= exact * (1 + 2e-9) + 2e-15
-    assert pld.largest_add_loss(many, float(exact) / 2) == math.inf
+    assert exact <= engine.largest_add_loss(many, 1e3) <= exact * (1 + 2e-9) + 2e-15
+    assert engine.largest_add_loss(many, float(exact) / 2) == math.inf
 
 
 def test_no_loss_under_add_is_above_the_largest_where_the_sum_of_probabilities_rounds():
     probs = np.array([0.5, 0.5 - 2.0**-54, 2.0**-56])
     mixture = MixtureLaw(np.array([0.0, 0.0, 3.0]), probs)
     exact = -mpmath.log(mpmath.mpf(0.5) + mpmath.mpf(probs[1]))
-    assert 0 < exact <= pld.largest_add_loss([(mixture, 1)], 1.0) <= 2e-15
+    assert 0 < exact <= engine.largest_add_loss([(mixture, 1)], 1.0) <= 2e-15
 
 
 @pytest.mark.parametrize("count", [1, 30])
 @pytest.mark.parametrize("tolerance", [5e-5, 1e-3])
-@pytest.mark.parametrize("target", [Target(delta=1e-6), Target(epsilon=2.0)])
-def test_the_grid_costs_what_it_may_and_no_less(target, tolerance, count):
+@pytest.mark.parametrize("question", [Question(delta=1e-6), Question(epsilon=2.0)])
+def test_the_grid_costs_what_it_may_and_no_less(question, tolerance, count):
     """Of epsilon: (1 + tilt)/2 times the variance that spreading the losses adds."""
     y = np.linspace(-6, 6, 41)
     losses, masses = 0.3 * y + 0.045, np.exp(-0.5 * (y - 0.3) ** 2)
     masses /= masses.sum()
-    counts = np.array([float(count)])
-    grid = pld._choose_grid([(losses, masses)], counts, target, tolerance)
+    rows = engine.PreparedRows([], [(losses, masses)], [count], "remove")
+    grid = engine._choose_grid(rows, question, tolerance)
     spacing, tilt, epsilon = grid.spacing, grid.tilt, grid.epsilon
     size = float(np.abs(losses) @ masses)
 
@@ -330,11 +332,11 @@ def test_the_grid_costs_what_it_may_and_no_less(target, tolerance, count):
 
 @pytest.mark.parametrize(("rows", "coarser"), [(1, 1.0), (384, 1.5)])
 def test_only_many_different_rows_have_a_coarser_grid(rows, coarser, monkeypatch):
-    def choose(_samples, _counts, _target, tolerance):
+    def choose(_rows, _question, tolerance):
         raise LookupError(tolerance)
 
-    monkeypatch.setattr(pld, "_choose_grid", choose)
+    monkeypatch.setattr(engine, "_choose_grid", choose)
     some = [(ProductLaw(np.array([1 + k / rows]), np.array([0.1])), 1) for k in range(rows)]
     with pytest.raises(LookupError) as asked:
-        pld._answer(lambda: some, "remove", Target(delta=1e-5), Effort(tolerance=1e-3), 1e-15)
+        engine._answer(lambda: some, "remove", Question(delta=1e-5), Effort(tolerance=1e-3), 1e-15)
     assert asked.value.args[0] == pytest.approx(coarser * 1e-3)

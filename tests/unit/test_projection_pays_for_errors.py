@@ -10,13 +10,14 @@ from dataclasses import replace
 import mpmath
 import numpy as np
 import pytest
+from cases.projection import bracket_of
 from oracles import truth
 from oracles.brute import Brute, random_brute
 from scipy.special import ndtr
 
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds.projection.bins import BinsLine
-from mmcc.accounting._bounds.projection.bracket import TOLERANCE, Projection, _solve
+from mmcc.accounting._bounds.projection.bracket import TOLERANCE, _solve
 from mmcc.accounting._bounds.projection.deficit import Deficit, NodesAround
 from mmcc.accounting._bounds.projection.high_orders import SERIES, HighOrders, S, _curvature
 from mmcc.accounting._bounds.projection.line import Line
@@ -141,7 +142,7 @@ def test_one_step_loses_nothing(p):
         t = 2 * math.log((math.exp(epsilon) - 1 + p) / p) + 0.25
         return float((1 - p) * ndtr(-t) + p * ndtr(0.5 - t) - math.exp(epsilon) * ndtr(-t))
 
-    projection = Projection(strategies.identity(1), sampling.Poisson(p), 2.0)
+    projection = bracket_of(strategies.identity(1), sampling.Poisson(p), 2.0)
     found = projection.lower_epsilon(1e-5).remove
     assert found > 0
     assert delta(found * (1 + 1e-4)) < 1e-5 <= delta(found)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from oracles import truth
 
-from mmcc.accounting._bounds.cascade import Cascade, Law, _Builder
+from mmcc.accounting._bounds.cascade.law import Law, TreeBracket, _Builder
 from mmcc.accounting._bounds.chain.domination import Chain
 from mmcc.accounting._bounds.chain.factors import Tangent, add_factors, remove_factors
 from mmcc.accounting._bounds.chain.inversion import Inversion, Line
@@ -66,7 +66,7 @@ def test_pushing_up_pays_for_the_errors_of_a_cell(spacing, share):
 @pytest.mark.parametrize("adjacency", ["remove", "add"])
 def test_combined_laws_lie_on_both_sides_of_the_exact_one(adjacency, shares):
     """Few values, each in a cell of its own: there the lower law is exact but for rounding."""
-    cascade = Cascade(Node(1.0), 1.0, 1e-9)
+    cascade = TreeBracket(Node(1.0), 1.0, 1e-9)
     first = Law(np.array([0.31, 1.7]), np.array([0.6, 0.4]))
     second = Law(np.array([0.12, 0.9, 6.3]), np.array([0.2, 0.7, 0.1]))
     pairs = [

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from mmcc.accounting._bounds.conditional import bound_participation, bound_probabilities
-from mmcc.accounting._losses import laws
+from mmcc.accounting._bounds.mmcc.conditional import bound_participation, bound_probabilities
+from mmcc.accounting._losses import expansions
 from mmcc.accounting._losses import row_loops as kernels
+from mmcc.accounting._losses.laws import ProductLaw
 from mmcc.strategies._geometry import Block
 
 VALUES = np.array([0.31, 0.47, 0.05, 1.13, 0.9])
@@ -79,21 +80,21 @@ ROUTES = ("values", "binomial", "sure", "series", "power", "lattice", "coarse")
 
 
 @cache
-def expansion_of(route: str) -> laws.Expansion:
+def expansion_of(route: str) -> expansions.Expansion:
     """A law that takes this route."""
     rare = np.linspace(0.01, 0.03, 12), np.full(12, 1e-3)
     made = {
-        "values": lambda: laws.expand_values(
+        "values": lambda: expansions.expand_values(
             np.array([0.0, 0.4, 2.0]), np.array([0.5, 0.3, 0.2]), TAIL
         ),
-        "binomial": lambda: laws.expand_binomial(0.3, 0.1, 25, 0.2, TAIL),
-        "sure": lambda: laws.expand(laws.ProductLaw(VALUES, np.ones(5)), TAIL),
-        "series": lambda: laws.expand_series(*rare, 0.1, TAIL, 1e-9),
-        "power": lambda: laws.expand_series(
+        "binomial": lambda: expansions.expand_binomial(0.3, 0.1, 25, 0.2, TAIL),
+        "sure": lambda: expansions.expand(ProductLaw(VALUES, np.ones(5)), TAIL),
+        "series": lambda: expansions.expand_series(*rare, 0.1, TAIL, 1e-9),
+        "power": lambda: expansions.expand_series(
             np.array([0.01]), np.array([1e-4]), 0.0, TAIL, 1e-9, 5000
         ),
-        "lattice": lambda: laws.expand_lattice(VALUES, PROBS, 0.3, TAIL, 1e-9),
-        "coarse": lambda: laws.expand_coarsely(VALUES, PROBS, 0.3, TAIL),
+        "lattice": lambda: expansions.expand_lattice(VALUES, PROBS, 0.3, TAIL, 1e-9),
+        "coarse": lambda: expansions.expand_coarsely(VALUES, PROBS, 0.3, TAIL),
     }[route]()
     assert made is not None
     return made
@@ -150,8 +151,8 @@ def test_what_lies_beyond_the_ends_has_at_most_the_mass_of_the_tail(route):
 def test_chernoff_bounds_leave_at_most_the_tail(value, p):
     """From the whole law, and from its mean and largest value alone, which is no smaller."""
     trials = 30
-    whole = laws.exact_chernoff_top(np.full(trials, value), np.full(trials, p), TAIL)
-    rough = laws.chernoff_top(trials * p * value, value, TAIL)
+    whole = expansions.exact_chernoff_top(np.full(trials, value), np.full(trials, p), TAIL)
+    rough = expansions.chernoff_top(trials * p * value, value, TAIL)
     with mpmath.workdps(40):
         law = binomial_law(value, p, trials, trials + 1)
         assert mpmath.fsum(q * mpmath.ncdf(x - whole) for x, q in law) <= TAIL
@@ -178,7 +179,7 @@ def test_the_likelihood_ratio_has_the_stated_error(route):
 
 def test_coarse_laws_are_stochastically_larger_and_not_by_much():
     coarse, exact = expansion_of("coarse"), exact_law("coarse")
-    spacing = VALUES.sum() / laws.COARSE_CLASSES
+    spacing = VALUES.sum() / expansions.COARSE_CLASSES
     for x in np.linspace(0.3, 3.2, 117):
         below = float(mpmath.fsum(q for value, q in exact if value <= x))
         behind = float(mpmath.fsum(q for value, q in exact if value <= x - 6 * spacing))
@@ -192,7 +193,7 @@ def test_the_remainder_covers_all_higher_orders(value, span):
     """R = value with chance q: the orders from M on, or the whole mass where R is too large."""
     orders, q = 11, 0.3
     coefficient = np.array([q * value**orders / math.factorial(orders)])
-    beyond, outside = (float(part[0]) for part in laws.remainder(coefficient, orders, span))
+    beyond, outside = (float(part[0]) for part in expansions.remainder(coefficient, orders, span))
     with mpmath.workdps(40):
         for t in np.linspace(-span, span, 41):
             whole = q * mpmath.exp(value * mpmath.mpf(float(t)) - mpmath.mpf(value) ** 2 / 2)

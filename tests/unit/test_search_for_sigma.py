@@ -10,12 +10,13 @@ import pytest
 from oracles import truth
 
 from mmcc import strategies
+from mmcc.accounting import Answer, Problem
 from mmcc.accounting import _calibrate as calibrate
 from mmcc.accounting._best import best_of
-from mmcc.accounting._bounds.sides import Sides
+from mmcc.accounting._bounds.chain import ChainBound
+from mmcc.accounting._bounds.projection import Projection
 from mmcc.accounting._calibrate import _gaussian_sigma, next_sigma
 from mmcc.accounting._guarantee import Details, rounded_down, rounded_up
-from mmcc.accounting._methods import Answer, Plan, Problem
 from mmcc.sampling import Poisson
 
 
@@ -71,21 +72,21 @@ def test_details_are_a_mapping_whose_late_entries_are_made_once():
     assert pickle.loads(pickle.dumps(Details({"a": 1}, {"b": lambda: 2}))) == {"a": 1, "b": 2}
 
 
-def test_the_search_forgets_what_a_plan_that_fails_could_not_certify(monkeypatch):
-    """One plan is the best at the first guess and useless at the second, where another is fine."""
-    good, steady = Plan("projection"), Plan("chain")
+def test_the_search_forgets_what_a_bound_that_fails_could_not_certify(monkeypatch):
+    """One bound is the best at the first guess and useless at the second, where another is fine."""
+    good, steady = Projection(), ChainBound()
 
-    def answer(plan, sigma):
+    def answer(bound, sigma):
         value = (2.2 / sigma) ** 2
-        if plan == good:
+        if bound == good:
             value = (2 / sigma) ** 2 if sigma < 1 else 100.0
-        return Answer(Sides(value, value), plan)
+        return Answer(value, value, bound=bound)
 
-    def ask(problem, plans, _delta, *, explore):
-        return best_of(answer(plan, problem.sigma) for plan in plans)
+    def ask(problem, bounds, _delta, *, explore):
+        return best_of(answer(bound, problem.sigma) for bound in bounds)
 
     monkeypatch.setattr(calibrate, "_ask", ask)
     problem = Problem(strategies.identity(1), Poisson(0.5), 0.5)
-    found, best = calibrate._search(problem, [good, steady], 1.0, 1e-5, "tight")
+    found, best = calibrate._search(problem, [good, steady], 1.0, 1e-5)
     assert 0.999 <= best.value <= 1.0
     assert found.sigma == pytest.approx(2.2, rel=1e-3)

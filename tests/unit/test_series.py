@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from mmcc import strategies, utility
 from mmcc.errors import PrecisionError
 from mmcc.strategies import _series as series
-from mmcc.strategies._decoders import divided
 from mmcc.strategies._recurrences import divide_buffers
 
 
@@ -82,13 +80,13 @@ def test_what_cannot_be_had_is_refused(newton, monkeypatch):
 def test_counting_matrix_is_its_own_square_root(steps):
     """A C^-1 = C, and C^-1 is (1 - x)^(1/2): closed forms."""
     counting = strategies.continual_counting(steps)
-    found = divided(np.ones(steps), counting)
+    found = counting.divide(np.ones(steps))
     np.testing.assert_allclose(found, square_root(steps), rtol=1e-9)
     k = np.arange(1, steps)
     inverse = np.cumprod(np.concatenate([[1.0], (k - 1.5) / k]))
     impulse = np.zeros(steps)
     impulse[0] = 1.0
-    np.testing.assert_allclose(divided(impulse, counting), inverse, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(counting.divide(impulse), inverse, rtol=1e-9, atol=1e-14)
 
 
 def test_momentum_over_a_long_counting_matrix():
@@ -98,7 +96,7 @@ def test_momentum_over_a_long_counting_matrix():
     for k, f in enumerate(square_root(steps)):
         value = beta * value + f
         expected[k] = value
-    found = divided(utility.momentum(steps, beta), strategies.continual_counting(steps))
+    found = strategies.continual_counting(steps).divide(utility.momentum(steps, beta))
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
@@ -116,11 +114,12 @@ def test_buffers_are_division_by_their_coefficients(decay, scale):
     np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-14)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class KnownInverse(strategies.Toeplitz):
     """An encoder that keeps the bands of its inverse."""
 
-    inverse: np.ndarray = field(default_factory=lambda: np.array([1.0, -0.5, -0.125]))
+    @property
+    def inverse_coefficients(self) -> np.ndarray:
+        return np.array([1.0, -0.5, -0.125])
 
 
 @pytest.mark.parametrize("steps", [3, 50])
@@ -128,7 +127,7 @@ def test_known_bands_of_the_inverse_are_used(steps):
     known = KnownInverse(np.array(long_division([1.0], [1.0, -0.5, -0.125], steps)), steps)
     plain = strategies.toeplitz(known.coefficients, steps)
     for workload in (np.ones(steps), utility.momentum(steps, 0.9)):
-        np.testing.assert_allclose(divided(workload, known), divided(workload, plain), atol=1e-13)
+        np.testing.assert_allclose(known.divide(workload), plain.divide(workload), atol=1e-13)
     assert utility.noise_memory(known) == 3
 
 

@@ -11,9 +11,10 @@ import pytest
 from mmcc import sampling
 from mmcc.design import Comparison, Row, TunedBlt, family, separations
 from mmcc.design import _candidates as candidates
-from mmcc.design._families import NAMES, common_rate, default_words, family_of, rate_of
 from mmcc.design._table import CANNOT, LOSES, UNAMPLIFIED, UNKNOWN, WINS
 from mmcc.errors import MmccError, SamplingError, StrategyError
+from mmcc.sampling._families import common_rate, default_words, family_of
+from mmcc.strategies._registry import from_word
 
 ROW = Row(
     strategy="some",
@@ -61,14 +62,14 @@ def test_the_rate_is_the_share_of_examples_in_a_batch(scheme):
         drawn = [scheme.draw(steps, count, generator)]
     seen = np.concatenate([sets.sizes() for sets in drawn]) / steps
     error = 5 * seen.std() / math.sqrt(len(seen)) + 1e-12
-    assert abs(rate_of(scheme, steps) - seen.mean()) <= error
+    assert abs(scheme.rate(steps) - seen.mean()) <= error
 
 
 def test_the_rate_of_a_minimal_separation_is_that_of_late_steps():
     scheme, steps = sampling.MinSeparation(0.2, 5), 400
     sets = scheme.draw(steps, 4000, np.random.default_rng(6))
     late = (sets.steps >= 200).sum() / (200 * 4000)
-    assert late == pytest.approx(rate_of(scheme, steps), rel=0.02)
+    assert late == pytest.approx(scheme.rate(steps), rel=0.02)
 
 
 def test_schemes_of_different_rates_are_refused():
@@ -86,8 +87,8 @@ def test_other_things_are_no_schemes(wrong):
 def test_words_are_schemes_of_the_rate():
     for word in default_words(1 / 8, 64):
         for scheme in family(word, 1 / 8, 64).schemes:
-            assert rate_of(scheme, 64) == pytest.approx(1 / 8)
-            assert NAMES[type(scheme)] == word
+            assert scheme.rate(64) == pytest.approx(1 / 8)
+            assert scheme.name == word
     assert default_words(0.3, 64) == ("poisson", "cyclic-poisson")
     assert default_words(1.0, 1) == ("poisson", "balls-in-bins")
     assert family("fixed-order", 1 / 8, 64).schemes == (sampling.CyclicPoisson(1, 8),)
@@ -128,10 +129,10 @@ def test_words_that_do_not_fit_say_why(word, rate, steps, what):
 
 
 def test_bands_are_the_first_coefficients():
-    made = candidates.strategy("continual-counting:3", 9)
+    made = from_word("continual-counting:3", 9)
     assert made.coefficients.tolist() == [1.0, 0.5, 0.375]
-    assert candidates.strategy("tuned-blt", 9) == TunedBlt(9)
-    assert candidates.strategy("blt", 9).steps == 9
+    assert from_word("tuned-blt", 9) == TunedBlt(9)
+    assert from_word("blt", 9).steps == 9
 
 
 @pytest.mark.parametrize(
@@ -139,16 +140,16 @@ def test_bands_are_the_first_coefficients():
 )
 def test_words_that_are_no_strategies(word):
     with pytest.raises(MmccError):
-        candidates.strategy(word, 9)
+        from_word(word, 9)
 
 
 @pytest.mark.parametrize(("steps", "rate"), [(1, 1.0), (2, 0.5), (512, 1 / 512), (10**6, 1e-3)])
 def test_default_strategies_exist(steps, rate):
     words = candidates.default_words(steps, rate)
     assert "identity" in words
-    assert all(candidates.strategy(word, steps).steps == steps for word in words)
+    assert all(from_word(word, steps).steps == steps for word in words)
     with pytest.raises(StrategyError, match="unknown"):
-        candidates.strategy("nothing", steps)
+        from_word("nothing", steps)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from cases.bins import SHAPES, build, folded
 
 from mmcc import sampling, strategies
-from mmcc.accounting._methods import worst_sensitivity
 
 STEPS = (1, 2, 5, 6, 8, 12)
 
@@ -52,7 +51,7 @@ def test_no_set_of_separated_steps_is_longer(shape):
             found = strategy.sensitivity_apart(min(separation, steps))
             assert found >= brute * (1 - 1e-15), (shape, steps, separation)
             scheme = sampling.MinSeparation(0.1, separation)
-            assert worst_sensitivity(strategy, scheme) == found
+            assert scheme.sensitivity(strategy) == found
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -63,7 +62,7 @@ def test_no_shuffled_set_is_longer(shape):
                 continue
             brute = longest(matrix, shuffled(steps, length))
             assert strategy.sensitivity_shuffled(length) >= brute * (1 - 1e-15)
-            found = worst_sensitivity(strategy, sampling.Shuffle(length))
+            found = sampling.Shuffle(length).sensitivity(strategy)
             assert found >= brute * (1 - 1e-15)
             if length == steps:  # one pass: the longest column
                 assert found == pytest.approx(brute, rel=1e-12)
@@ -74,7 +73,7 @@ def test_bins_are_exact(shape):
     for strategy, matrix, steps in cases(shape):
         for bins in (d for d in range(1, steps + 1) if steps % d == 0):
             brute = float(np.linalg.norm(folded(matrix, bins), axis=0).max())
-            found = worst_sensitivity(strategy, sampling.BallsInBins(bins))
+            found = sampling.BallsInBins(bins).sensitivity(strategy)
             assert brute * (1 - 1e-15) <= found <= brute * (1 + 1e-12)
 
 
@@ -99,12 +98,8 @@ def test_large_falling_strategies_are_the_first_group(strategy):
 
 def test_huge_strategies_answer_at_once():
     tree = strategies.binary_tree(2**30)
-    assert worst_sensitivity(tree, sampling.Shuffle()) == pytest.approx(math.sqrt(31))
-    assert worst_sensitivity(tree, sampling.MinSeparation(0.1, 2**30)) == pytest.approx(
-        math.sqrt(31)
-    )
+    assert sampling.Shuffle().sensitivity(tree) == pytest.approx(math.sqrt(31))
+    assert sampling.MinSeparation(0.1, 2**30).sensitivity(tree) == pytest.approx(math.sqrt(31))
     one = strategies.identity(10**9)
-    assert worst_sensitivity(one, sampling.Shuffle(10**6)) == pytest.approx(math.sqrt(1000))
-    assert worst_sensitivity(one, sampling.MinSeparation(0.1, 10**6)) == pytest.approx(
-        math.sqrt(1000)
-    )
+    assert sampling.Shuffle(10**6).sensitivity(one) == pytest.approx(math.sqrt(1000))
+    assert sampling.MinSeparation(0.1, 10**6).sensitivity(one) == pytest.approx(math.sqrt(1000))

@@ -22,6 +22,7 @@ from mmcc._cli.words import (
     whole_number,
 )
 from mmcc.errors import real, suggestion
+from mmcc.strategies._registry import from_word
 
 if TYPE_CHECKING:
     from mmcc.design import Family
@@ -91,7 +92,7 @@ def show_comparison(options: Options) -> None:
 
 def _families(words: str | None, rate: float, steps: int) -> list[Family]:
     """The schemes asked for; by default all that the rate allows."""
-    from mmcc.design import _families as schemes
+    from mmcc.sampling import _families as schemes
 
     names = schemes.default_words(rate, steps) if words is None else words.split(",")
     return [schemes.family(name.strip(), rate, steps) for name in names]
@@ -116,10 +117,10 @@ def _strategies(options: Options, rate: float, steps: int) -> dict[str, Compared
 
 def _strategy(name: str, steps: int, *, adaptive: bool) -> Compared:
     from mmcc import strategies
-    from mmcc.design import _candidates as candidates
 
     if _is_word(name):
-        return candidates.strategy(name, steps)
+        made: Compared = from_word(name, steps)
+        return made
     if names_a_file(name):
         return strategies.load(name, adaptive=adaptive)
     choices = suggestion(name, (*COMPARED_STRATEGIES, A_FILE))

@@ -19,13 +19,13 @@ from mmcc._cli.words import (
     FORMATS,
     GENERATORS,
     METHODS,
-    OBJECTIVES,
     ORDERS,
     SCHEMES,
     STRATEGIES,
     STREAMS,
     Options,
 )
+from mmcc.strategies._registry import OBJECTIVES
 
 NOTHING = inspect.Parameter.empty
 

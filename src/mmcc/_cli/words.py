@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mmcc.errors import MmccError, suggestion
+from mmcc.strategies._registry import LIST, TYPED, WHOLE, Argument, compared_words
 
 if TYPE_CHECKING:
     from mmcc.sampling import Scheme
@@ -22,20 +23,7 @@ METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
 """As in `mmcc.accounting._questions`, which takes a second to import."""
 ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
 """As in `mmcc.strategies`, which needs numpy: help and mistakes in words do not wait for it."""
-STRATEGIES: Mapping[str, tuple[str, ...]] = {
-    "identity": ("steps",),
-    "binary-tree": ("steps",),
-    "tree-restart": ("steps", "height"),
-    "continual-counting": ("steps",),
-    "toeplitz": ("coefficients", "steps"),
-    "optimal": ("steps",),
-    "banded": ("steps", "bands"),
-    "banded-toeplitz": ("steps", "bands"),
-    "banded-inverse": ("steps", "bands"),
-    "blt": ("steps",),
-}
-OPTIMISED = ("optimal", "banded", "banded-toeplitz")
-"""Strategies that are searched for, and show how far they are."""
+STRATEGIES = TYPED
 SHAPES = ("steps", "height", "bands", "coefficients", "buffers", "decay", "scale", "objective")
 """Options that say what a strategy looks like."""
 SCHEMES: Mapping[str, tuple[str, ...]] = {
@@ -47,25 +35,11 @@ SCHEMES: Mapping[str, tuple[str, ...]] = {
 }
 ROUNDS = ("prob", "separation", "bins", "epoch_steps")
 """Options that say what a scheme looks like."""
-OBJECTIVES = ("mean", "max")
 DECODERS = ("honaker", "online")
 """Decoders of a tree that can be audited."""
 STREAMS = ("torch", "numpy")
 GENERATORS = ("philox", "chacha")
-COMPARED_STRATEGIES = (
-    "identity",
-    "continual-counting",
-    "binary-tree",
-    "optimal",
-    "blt",
-    "tuned-blt",
-    "continual-counting:N",
-    "tree-restart:N",
-    "banded:N",
-    "banded-toeplitz:N",
-    "banded-inverse:N",
-    "blt:N",
-)
+COMPARED_STRATEGIES = compared_words()
 """Words of `mmcc compare`; N is a number of bands, levels or buffers."""
 COMPARED_SCHEMES = (
     "poisson",
@@ -79,7 +53,7 @@ FORMATS = ("html", "markdown")
 FILES = (".npy", ".npz", ".csv")
 A_FILE = f"a {', '.join(FILES)} file"
 MAX_COMPARED_STEPS = 4096
-NUMBER, WHOLE = "a number such as 0.01, 1e-6 or 1/2048", "a whole number such as 8"
+NUMBER, INTEGER = "a number such as 0.01, 1e-6 or 1/2048", "a whole number such as 8"
 
 
 class UsageError(MmccError):
@@ -199,31 +173,23 @@ class Options:
                 f"--non-adaptive applies to a matrix read from a file, not to {name}, "
                 "whose rows are in a causal order."
             )
-        if name == "blt":
-            return self._blt()
-        self._only(STRATEGIES[name], SHAPES, f"--strategy {name}")
-        if name == "toeplitz":
-            return strategies.toeplitz(self._list("coefficients"), self._whole("steps"))
-        sizes = [self._whole(option) for option in STRATEGIES[name]]
-        constructor: Callable[..., Strategy] = getattr(strategies, name.replace("-", "_"))
-        return _searched(constructor, *sizes) if name in OPTIMISED else constructor(*sizes)
+        entry = TYPED[name]
+        given = [shape for shape in SHAPES if getattr(self, shape) is not None]
+        signature = entry.signature(given)
+        expected = [some.name for some in signature if some.needed or some.name in given]
+        self._only(expected, SHAPES, f"--strategy {name}")
+        values = {some.name: self._value(some) for some in signature if some.name in given}
+        if not entry.searched:
+            made: Strategy = entry.make(**values)
+            return made
+        return _searched(entry.make, **values)
 
-    def _blt(self) -> Strategy:
-        """Optimised, or given by decay and scale."""
-        from mmcc import strategies
-
-        given = self.decay is not None or self.scale is not None
-        needed = ("steps", "decay", "scale") if given else ("steps",)
-        possible = ("buffers",) if given else ("buffers", "objective")
-        optional = tuple(name for name in possible if getattr(self, name) is not None)
-        self._only((*needed, *optional), SHAPES, "--strategy blt")
-        buffers = None if self.buffers is None else self._whole("buffers")
-        if not given:
-            objective = self.objective or "mean"
-            return _searched(strategies.blt, self._whole("steps"), buffers, objective=objective)
-        return strategies.blt(
-            self._whole("steps"), buffers, decay=self._list("decay"), scale=self._list("scale")
-        )
+    def _value(self, argument: Argument) -> Any:
+        if argument.kind == WHOLE:
+            return self._whole(argument.name)
+        if argument.kind == LIST:
+            return self._list(argument.name)
+        return getattr(self, argument.name)
 
     def _scheme(self) -> Scheme:
         name = self.sampling
@@ -261,12 +227,12 @@ class Options:
         return [number(name, part) for part in str(getattr(self, name)).split(",")]
 
 
-def _searched(constructor: Callable[..., Strategy], *sizes: Any, **options: Any) -> Strategy:
+def _searched(constructor: Callable[..., Strategy], **values: Any) -> Strategy:
     """An optimised strategy; its progress is shown."""
     from mmcc._cli.output import progress_bar
 
     with progress_bar() as progress:
-        return constructor(*sizes, progress=progress, **options)
+        return constructor(**values, progress=progress)
 
 
 def number(name: str, text: str, needed: str = NUMBER) -> float:
@@ -285,9 +251,9 @@ def whole_number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        value = number(name, text, WHOLE)
+        value = number(name, text, INTEGER)
     if not (math.isfinite(value) and value.is_integer()):
-        raise UsageError(f"--{name} needs {WHOLE}, not {_shortened(text)}.")
+        raise UsageError(f"--{name} needs {INTEGER}, not {_shortened(text)}.")
     return int(value)
 
 

@@ -22,7 +22,7 @@ Everything is divided by the mixture's density over Q's.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -156,11 +156,13 @@ def _chain_batch(plan: Plan, chain: Chain, rng: np.random.Generator) -> Batch:
     outputs = rng.standard_normal((points, mechanism.strategy.rows))
     for k in np.unique(chosen[choices[chosen] > 0]):
         here = np.flatnonzero(chosen == k)
-        outputs[here] += mechanism.encode(draw_members(mechanism, choices[k], len(here), rng))
+        law = replace(chain.renewal, probability=float(choices[k]))
+        members = draw_members(law, mechanism.columns, len(here), rng)
+        outputs[here] += mechanism.encode(members)
     shadows = mechanism.adjoint(outputs)
     densities = chain.log_ratios(shadows, choices)
     weights = -np.logaddexp.reduce(densities + np.log(plan.proposal.shares), axis=1)
-    ratios = chain.log_ratios(shadows, np.array([chain.probability]))
+    ratios = chain.log_ratios(shadows, np.array([chain.renewal.probability]))
     gain = -np.expm1(np.minimum(plan.epsilons - ratios, 0.0))
     values = np.exp(weights[:, None] + ratios) * gain
     return Batch(np.repeat(values[:, :, None], 4, axis=2), densities)

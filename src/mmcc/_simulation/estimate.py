@@ -19,28 +19,20 @@ from mmcc._simulation.batches import Batch, Plan, run_batch
 from mmcc._simulation.intervals import Interval, Tally, interval
 from mmcc._simulation.one_example import Mechanism
 from mmcc._simulation.pilot import FIRST_SETS, SMALLEST, Pilot, explore
-from mmcc.accounting._bounds.projection.bracket import Projection
+from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
 from mmcc.accounting._guarantee import Estimate
 from mmcc.accounting._parallel import Progress, one_thread
 from mmcc.errors import (
     MethodError,
     ParameterError,
     PrecisionError,
-    SamplingError,
     StrategyError,
     real,
     whole,
 )
-from mmcc.sampling import (
-    SCHEMES,
-    ZERO_ONE,
-    BallsInBins,
-    CyclicPoisson,
-    Participations,
-    Scheme,
-    Shuffle,
-)
-from mmcc.strategies._base import Strategy
+from mmcc.sampling import Participations, Scheme
+from mmcc.sampling._scheme import checked_scheme
+from mmcc.strategies._base import Strategy, checked_strategy
 
 MIN_DELTA = 1e-20
 MIN_SIGMA, MAX_SIGMA = 1e-50, 1e12
@@ -186,7 +178,7 @@ def simulate(
         strategy=repr(mechanism.strategy),
         sampling=repr(mechanism.scheme),
         seed=budget.seed,
-        setting=ZERO_ONE if isinstance(mechanism.scheme, Shuffle) else "",
+        setting=mechanism.scheme.setting,
     )
 
 
@@ -212,39 +204,27 @@ def _mechanism(
     strategy: Strategy, scheme: Scheme, sigma: float, delta: float, seed: int
 ) -> Mechanism:
     """The mechanism as the worst-placed example sees it."""
-    if not isinstance(strategy, Strategy):
-        raise StrategyError(
-            f"strategy must come from mmcc.strategies, got {type(strategy).__name__}; "
-            "wrap an array with mmcc.strategies.dense."
-        )
-    if not isinstance(scheme, SCHEMES):
-        raise SamplingError(
-            f"sampling must come from mmcc.sampling, got {type(scheme).__name__}; "
-            "for example sampling.Poisson(1/1000)."
-        )
-    if isinstance(scheme, BallsInBins | Shuffle):
-        scheme.epochs(strategy.steps)  # raises where they do not fit
+    checked_strategy(strategy)
+    checked_scheme(scheme).check(strategy.steps)
     if strategy.rows + strategy.steps > MOST_NUMBERS:
         raise StrategyError(
             f"{strategy!r} is too large to simulate: one output and its columns are "
             f"{strategy.rows + strategy.steps:.2g} numbers, more than {MOST_NUMBERS:.2g}. "
             "Use fewer steps, or mmcc.epsilon."
         )
-    group = 0
-    if isinstance(scheme, CyclicPoisson):
-        group = _worst_group(strategy, scheme, sigma, delta, seed)
+    group = 0 if scheme.groups is None else _worst_group(strategy, scheme, sigma, delta, seed)
     return Mechanism(strategy, scheme, sigma, group)
 
 
-def _worst_group(
-    strategy: Strategy, scheme: CyclicPoisson, sigma: float, delta: float, seed: int
-) -> int:
+def _worst_group(strategy: Strategy, scheme: Scheme, sigma: float, delta: float, seed: int) -> int:
     """By pilot runs, by certified lower bounds, or by the longest sum of columns."""
-    separation = min(scheme.separation, strategy.steps)
+    separation = scheme.stride(strategy.steps)
     groups = strategy.groups(separation)
     if len(groups) == 1:
         return groups[0]
-    if scheme.probability < 1.0 and len(groups) <= FEW_GROUPS:
+    rounds = scheme.rounds(strategy.steps)
+    certain = rounds is not None and rounds.probability == 1.0
+    if not certain and len(groups) <= FEW_GROUPS:
 
         def rough(group: int) -> float:
             mechanism = Mechanism(strategy, scheme, sigma, group)
@@ -254,9 +234,9 @@ def _worst_group(
             return max(pilot.epsilon for pilot in sides)
 
         return max(groups, key=rough)
-    if scheme.probability < 1.0:
+    if rounds is not None and not certain:
         with suppress(MethodError, PrecisionError, StrategyError):  # too many columns for it
-            return Projection(strategy, scheme, sigma).lower_epsilon(delta).group
+            return ProjectionBracket(strategy, rounds, sigma).lower_epsilon(delta).group
     columns = [np.arange(group, strategy.steps, separation) for group in groups]
     edges = np.concatenate([[0], np.cumsum([part.size for part in columns])])
     norms = strategy.squared_norms(Participations(np.concatenate(columns), edges))
@@ -407,7 +387,7 @@ def _end(value: float | None) -> float:
 def _method(plan: Plan, removes: Sequence[bool]) -> str:
     sides = " and ".join("remove" if remove else "add" for remove in removes)
     group = plan.mechanism.group
-    where = f", group {group}" if isinstance(plan.mechanism.scheme, CyclicPoisson) else ""
+    where = f", group {group}" if plan.mechanism.scheme.groups is not None else ""
     if plan.listed is not None:
         how = f"exact likelihood ratio, all {len(plan.listed)} participation sets"
     elif plan.chain is not None:

@@ -14,10 +14,9 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc._simulation import set_mixtures as kernels
-from mmcc.sampling import BallsInBins, CyclicPoisson, Participations, Scheme, Shuffle
+from mmcc.sampling import Participations, Renewal, Scheme
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._gram import DenseGram
-from mmcc.strategies._tree import Tree
 
 MAX_GRAM = 4096
 """Up to this many columns their inner products are kept as an array."""
@@ -35,26 +34,34 @@ class Mechanism:
     @property
     def separation(self) -> int:
         """Steps between two columns."""
-        if not isinstance(self.scheme, CyclicPoisson):
-            return 1
-        return min(self.scheme.separation, self.strategy.steps)
+        return self.scheme.stride(self.strategy.steps)
 
     @property
     def columns(self) -> int:
         """How many columns there are."""
-        return len(range(self.group, self.strategy.steps, self.separation))
+        return self.scheme.columns(self.strategy.steps, self.group)
+
+    @property
+    def renewal(self) -> Renewal | None:
+        """How columns are drawn one after the other, if they are."""
+        return self.scheme.renewal
 
     @property
     def presence(self) -> float:
         """The chance to take part at all."""
-        if isinstance(self.scheme, BallsInBins | Shuffle) or self.scheme.probability == 1.0:
+        if self.renewal is None or self.renewal.probability == 1.0:
             return 1.0
-        return -math.expm1(self.columns * math.log1p(-self.scheme.probability))
+        return -math.expm1(self.columns * math.log1p(-self.renewal.probability))
+
+    def draw(self, count: int, generator: np.random.Generator) -> Participations:
+        """Sets of columns, as the scheme draws them."""
+        drawn = self.scheme.draw(self.strategy.steps, count, generator, self.group)
+        return Participations((drawn.steps - self.group) // self.separation, drawn.edges)
 
     @cached_property
     def gram(self) -> FloatArray | None:
         """A^T A, where it is small enough and of use."""
-        if self.columns > MAX_GRAM or (isinstance(self.strategy, Tree) and self.separation == 1):
+        if self.columns > MAX_GRAM:
             return None
         gram = self.strategy.gram(self.separation, self.group, self.sigma)
         return gram.matrix * gram.scale if isinstance(gram, DenseGram) else None

@@ -28,7 +28,6 @@ from mmcc._simulation.one_example import Mechanism
 from mmcc._simulation.sets import SetList, all_sets, draw_sets, with_larger_sets
 from mmcc._simulation.transfer import chain_of
 from mmcc.errors import PrecisionError
-from mmcc.sampling import BallsInBins, Shuffle
 
 FIRST_SETS = 2048
 ROUNDS = 3
@@ -71,10 +70,8 @@ def explore(mechanism: Mechanism, remove: bool, delta: float, seed: int, exact: 
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, int(remove))))
     listed = all_sets(mechanism) if exact else None
     chain = chain_of(mechanism) if exact and listed is None else None
-    scheme = mechanism.scheme
-    law: tuple[float, ...] = ()
-    if not isinstance(scheme, BallsInBins | Shuffle):
-        law = (scheme.probability,)
+    renewal = mechanism.renewal
+    law: tuple[float, ...] = () if renewal is None else (renewal.probability,)
     sets = listed or draw_sets(mechanism, FIRST_SETS, law, rng)
     epsilon, direction = _first_guess(mechanism, sets, remove, delta)
     choices = np.array(KAPPAS[remove])
@@ -103,13 +100,13 @@ def explore(mechanism: Mechanism, remove: bool, delta: float, seed: int, exact: 
         plan = replace(plan, stage=10 * (turn + 1) + int(remove))
         found = _measure(plan, delta, max(epsilon, LEAST), turn)
         epsilon = found.epsilon
-        if law and listed is None:
+        if renewal is not None and listed is None:
             sets = draw_sets(mechanism, FIRST_SETS, plan.tilts, rng)
         direction = find_direction(mechanism, sets, direction.weights, epsilon, remove)
         plan = replace(found.plan, direction=direction)
-        if law and listed is None:
+        if renewal is not None and listed is None:
             size = _typical_size(sets, direction)
-            tilts = with_larger_sets(scheme, law[0], mechanism.columns, size)
+            tilts = with_larger_sets(renewal, mechanism.columns, size)
             plan = replace(plan, tilts=tuple(tilts))
     return replace(found, plan=replace(plan, stage=100 + int(remove)))
 

@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
 from mmcc._simulation import set_mixtures as kernels
 from mmcc._simulation.one_example import Mechanism
-from mmcc.sampling import BallsInBins, MinSeparation, Participations, Poisson, Scheme, Shuffle
+from mmcc.sampling import Participations, Renewal
 
 ALL_COLUMNS = 12
 """Up to this many columns all sets of a Poisson scheme are listed."""
-ALL_SETS = 4096
-"""Up to this many sets of a shuffle with several epochs are listed."""
-ALL_BINS = 2**18
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -67,29 +64,26 @@ def join(first: SetList, second: SetList) -> SetList:
 
 def all_sets(mechanism: Mechanism) -> SetList | None:
     """Every participation set with its probability, if they are few enough to be listed."""
-    scheme, columns = mechanism.scheme, mechanism.columns
-    if isinstance(scheme, BallsInBins | Shuffle):
-        rows = _epoch_sets(scheme, columns)
+    renewal, columns = mechanism.renewal, mechanism.columns
+    if renewal is None:
+        rows = mechanism.scheme.equally_likely(mechanism.strategy.steps)
         if rows is None:
             return None
-        sets = Participations(rows.reshape(-1), rows.shape[1] * np.arange(len(rows) + 1))
+        sets = Participations.from_rows((rows - mechanism.group) // mechanism.separation)
         return _listed(mechanism, sets, np.full(len(rows), -math.log(len(rows))))
-    if scheme.probability == 1.0:
-        gap = scheme.separation if isinstance(scheme, MinSeparation) else 1
-        only = np.arange(0, columns, gap)
+    if renewal.probability == 1.0:
+        only = np.arange(0, columns, renewal.gap)
         return _listed(mechanism, Participations(only, np.array([0, only.size])), np.zeros(1))
     if columns > ALL_COLUMNS:
         return None
     marks = np.arange(2**columns)[:, None] >> np.arange(columns) & 1
-    if isinstance(scheme, MinSeparation):
-        near = np.zeros(len(marks), bool)
-        for distance in range(1, min(scheme.separation, columns)):
-            near |= (marks[:, distance:] & marks[:, :-distance]).any(axis=1)
-        marks = marks[~near]
+    near = np.zeros(len(marks), bool)
+    for distance in range(1, min(renewal.gap, columns)):
+        near |= (marks[:, distance:] & marks[:, :-distance]).any(axis=1)
+    marks = marks[~near]
     edges = np.concatenate([[0], np.cumsum(marks.sum(axis=1))])
     sets = Participations(np.nonzero(marks)[1], edges)
-    logs = _log_probabilities(scheme, columns, sets, scheme.probability)
-    return _listed(mechanism, sets, logs)
+    return _listed(mechanism, sets, _log_probabilities(renewal, columns, sets))
 
 
 def draw_sets(
@@ -99,44 +93,37 @@ def draw_sets(
 
     `tilts` are probabilities of participation; each gives an equal part of the sets.
     """
-    scheme, columns = mechanism.scheme, mechanism.columns
-    if isinstance(scheme, BallsInBins | Shuffle):
-        sets = scheme.draw(columns, count, rng)
+    renewal, columns = mechanism.renewal, mechanism.columns
+    if renewal is None:
+        sets = mechanism.draw(count, rng)
         return _listed(mechanism, sets, np.full(count, -math.log(count)))
-    counts = [len(part) for part in np.array_split(np.arange(count), len(tilts))]
-    drawn = [_draw_some(scheme, columns, *pair, rng) for pair in zip(tilts, counts, strict=True)]
+    laws = [replace(renewal, probability=tilt) for tilt in tilts]
+    counts = [len(part) for part in np.array_split(np.arange(count), len(laws))]
+    drawn = [_draw_some(law, columns, part, rng) for law, part in zip(laws, counts, strict=True)]
     sets = Participations(
         np.concatenate([part.steps for part in drawn]),
         np.concatenate([[0], *(part.sizes() for part in drawn)]).cumsum(),
     )
     proposals = [
-        _log_probabilities(scheme, columns, sets, p) - _log_some(p, columns) + math.log(n)
-        for p, n in zip(tilts, counts, strict=True)
+        _log_probabilities(law, columns, sets) - _log_some(law, columns) + math.log(n)
+        for law, n in zip(laws, counts, strict=True)
         if n
     ]
-    logs = _log_probabilities(scheme, columns, sets, scheme.probability)
+    logs = _log_probabilities(renewal, columns, sets)
     logs -= np.logaddexp.reduce(proposals, axis=0)
-    idle = columns * math.log1p(-scheme.probability)
+    idle = columns * math.log1p(-renewal.probability)
     edges = np.append(sets.edges, sets.edges[-1])  # the empty set
     return _listed(mechanism, Participations(sets.steps, edges), np.append(logs, idle))
 
 
 def draw_members(
-    mechanism: Mechanism, probability: float, count: int, rng: np.random.Generator
+    renewal: Renewal, columns: int, count: int, rng: np.random.Generator
 ) -> FloatArray:
-    """1_S, one a row, for sets of a Poisson-like scheme with another probability."""
-    law = _within(mechanism.scheme, probability)
-    drawn = law.draw(mechanism.columns, count, rng)
-    marks = np.zeros((count, mechanism.columns))
-    marks[np.repeat(np.arange(count), drawn.sizes()), drawn.steps] = 1.0
+    """1_S, one a row, for drawn sets."""
+    drawn = renewal.draw(columns, count, rng)
+    marks = np.zeros((count, columns))
+    marks[drawn.owners(), drawn.steps] = 1.0
     return marks
-
-
-def _within(scheme: Scheme, probability: float) -> Poisson | MinSeparation:
-    """The scheme among the columns of one group."""
-    if isinstance(scheme, MinSeparation):
-        return MinSeparation(probability, scheme.separation)
-    return Poisson(probability)
 
 
 def _listed(mechanism: Mechanism, sets: Participations, logs: FloatArray) -> SetList:
@@ -145,34 +132,15 @@ def _listed(mechanism: Mechanism, sets: Participations, logs: FloatArray) -> Set
     return SetList(steps, edges, logs, mechanism.squared_norms(sets))
 
 
-def _epoch_sets(scheme: BallsInBins | Shuffle, steps: int) -> IntArray | None:
-    """One set a row."""
-    epochs = scheme.epochs(steps)
-    length = steps // epochs
-    starts = length * np.arange(epochs)
-    if isinstance(scheme, BallsInBins) or epochs == 1:
-        return np.arange(length)[:, None] + starts if length <= ALL_BINS else None
-    if epochs * math.log(length) > math.log(ALL_SETS):
-        return None
-    places = np.indices((length,) * epochs).reshape(epochs, -1).T
-    return np.asarray(places + starts)
-
-
-def _draw_some(
-    scheme: Scheme,
-    columns: int,
-    probability: float,
-    count: int,
-    rng: np.random.Generator,
-) -> Participations:
-    """Sets that are not empty: the first member, and after it a draw of the scheme itself."""
-    gap = scheme.separation if isinstance(scheme, MinSeparation) else 1
-    some = -math.expm1(columns * math.log1p(-probability))
-    first = np.log1p(-rng.random(count) * some) / math.log1p(-probability)
+def _draw_some(law: Renewal, columns: int, count: int, rng: np.random.Generator) -> Participations:
+    """Sets that are not empty: the first member, and after it a draw of the process itself."""
+    idle = math.log1p(-law.probability)
+    some = -math.expm1(columns * idle)
+    first = np.log1p(-rng.random(count) * some) / idle
     starts = np.minimum(first.astype(np.int64), columns - 1)
-    later = _within(scheme, probability).draw(columns, count, rng)
-    owners = np.repeat(np.arange(count), later.sizes())
-    places = later.steps + starts[owners] + gap
+    later = law.draw(columns, count, rng)
+    owners = later.owners()
+    places = later.steps + starts[owners] + law.gap
     inside = places < columns
     owners = np.concatenate([np.arange(count), owners[inside]])
     places = np.concatenate([starts, places[inside]])
@@ -181,28 +149,23 @@ def _draw_some(
     return Participations(places[order], edges)
 
 
-def _log_some(probability: float, columns: int) -> float:
+def _log_some(law: Renewal, columns: int) -> float:
     """Logarithm of the probability to take part at all."""
-    return math.log(-math.expm1(columns * math.log1p(-probability)))
+    return math.log(-math.expm1(columns * math.log1p(-law.probability)))
 
 
-def _log_probabilities(
-    scheme: Scheme, columns: int, sets: Participations, probability: float
-) -> FloatArray:
+def _log_probabilities(law: Renewal, columns: int, sets: Participations) -> FloatArray:
     """Members taken, and eligible steps not taken; a member blocks the steps behind it."""
     sizes = sets.sizes()
-    blocked: FloatArray = np.zeros(len(sets))
-    if isinstance(scheme, MinSeparation):
-        reach = np.minimum(scheme.separation - 1, columns - 1 - sets.steps)
-        owners = np.repeat(np.arange(len(sets)), sizes)
-        blocked = np.bincount(owners, reach, len(sets)).astype(np.float64)
+    reach = np.minimum(law.gap - 1, columns - 1 - sets.steps)
+    blocked = np.bincount(sets.owners(), reach, len(sets)).astype(np.float64)
     idle = columns - sizes - blocked
-    return np.asarray(sizes * math.log(probability) + idle * math.log1p(-probability))
+    return np.asarray(sizes * math.log(law.probability) + idle * math.log1p(-law.probability))
 
 
-def with_larger_sets(scheme: Scheme, probability: float, columns: int, size: float) -> list[float]:
+def with_larger_sets(renewal: Renewal, columns: int, size: float) -> list[float]:
     """Tilts under which sets of about `size` members are common; the law itself always is one."""
-    gap = scheme.separation if isinstance(scheme, MinSeparation) else 1
+    probability, gap = renewal.probability, renewal.gap
     usual = columns * probability / (1 + (gap - 1) * probability)
     if size <= 1.5 * max(usual, 1.0):
         return [probability]

@@ -24,7 +24,7 @@ from mmcc._arrays import FloatArray, IntArray
 from mmcc._simulation.one_example import Mechanism
 from mmcc._simulation.set_mixtures import CLOSE
 from mmcc.accounting._losses.row_loops import INV_SQRT_2PI, compiled
-from mmcc.sampling import BallsInBins, MinSeparation, Shuffle
+from mmcc.sampling import Renewal
 
 MAX_STATES = 64
 PANEL = 2.0
@@ -42,7 +42,7 @@ LOWEST, FARTHEST = 10.0, 38.0
 class Chain:
     """States 0 .. : what happens at each column in each state."""
 
-    probability: float
+    renewal: Renewal
     factors: FloatArray
     """exp(-G_jj/2 - sum of G_jl over the members l of the state), column by state; 0: blocked."""
     idle: IntArray
@@ -58,17 +58,17 @@ class Chain:
         self, shadows: FloatArray, overlaps: FloatArray, guess: float, epsilons: FloatArray
     ) -> FloatArray:
         """Add: for each z and epsilon the integral over t."""
-        chain = (self.probability, self.factors, self.idle, self.take)
+        chain = (self.renewal.probability, self.factors, self.idle, self.take)
         return integrals(shadows, overlaps, guess, epsilons, *chain)
 
 
 def chain_of(mechanism: Mechanism) -> Chain | None:
     """The chain of a mechanism, if it needs few states."""
-    scheme, gram = mechanism.scheme, mechanism.gram
-    if isinstance(scheme, BallsInBins | Shuffle) or gram is None or scheme.probability == 1.0:
+    renewal, gram = mechanism.renewal, mechanism.gram
+    if renewal is None or gram is None or renewal.probability == 1.0:
         return None
     far = np.flatnonzero([np.diagonal(gram, k).any() for k in range(len(gram))])
-    gap = scheme.separation if isinstance(scheme, MinSeparation) else 1
+    gap = renewal.gap
     memory = max(int(far[-1]), gap - 1)
     states = _states(memory, gap)
     if states is None:
@@ -90,7 +90,7 @@ def chain_of(mechanism: Mechanism) -> Chain | None:
         if float(np.max(cost)) > LARGEST_COST:
             return None
         factors[:, i] = np.exp(-cost)
-    return Chain(scheme.probability, factors, idle, take)
+    return Chain(renewal, factors, idle, take)
 
 
 def _states(memory: int, gap: int) -> list[int] | None:

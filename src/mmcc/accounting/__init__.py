@@ -1,5 +1,33 @@
-"""From a row's law to a guarantee.
+"""From a mechanism to a guarantee: bounds, asked cheapest first, and calibration of the noise.
 
-Modules in the order of the data: participation, laws (with kernels), grid, rows, compose,
-pld, algorithm, guarantee, solve; each imports only what stands before it.
+    problem -> bounds (each: does it apply? what does it cost? epsilon, delta, lower ends)
+            -> best -> guarantee
+
+`mmcc.epsilon` and the other questions ask; here is what a bound from elsewhere needs.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mmcc.accounting._bounds import BOUNDS, register, unregister
+    from mmcc.accounting._bounds.base import Answer, Bound, Cost, LowerEnd, Problem
+
+__all__ = (
+    "BOUNDS",
+    "Answer",
+    "Bound",
+    "Cost",
+    "LowerEnd",
+    "Problem",
+    "register",
+    "unregister",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'mmcc.accounting' has no attribute {name!r}")
+    return getattr(import_module("mmcc.accounting._bounds"), name)  # numba takes a second

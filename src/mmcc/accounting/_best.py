@@ -1,34 +1,47 @@
 """The smallest of all certified bounds: cheap ones first, until the bracket is closed.
 
-In: a problem and the plans that may be tried.  Out: for each adjacency the best answer, and the
-lower bound.  Each adjacency may take its number from another bound: the promise is the larger of
-the two smallest.
+In: a problem, a question, and how long one is ready to wait.  Out: for each adjacency the best
+answer, and the lower bound.  Each adjacency may take its number from another bound: the promise is
+the larger of the two smallest.
+
+Here alone it is decided which bounds are asked, and in which order.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
-from mmcc.accounting._bounds import chain
-from mmcc.accounting._bounds.sides import Sides
-from mmcc.accounting._methods import EVEN, Answer, Plan, Problem
+from mmcc.accounting._bounds import (
+    CHANCE,
+    PLAIN,
+    Answer,
+    Bound,
+    Cost,
+    LowerEnd,
+    Problem,
+    known_bounds,
+)
 from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
-from mmcc.sampling import PoissonScheme
+from mmcc.sampling._scheme import unproven
 
 CLOSED = 1.02
 """An upper bound this close above the lower one is not worth more work."""
 CLOSED_DELTA = 1.1
 """The same for deltas, which move a lot where epsilon moves a little."""
-SHARES = (0.5, 0.1, 0.02)
-"""Shares of delta for bad events: the paper's, and two that the search starts from."""
-CROWDED = 24
-"""With more bad events than this for each column MMCC is far behind the projection, and slow."""
 ENORMOUS = 50.0
-"""Above this epsilon an exact MMCC is not compared with slower bounds: there they know nothing."""
-LONG = 4096
-"""From this many columns on the chain is tried before the projection."""
+"""Above this epsilon an exact bound is not compared with slower ones: there they know nothing."""
+FEW_COLUMNS = 600
+"""Up to so many columns a bound whose cost grows with them answers in a second or two."""
+
+
+class Budget(Enum):
+    """How long one is ready to wait for an answer."""
+
+    MINUTES = "every bound that applies"
+    TABLE = "one of many answers: bounds of steady cost first, none that takes minutes"
+    SECONDS = "inside a search: a fast bound alone, or what answers in seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +54,9 @@ class Best:
     """Certified: no method can prove less; 0 where nothing is known."""
 
     @property
-    def sides(self) -> Sides:
-        """The smallest number of each adjacency."""
-        return Sides(self.remove.sides.remove, self.add.sides.add, self.winner.sides.group)
-
-    @property
     def value(self) -> float:
         """What is promised."""
-        return max(self.remove.sides.remove, self.add.sides.add)
+        return max(self.remove.remove, self.add.add)
 
     @property
     def winner(self) -> Answer:
@@ -57,163 +65,140 @@ class Best:
         for answer in (self.remove, self.add):
             if answer.value <= value:
                 return answer
-        return self.remove if self.remove.sides.remove >= self.add.sides.add else self.add
+        return self.remove if self.remove.remove >= self.add.add else self.add
 
     @property
-    def plans(self) -> list[Plan]:
-        """The plans that gave the two numbers."""
-        return list(dict.fromkeys((self.remove.plan, self.add.plan)))
+    def bounds(self) -> list[Bound]:
+        """The bounds that gave the two numbers, with every choice made."""
+        both = (self.remove.bound, self.add.bound)
+        return list(dict.fromkeys(bound for bound in both if bound is not None))
 
 
 def best_of(answers: Iterable[Answer], lower: float = 0.0) -> Best:
     """The smallest number of each adjacency."""
     answers = list(answers)
     return Best(
-        min(answers, key=lambda a: (a.sides.remove, a.value)),
-        min(answers, key=lambda a: (a.sides.add, a.value)),
+        min(answers, key=lambda answer: (answer.remove, answer.value)),
+        min(answers, key=lambda answer: (answer.add, answer.value)),
         lower,
     )
 
 
-def best_epsilon(problem: Problem, plans: list[Plan], delta: float) -> Best:
-    """The smallest certified epsilon at delta."""
-    if zero := problem.rarely(delta):
-        return best_of([zero])
-    lower = problem.lower_epsilon(delta)
-
-    def search(some: list[Plan]) -> Plan:
-        return best_share(problem, some, delta)
-
-    return _best(
-        problem, plans, lower, CLOSED, lambda plan: problem.epsilon(plan, delta), search, None
-    )
+def ask_epsilon(bound: Bound, problem: Problem, delta: float) -> Answer:
+    """What one bound says, signed by it."""
+    return replace(bound.epsilon(problem, delta), bound=bound)
 
 
-def best_delta(problem: Problem, plans: list[Plan], epsilon: float) -> Best:
-    """The smallest certified delta at epsilon."""
-    lower = problem.lower_delta(epsilon)
-
-    def search(some: list[Plan]) -> Plan:
-        scout = problem.scouting()
-        tried = [replace(plan, share=share) for plan in some for share in (EVEN, SHARES[-1])]
-        return min(dict.fromkeys(tried), key=lambda plan: scout.delta(plan, epsilon).sides.remove)
-
-    return _best(
-        problem,
-        plans,
-        lower,
-        CLOSED_DELTA,
-        lambda plan: problem.delta(plan, epsilon),
-        search,
-        problem.rarely(),
-    )
+def ask_delta(bound: Bound, problem: Problem, epsilon: float) -> Answer:
+    """What one bound says, signed by it."""
+    return replace(bound.delta(problem, epsilon), bound=bound)
 
 
-def _best(
+def amplified(problem: Problem) -> list[Bound]:
+    """The bounds that make use of sampling and apply."""
+    return [bound for bound in known_bounds() if bound.amplified and bound.refusal(problem) is None]
+
+
+def bounds_for(problem: Problem, budget: Budget = Budget.MINUTES) -> list[Bound]:
+    """The bounds worth asking, in the order of their cost, at least one with amplification."""
+    proven = amplified(problem)
+    if not proven:
+        raise unproven(problem.scheme)
+    if problem.certain:
+        return [PLAIN]
+    every = sorted((PLAIN, *proven), key=lambda bound: bound.cost(problem))
+    fast = [bound for bound in every if bound.cost(problem) == Cost.FAST]
+    steady = [bound for bound in proven if bound.cost(problem) == Cost.STEADY]
+    growing = [bound for bound in every if bound.cost(problem) in (Cost.SHORT, Cost.LONG)]
+    if budget is Budget.SECONDS:
+        if fast:
+            return [PLAIN, *fast]
+        few = problem.columns <= FEW_COLUMNS or not steady
+        return [PLAIN, *steady, *(growing if few else [])]
+    if budget is Budget.TABLE and steady and not fast:
+        close = any(bound.close(problem) for bound in steady)
+        return [*steady, *([] if close else growing)]
+    return every
+
+
+def best_epsilon(problem: Problem, delta: float, bounds: Sequence[Bound]) -> Best:
+    """The smallest certified epsilon at delta, by bounds in the order of their cost."""
+    if problem.chance <= delta:
+        return best_of([ask_epsilon(CHANCE, problem, delta)])
+    lower = lower_epsilon(problem, delta)
+
+    def ask(bound: Bound) -> Answer:
+        return ask_epsilon(bound.settled_for_epsilon(problem, delta), problem, delta)
+
+    def enough(answers: list[Answer]) -> bool:
+        if best_of(answers).value <= CLOSED * lower:
+            return True
+        last = answers[-1]
+        return last.value > ENORMOUS and last.bound is not None and last.bound.exact(problem)
+
+    return best_of(_in_turn(problem, bounds, ask, enough), lower)
+
+
+def best_delta(problem: Problem, epsilon: float, bounds: Sequence[Bound]) -> Best:
+    """The smallest certified delta at epsilon, by bounds in the order of their cost."""
+    lower = lower_delta(problem, epsilon)
+
+    def ask(bound: Bound) -> Answer:
+        return ask_delta(bound.settled_for_delta(problem, epsilon), problem, epsilon)
+
+    def enough(answers: list[Answer]) -> bool:
+        return best_of(answers).value <= CLOSED_DELTA * lower
+
+    answers = _in_turn(problem, bounds, ask, enough)
+    if CHANCE.refusal(problem) is None:
+        answers.append(ask_delta(CHANCE, problem, epsilon))
+    return best_of(answers, lower)
+
+
+def _in_turn(
     problem: Problem,
-    plans: list[Plan],
-    lower: float,
-    closed: float,
-    ask: Callable[[Plan], Answer],
-    search: Callable[[list[Plan]], Plan],
-    free: Answer | None,
-) -> Best:
-    """Ask the plans in turn until one is close to the lower bound; `free` is known already."""
+    bounds: Sequence[Bound],
+    ask: Callable[[Bound], Answer],
+    enough: Callable[[list[Answer]], bool],
+) -> list[Answer]:
+    """Ask bound after bound until it is enough."""
     answers: list[Answer] = []
     refusal: MmccError | None = None
-    for group in _in_turn(problem, plans):
-        if group[0].bound == "mmcc" and _hopeless(problem, group[0], answers):
+    for bound in bounds:
+        if not bound.worthwhile(problem, answers):
             continue
         try:
-            answers.append(ask(search(group) if group[0].bound == "mmcc" else group[0]))
+            answers.append(ask(bound))
         except PrecisionError as too_far:
             refusal = refusal or too_far
             continue
         except (MethodError, StrategyError) as not_possible:
             refusal = not_possible
             continue
-        if best_of(answers).value <= closed * lower:
+        if enough(answers):
             break
-        if closed == CLOSED and _exact(problem, group[0]) and answers[-1].value > ENORMOUS:
-            break
-    amplified = any(answer.plan.bound != "unamplified" for answer in answers)
+    proven = any(answer.bound is not PLAIN for answer in answers)
     # Where floats cannot go the plain bound will do; that a mechanism is too large must be known.
     plain_will_do = answers and isinstance(refusal, PrecisionError)
-    if refusal is not None and not amplified and not plain_will_do:
+    if refusal is not None and not proven and not plain_will_do:
         raise refusal
-    return best_of([*answers, free] if free else answers, lower)
+    return answers
 
 
-def _in_turn(problem: Problem, plans: list[Plan]) -> Iterator[list[Plan]]:
-    """Plans in the order of their cost; all orders of MMCC together, first where it is exact."""
-    mmcc = [plan for plan in plans if plan.bound == "mmcc"]
-    single = {plan.bound: plan for plan in plans if plan.bound != "mmcc"}
-    if "unamplified" in single:
-        yield [single["unamplified"]]
-    exact = bool(mmcc) and _exact(problem, mmcc[0])
-    if exact:
-        yield mmcc[:1]
-    names = ["cascade", "projection", "chain"]
-    scheme = problem.scheme
-    if isinstance(scheme, PoissonScheme) and problem.strategy.steps // scheme.separation > LONG:
-        names.reverse()
-    for name in names:
-        if name in single and (name != "chain" or chain.applies(problem.strategy)):
-            yield [single[name]]
-    if mmcc and not exact:
-        yield mmcc
+def lower_epsilon(problem: Problem, delta: float) -> float:
+    """No method can prove a smaller epsilon than this; 0 where nothing is known."""
+    return _largest(bound.lower_epsilon(problem, delta) for bound in known_bounds())
 
 
-def _exact(problem: Problem, plan: Plan) -> bool:
-    """Whether MMCC loses next to nothing: no two rows share a column, no probability is bounded.
-
-    Its grid may still cost something, so the lower bound decides whether others are asked.
-    """
-    if plan.bound != "mmcc" or problem.rounds.probability == 1.0:
-        return False
-    try:
-        return not problem.has_events(plan)
-    except (MethodError, StrategyError):
-        return False
+def lower_delta(problem: Problem, epsilon: float) -> float:
+    """No method can prove a smaller delta than this; 0 where nothing is known."""
+    return _largest(bound.lower_delta(problem, epsilon) for bound in known_bounds())
 
 
-def _hopeless(problem: Problem, plan: Plan, answers: list[Answer]) -> bool:
-    """Whether the projection has answered where MMCC has to bound very many probabilities."""
-    if not any(a.plan.bound == "projection" and math.isfinite(a.value) for a in answers):
-        return False
-    separation = min(problem.rounds.separation, problem.strategy.steps)
-    geometry = problem.strategy.geometry(plan.order, separation, 0)
-    return geometry.events > CROWDED * geometry.columns
-
-
-def best_share(problem: Problem, plans: list[Plan], delta: float) -> Plan:
-    """MMCC's best order, then its best share for bad events: a rough search, one adjacency."""
-    scout = problem.scouting()
-    tried: dict[Plan, float] = {}
-
-    def value(plan: Plan) -> float:
-        if plan not in tried:
-            tried[plan] = scout.epsilon(plan, delta).sides.remove
-        return tried[plan]
-
-    if len(plans) > 1:
-        plans = [replace(plan, share=SHARES[1]) for plan in plans]
-    best = min(plans, key=value) if len(plans) > 1 else plans[0]
-    if not problem.has_events(best):
-        return best
-    lower, middle, upper = (replace(best, share=share) for share in (0.02, 0.1, EVEN))
-    while value(lower) < value(middle) and lower.share > 1e-5:
-        lower, middle, upper = replace(lower, share=lower.share / 6), lower, middle
-    vertex = _vertex(*((math.log(p.share), value(p)) for p in (lower, middle, upper)))
-    value(replace(best, share=math.exp(vertex)))
-    return min((plan for plan in tried if plan.order == best.order), key=value)
-
-
-def _vertex(*points: tuple[float, float]) -> float:
-    """The lowest point of the parabola through three points, kept between the outer ones."""
-    (x0, y0), (x1, y1), (x2, y2) = points
-    left, right = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
-    if not right > left:
-        return x1
-    vertex = 0.5 * (x0 + x1) - left * (x2 - x0) / (2 * (right - left))
-    return min(max(vertex, x0), x2)
+def _largest(ends: Iterable[LowerEnd]) -> float:
+    found = 0.0
+    for end in ends:
+        found = max(found, end.value)
+        if end.closed:
+            break
+    return found

@@ -7,13 +7,12 @@ the guarantee computed there; and the sigma below which the target is impossible
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 
-from mmcc.accounting._best import CLOSED, Best, best_epsilon, best_of
+from mmcc.accounting._best import CLOSED, Best, ask_epsilon, best_epsilon, best_of, lower_epsilon
+from mmcc.accounting._bounds import PLAIN, Bound, Problem
 from mmcc.accounting._gaussian import bound_gaussian_delta
-from mmcc.accounting._methods import Plan, Problem
 from mmcc.errors import MethodError
-from mmcc.sampling import BallsInBins
 
 TOLERANCE = 1e-4
 """Epsilon may be this much (relative) below the target."""
@@ -21,14 +20,14 @@ NARROW = 1e-5
 """Sigma may be this much (relative) above one that certifies less, where epsilon jumps."""
 MAX_TURNS = 16
 EXPLORED = (0, 2, 5, 8, 11, 14)
-"""Turns in which all plans are tried."""
+"""Turns in which all bounds are tried."""
 FLOOR_TURNS = 12
 SLOPE = -1.2
 """Of log epsilon against log sigma, before anything is known."""
 
 
 def smallest_sigma(
-    problem: Problem, plans: list[Plan], epsilon: float, delta: float, method: str
+    problem: Problem, bounds: Sequence[Bound], epsilon: float, delta: float
 ) -> tuple[Problem, Best, float]:
     """The problem at the sigma found, its bounds, and a sigma that is too small for any proof.
 
@@ -38,7 +37,7 @@ def smallest_sigma(
     start = floor * 1.002 if floor > 0 else _first_guess(problem)
     if problem.sigma > 0:
         start = min(start, problem.sigma)
-    found = _search(problem.at(start), plans, epsilon, delta, method)
+    found = _search(problem.at(start), bounds, epsilon, delta)
     return *found, floor
 
 
@@ -48,7 +47,7 @@ def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
 
     def excess(sigma: float) -> float:
         nonlocal largest
-        value = problem.at(sigma).lower_epsilon(delta)
+        value = lower_epsilon(problem.at(sigma), delta)
         if value >= epsilon:
             largest = max(largest, sigma)
         return math.log(max(value, 1e-12) / epsilon)
@@ -71,37 +70,41 @@ def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
 def _first_guess(problem: Problem) -> float:
     column = problem.strategy.sensitivity(problem.strategy.steps)
     ceiling = problem.sigma if problem.sigma > 0 else 10 * column
-    scheme = problem.sampled
-    chance = 1 / scheme.bins if isinstance(scheme, BallsInBins) else scheme.probability
+    rounds = problem.rounds
+    chance = problem.scheme.rate(problem.steps) if rounds is None else rounds.probability
     return min(1.5 * chance * ceiling + 0.3 * column, ceiling)
 
 
 def _search(
-    problem: Problem, plans: list[Plan], epsilon: float, delta: float, method: str
+    problem: Problem, bounds: Sequence[Bound], epsilon: float, delta: float
 ) -> tuple[Problem, Best]:
-    """Close in on epsilon(sigma) = epsilon from both sides; return the safe side."""
+    """Close in on epsilon(sigma) = epsilon from both sides; return the safe side.
+
+    A single bound is asked as it is; of several, those that were best are asked again.
+    """
     safe: tuple[Problem, Best] | None = None
     points: list[tuple[float, float]] = []  # log sigma, log epsilon against the target
     low, high = 0.0, math.inf
-    refused = 0.0  # the largest sigma at which all plans were tried in vain
+    refused = 0.0  # the largest sigma at which all bounds were tried in vain
     goal = -0.5 * TOLERANCE
-    chosen = plans
+    chosen = list(bounds)
+    several = len(bounds) > 1
     confirmed = False
     for turn in range(MAX_TURNS):
-        # All plans are tried at the first guess, after the first steps, and at the answer, so that
+        # All bounds are tried at the first guess, after the first steps, and at the answer, so that
         # asking for epsilon at this sigma gives the same number.
-        # Later again: a plan that was good elsewhere may have failed here.
-        explore = method == "tight" and (confirmed or turn in EXPLORED)
-        best = _ask(problem, plans if explore else chosen, delta, explore=explore)
+        # Later again: a bound that was good elsewhere may have failed here.
+        explore = several and (confirmed or turn in EXPLORED)
+        best = _ask(problem, bounds if explore else chosen, delta, explore=explore)
         near = abs(best.value / epsilon - 1) <= TOLERANCE
-        if near and method == "tight" and not explore and best.value > CLOSED * best.lower:
+        if near and several and not explore and best.value > CLOSED * best.lower:
             confirmed = explore = True
-            best = _ask(problem, plans, delta, explore=True)
+            best = _ask(problem, bounds, delta, explore=True)
         now = problem.sigma
-        if explore and best.plans != chosen:
-            # What other plans could not certify says nothing about these.
+        if explore and best.bounds != chosen:
+            # What other bounds could not certify says nothing about these.
             low, points = refused, []
-        chosen = best.plans
+        chosen = best.bounds
         if best.value <= epsilon:
             high = now
             safe = (problem, best)
@@ -118,17 +121,17 @@ def _search(
         problem = problem.at(guess)
     if safe is None:
         raise MethodError(
-            f"no sigma up to {problem.sigma:g} reaches epsilon = {epsilon:g} by method {method!r}. "
-            "Use method='tight', or a larger epsilon or delta."
+            f"no sigma up to {problem.sigma:g} reaches epsilon = {epsilon:g} by "
+            f"{', '.join(map(str, bounds))}. Use method='tight', or a larger epsilon or delta."
         )
     return safe
 
 
-def _ask(problem: Problem, plans: list[Plan], delta: float, *, explore: bool) -> Best:
+def _ask(problem: Problem, bounds: Sequence[Bound], delta: float, *, explore: bool) -> Best:
     if explore:
-        return best_epsilon(problem, plans, delta)
-    lower = problem.lower_epsilon(delta) if len(plans) > 1 else 0.0
-    return best_of((problem.epsilon(plan, delta) for plan in plans), lower)
+        return best_epsilon(problem, delta, bounds)
+    lower = lower_epsilon(problem, delta) if len(bounds) > 1 else 0.0
+    return best_of((ask_epsilon(bound, problem, delta) for bound in bounds), lower)
 
 
 def next_sigma(points: list[tuple[float, float]], goal: float) -> float:
@@ -143,14 +146,11 @@ def next_sigma(points: list[tuple[float, float]], goal: float) -> float:
     return math.exp(x + step)
 
 
-def gaussian_problem(
-    make: Callable[[float], Problem], sensitivity: float, epsilon: float, delta: float
-) -> Problem:
+def gaussian_problem(problem: Problem, epsilon: float, delta: float) -> Problem:
     """The mechanism with the noise that needs no amplification: enough, rounded up."""
-    problem = make(_gaussian_sigma(sensitivity, epsilon, delta))
-    plan = Plan("unamplified")
+    problem = problem.at(_gaussian_sigma(problem.sensitivity, epsilon, delta))
     for step in (10.0**k for k in range(-12, 0)):  # the last digits of both searches
-        if problem.epsilon(plan, delta).value <= epsilon:
+        if PLAIN.epsilon(problem, delta).value <= epsilon:
             break
         problem = problem.at(problem.sigma * (1 + step))
     return problem

@@ -113,6 +113,16 @@ class Guarantee:
         }
 
 
+def assumes_more(asked: Guarantee, found: Guarantee) -> bool:
+    """Whether `asked` may fail to hold where `found` holds.
+
+    Which bound is the smallest depends on epsilon: under Shuffle one may be unamplified, for
+    adaptive inputs, and the next one amplified, for the 0-1 setting alone.
+    """
+    elsewhere = asked.setting not in ("", found.setting)
+    return elsewhere or asked.adaptive < found.adaptive or asked.adjacency != found.adjacency
+
+
 @dataclass(frozen=True, slots=True)
 class Bracket:
     """Two certified numbers: lower <= true epsilon <= upper, at `guarantee.delta`.

@@ -10,37 +10,37 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from functools import partial
 from typing import Any
 
 from mmcc._simulation.estimate import estimate as simulate
-from mmcc.accounting._best import Best, best_delta, best_epsilon, best_of
-from mmcc.accounting._bounds import chain
+from mmcc.accounting._best import (
+    Best,
+    ask_delta,
+    ask_epsilon,
+    best_delta,
+    best_epsilon,
+    best_of,
+    bounds_for,
+    lower_epsilon,
+)
+from mmcc.accounting._bounds import CHANCE, PLAIN, Bound, Mmcc, Problem, bound_named, known_bounds
 from mmcc.accounting._calibrate import gaussian_problem, smallest_sigma
 from mmcc.accounting._guarantee import Bracket, Guarantee
 from mmcc.accounting._losses.engine import Effort
-from mmcc.accounting._methods import (
-    RARELY,
-    Plan,
-    Problem,
-    amplified,
-    unproven,
-    worst_sensitivity,
-)
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import (
     MethodError,
+    NothingCertifiedError,
     ParameterError,
     real,
     suggestion,
 )
-from mmcc.sampling import BallsInBins, Scheme
-from mmcc.strategies._base import ORDERS, Order, Strategy, check_kinds
-from mmcc.strategies._gram import MAX_COLUMNS
+from mmcc.sampling import Scheme
+from mmcc.sampling._scheme import checked_scheme
+from mmcc.strategies._base import ORDERS, Order, Strategy, checked_strategy
 
-METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
-BINS_METHODS = ("tight", "projection", "cascade", "unamplified")
-"""What there is for balls-in-bins, and for one shuffled pass."""
+TIGHT = "tight"
+"""The method that asks every bound."""
 MIN_DELTA = 1e-200
 MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 NEXT_TO_NOTHING = 1e-6
@@ -55,7 +55,7 @@ def epsilon(
     *,
     sigma: float,
     delta: float,
-    method: str = "tight",
+    method: str = TIGHT,
     order: Order | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
@@ -63,14 +63,14 @@ def epsilon(
     """The certified epsilon of a matrix mechanism at a delta."""
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
-    plans = _feasible(_plans(strategy, sampling, method, order), strategy, sigma)
-    problem = Problem(strategy, sampling, sigma, _effort(executor, progress))
-    if method == "tight":
-        best = best_epsilon(problem, plans, delta)
+    problem = _problem(strategy, sampling, sigma, _effort(executor, progress))
+    bounds = _feasible(problem, _bounds(problem, method, order))
+    if method == TIGHT:
+        best = best_epsilon(problem, delta, bounds)
     else:
-        best = best_of([problem.epsilon(plans[0], delta)])
+        best = best_of([ask_epsilon(bounds[0], problem, delta)])
     if not best.value < math.inf:
-        raise MethodError(
+        raise NothingCertifiedError(
             f"method {method!r} certifies no finite epsilon at this noise; use a larger sigma, or "
             "method='tight'."
         )
@@ -83,7 +83,7 @@ def delta(
     *,
     sigma: float,
     epsilon: float,
-    method: str = "tight",
+    method: str = TIGHT,
     order: Order | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
@@ -91,12 +91,12 @@ def delta(
     """The certified delta of a matrix mechanism at an epsilon."""
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON, closed="l")
-    plans = _feasible(_plans(strategy, sampling, method, order), strategy, sigma)
-    problem = Problem(strategy, sampling, sigma, _effort(executor, progress))
-    if method == "tight":
-        best = best_delta(problem, plans, epsilon)
+    problem = _problem(strategy, sampling, sigma, _effort(executor, progress))
+    bounds = _feasible(problem, _bounds(problem, method, order))
+    if method == TIGHT:
+        best = best_delta(problem, epsilon, bounds)
     else:
-        best = best_of([problem.delta(plans[0], epsilon)])
+        best = best_of([ask_delta(bounds[0], problem, epsilon)])
     return _guarantee(problem, method, best, epsilon, best.value, "delta")
 
 
@@ -106,7 +106,7 @@ def sigma(
     *,
     epsilon: float,
     delta: float,
-    method: str = "tight",
+    method: str = TIGHT,
     order: Order | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
@@ -124,18 +124,17 @@ def sigma(
     """
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
     delta = real("delta", delta, MIN_DELTA, 1)
-    plans = _plans(strategy, sampling, method, order)
-    effort = _effort(executor, progress)
-    make = partial(Problem, strategy, sampling, effort=effort)
-    sensitivity = worst_sensitivity(strategy, sampling)
-    if method == "tight" and (zero := make(1.0).rarely(delta)):
-        problem = make(max(NEXT_TO_NOTHING * sensitivity, 2 * MIN_SIGMA))
-        return _guarantee(problem, method, best_of([zero]), 0.0, delta, "sigma")
-    problem = gaussian_problem(make, sensitivity, epsilon, delta)
-    if plans == [Plan("unamplified")]:
-        best = best_of([problem.epsilon(plans[0], delta)])
+    first = _problem(strategy, sampling, 1.0, _effort(executor, progress))
+    bounds = _bounds(first, method, order)
+    if method == TIGHT and first.chance <= delta:
+        problem = first.at(max(NEXT_TO_NOTHING * first.sensitivity, 2 * MIN_SIGMA))
+        best = best_of([ask_epsilon(CHANCE, problem, delta)])
+        return _guarantee(problem, method, best, 0.0, delta, "sigma")
+    problem = gaussian_problem(first, epsilon, delta)
+    if bounds == [PLAIN]:
+        best = best_of([ask_epsilon(PLAIN, problem, delta)])
         return _guarantee(problem, method, best, best.value, delta, "sigma")
-    problem, best, floor = smallest_sigma(problem, plans, epsilon, delta, method)
+    problem, best, floor = smallest_sigma(problem, bounds, epsilon, delta)
     return _guarantee(problem, method, best, best.value, delta, "sigma", floor)
 
 
@@ -145,7 +144,7 @@ def bracket(
     *,
     sigma: float,
     delta: float,
-    method: str = "tight",
+    method: str = TIGHT,
     order: Order | None = None,
     estimate: bool | Mapping[str, Any] = False,
     executor: Executor | None = None,
@@ -169,7 +168,7 @@ def bracket(
     )
     lower = 0.0 if found.epsilon == 0 else found.details.get("epsilon_lower")
     if lower is None:
-        lower = Problem(strategy, sampling, found.sigma).lower_epsilon(found.delta)
+        lower = lower_epsilon(Problem(strategy, sampling, found.sigma), found.delta)
     if lower > found.epsilon:
         raise ArithmeticError(
             f"the lower bound {lower} lies above the upper bound {found.epsilon}: a bug, "
@@ -190,70 +189,51 @@ def bracket(
     return Bracket(lower=lower, guarantee=found, estimate=simulated)
 
 
-def _plans(strategy: Strategy, scheme: Scheme, method: str, order: Order | None) -> list[Plan]:
-    """The certified bounds that a method tries."""
-    check_kinds(strategy, scheme)
-    if method not in METHODS:
-        raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
+def methods() -> tuple[str, ...]:
+    """What `method` may be."""
+    return (TIGHT, *(bound.name for bound in known_bounds()))
+
+
+def check_method(method: str, order: Order | None = None) -> None:
+    """Refuse methods and orders that there are not."""
+    if method not in methods():
+        raise MethodError(f"unknown method {method!r}; {suggestion(method, methods())}")
     if order is not None and order not in ORDERS:
         raise MethodError(f"unknown order {order!r}; {suggestion(order, ORDERS)}")
-    if order is not None and method != "mmcc":
-        raise MethodError(f"order applies to method 'mmcc' only, not to {method!r}.")
-    sampled = amplified(scheme, strategy.steps)
-    if isinstance(sampled, BallsInBins):
-        return _bins_plans(strategy, sampled, method)
-    if method == "unamplified":
-        return [Plan(method)]
-    if sampled is None:
-        raise unproven(scheme)
-    if method == "cascade":
-        raise MethodError(f"the cascade is for balls-in-bins, not for {scheme!r}.")
-    if method == "chain" and not chain.applies(strategy):
-        raise MethodError(
-            f"the chain bound needs a Toeplitz strategy with few bands or a BLT, not {strategy!r}. "
-            "Use method='tight'."
-        )
-    if method != "tight":
-        return [Plan(method, order or "release")]
-    plans = [Plan("unamplified")]
-    if sampled.probability < 1.0:  # certain participation: exact already
-        orders = dict.fromkeys(strategy.same_order(o, sampled.separation) for o in ORDERS)
-        plans += [Plan("projection"), Plan("chain"), *(Plan("mmcc", o) for o in orders)]
-    return plans
+    if order is not None and method != Mmcc.name:
+        raise MethodError(f"order applies to method {Mmcc.name!r} only, not to {method!r}.")
 
 
-def _bins_plans(strategy: Strategy, scheme: BallsInBins, method: str) -> list[Plan]:
-    """The certified bounds for balls-in-bins."""
-    scheme.epochs(strategy.steps)
-    if method not in BINS_METHODS:
-        raise MethodError(
-            f"method {method!r} is for Poisson sampling; for one of {scheme.bins} bins "
-            f"{suggestion(method, BINS_METHODS)}"
-        )
-    if method != "tight":
-        return [Plan(method)]
-    if scheme.bins == 1:  # certain participation: exact already
-        return [Plan("unamplified")]
-    plans = [Plan("unamplified")]
-    if tree := strategy.hierarchy(scheme.bins) is not None:
-        plans.append(Plan("cascade"))
-    if not tree or scheme.bins <= MAX_COLUMNS:  # where the cascade says no the plain bound will do
-        plans.append(Plan("projection"))
-    return plans
+def _problem(strategy: Strategy, scheme: Scheme, sigma: float, effort: Effort) -> Problem:
+    """The mechanism, if it is one."""
+    checked_strategy(strategy)
+    checked_scheme(scheme).check(strategy.steps)
+    return Problem(strategy, scheme, sigma, effort)
 
 
-def _feasible(plans: list[Plan], strategy: Strategy, sigma: float) -> list[Plan]:
-    """The plans that floating point can carry out at this noise level."""
-    ratio = strategy.sensitivity(strategy.steps) / sigma
+def _bounds(problem: Problem, method: str, order: Order | None) -> list[Bound]:
+    """The certified bounds that a method tries."""
+    check_method(method, order)
+    if method == TIGHT:
+        return bounds_for(problem)
+    bound = bound_named(method) if order is None else Mmcc(order)
+    refusal = bound.refusal(problem)
+    if refusal is not None:
+        raise MethodError(refusal)
+    return [bound]
+
+
+def _feasible(problem: Problem, bounds: list[Bound]) -> list[Bound]:
+    """The bounds that floating point can evaluate at this noise level."""
+    ratio = problem.strategy.sensitivity(problem.steps) / problem.sigma
     if ratio <= MAX_RATIO:
-        return plans
-    left = [plan for plan in plans if plan.bound == "unamplified"]
-    if not left:
+        return bounds
+    if PLAIN not in bounds:
         raise ParameterError(
-            f"sigma = {sigma:g} is {ratio:.2g} times smaller than a column of the strategy: "
-            "nothing is left to amplify. Use a larger sigma, or method='unamplified'."
+            f"sigma = {problem.sigma:g} is {ratio:.2g} times smaller than a column of the "
+            "strategy: nothing is left to amplify. Use a larger sigma, or method='unamplified'."
         )
-    return left
+    return [PLAIN]
 
 
 def _effort(executor: Executor | None, progress: Progress | None) -> Effort:
@@ -276,16 +256,17 @@ def _guarantee(
 ) -> Guarantee:
     """The answer with all that it rests on."""
     winner = best.winner
-    setting = "" if winner.plan.bound == "unamplified" else problem.setting
-    details = problem.diagnostics(winner, delta)
+    bound = winner.bound or PLAIN
+    setting = problem.scheme.setting if bound.amplified else ""
+    details = bound.details(problem, winner, delta)
     extra: dict[str, object] = {}
-    if winner.plan.bound != "unamplified":
-        extra |= {"remove": best.sides.remove, "add": best.sides.add}
-    if len(best.plans) > 1:
-        extra |= {"remove_by": str(best.remove.plan), "add_by": str(best.add.plan)}
-    if method == "tight" and best.lower > 0:
+    if bound.amplified:
+        extra |= {"remove": best.remove.remove, "add": best.add.add}
+    if len(best.bounds) > 1:
+        extra |= {"remove_by": str(best.remove.bound), "add_by": str(best.add.bound)}
+    if method == TIGHT and best.lower > 0:
         extra["delta_lower" if asked == "delta" else "epsilon_lower"] = best.lower
-    if winner.plan == RARELY and asked == "sigma":
+    if bound == CHANCE and asked == "sigma":
         extra["any_sigma"] = True
     if floor > 0:
         extra |= {"sigma_lower": floor, "slack": problem.sigma / floor - 1}
@@ -298,6 +279,6 @@ def _guarantee(
         sampling=repr(problem.scheme),
         adaptive=problem.strategy.adaptive and not setting,
         setting=setting,
-        bound=str(winner.plan),
+        bound=str(bound),
         details=details.extended(extra),
     )

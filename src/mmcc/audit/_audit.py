@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from mmcc._arrays import FloatArray, IntArray
+from mmcc.accounting._bounds import PLAIN
 from mmcc.accounting._parallel import Progress, one_thread
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.accounting._questions import epsilon as certified_epsilon
@@ -28,8 +29,9 @@ from mmcc.audit._play import MakeBatches, MakeNoise, Played, Stage
 from mmcc.audit._result import CHANCE, CLAIMED, Audit, Finding
 from mmcc.audit._statistic import LikelihoodRatio, likelihood_ratio, spread, whitener
 from mmcc.audit._streams import chosen
-from mmcc.errors import MethodError, ParameterError, SamplingError, real, whole
-from mmcc.sampling import SCHEMES, BallsInBins, CyclicPoisson, Scheme, Shuffle
+from mmcc.errors import MethodError, ParameterError, real, whole
+from mmcc.sampling import Scheme
+from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._decoders import decoder_name
 from mmcc.training._participants import Participants
@@ -92,7 +94,7 @@ def audit(
     white = whitener(strategy, sigma, decoder)
     with one_thread():
         group = 0
-        if isinstance(sampling, CyclicPoisson):
+        if sampling.groups is not None:
             group = worst_group(strategy, sampling, sigma, delta, white, named, generators[3])
         watched = _Watched(stage, white, group, generators[1])
         ratio = likelihood_ratio(strategy, sampling, sigma, group, white, generators[2])
@@ -120,7 +122,7 @@ def audit(
         decoder=decoder,
         stream=source.stream,
         generator=source.generator,
-        group=group if isinstance(sampling, CyclicPoisson) else None,
+        group=group if sampling.groups is not None else None,
         seed=seed,
     )
 
@@ -157,15 +159,15 @@ class _Watched:
     def _canaries(self, times: csr_array) -> IntArray:
         """Examples that play the canary, as many as there are runs; the first has coordinate 0.
 
-        `CyclicPoisson`: of one group, for groups are public.  Groups have equal sizes, and an
+        Where groups take turns: of one group, for groups are public.  They have equal sizes, and an
         example that never takes part does the same in any group: so the group is everyone seen in
         its steps, and as many of those never seen as it still has room for.
         """
-        scheme, everyone = self.stage.scheme, np.arange(self.stage.examples)
-        if isinstance(scheme, CyclicPoisson):
-            own = np.asarray(times[:, self.group :: scheme.separation].sum(axis=1)).ravel() > 0
+        groups, everyone = self.stage.scheme.groups, np.arange(self.stage.examples)
+        if groups is not None:
+            own = np.asarray(times[:, self.group :: groups].sum(axis=1)).ravel() > 0
             never = np.flatnonzero(np.asarray(times.sum(axis=1)).ravel() == 0)
-            room = self.stage.examples // scheme.separation - int(own.sum())
+            room = self.stage.examples // groups - int(own.sum())
             some = self.generator.choice(never, min(max(0, room), never.size), replace=False)
             everyone = np.sort(np.concatenate([np.flatnonzero(own), some]))
         return np.asarray(everyone[: self.stage.coordinates // 2])
@@ -194,16 +196,13 @@ class _Watched:
 
 def _check(strategy: Strategy, scheme: Scheme) -> None:
     """Refuse what cannot be played, before anything is computed."""
-    if not isinstance(scheme, SCHEMES):
-        raise SamplingError(f"a sampling scheme comes from mmcc.sampling, got {scheme!r}.")
+    checked_scheme(scheme).check(strategy.steps)
     if strategy.steps > MAX_AUDITED_STEPS:
         raise ParameterError(
             f"an audit keeps whole runs and is meant for at most {MAX_AUDITED_STEPS} steps, not "
             f"{strategy.steps}. Audit a prefix, strategy.prefix(steps): noise and batches of the "
             "first steps are those of the long run."
         )
-    if isinstance(scheme, BallsInBins | Shuffle):
-        scheme.epochs(strategy.steps)  # refuses steps that are not whole epochs
 
 
 def _claimed(
@@ -221,7 +220,7 @@ def _claimed(
         found = certified_epsilon(strategy, scheme, sigma=sigma, delta=delta, progress=progress)
     except MethodError:  # nothing is proven about the amplification of this scheme
         found = certified_epsilon(
-            strategy, scheme, sigma=sigma, delta=delta, method="unamplified", progress=progress
+            strategy, scheme, sigma=sigma, delta=delta, method=PLAIN.name, progress=progress
         )
     group = found.details.get("worst_group")
     return found.epsilon, found.bound, group if isinstance(group, int) else None
@@ -229,19 +228,16 @@ def _claimed(
 
 def _population(scheme: Scheme, steps: int, canaries: int) -> int:
     """Examples in each population: enough canaries, batches not too small, groups of equal size."""
-    if isinstance(scheme, BallsInBins | Shuffle):
-        wanted = BATCH * (steps // scheme.epochs(steps))
-    else:
-        wanted = math.ceil(min(BATCH / scheme.probability, MAX_POPULATION))
-    wanted = max(canaries, min(wanted, MAX_POPULATION))
-    if isinstance(scheme, CyclicPoisson):
-        if wanted * scheme.separation > MAX_EXAMPLES:
+    law = scheme.law(steps)
+    share, rate = (1, scheme.rate(steps)) if law is None else (law.share, float(law.rates.max()))
+    in_a_batch = math.ceil(min(BATCH / rate, MAX_POPULATION) * (1 - 2.0**-50))
+    if scheme.groups is not None:
+        wanted = max(canaries, in_a_batch)
+        if wanted * scheme.groups > MAX_EXAMPLES:
             raise ParameterError(
-                f"{scheme.separation} groups of {wanted} examples each are more than the "
+                f"{scheme.groups} groups of {wanted} examples each are more than the "
                 f"{MAX_EXAMPLES} that an audit holds at once. Audit a smaller separation."
             )
-        return wanted * scheme.separation
-    if isinstance(scheme, Shuffle):
-        length = steps // scheme.epochs(steps)
-        return math.ceil(wanted / length) * length
-    return wanted
+        return wanted * scheme.groups
+    wanted = max(canaries, min(in_a_batch * share, MAX_POPULATION))
+    return math.ceil(wanted / share) * share

@@ -1,4 +1,4 @@
-r"""The group of the canary under `CyclicPoisson`: groups are public, and one of them is the worst.
+r"""The group of the canary, where groups take turns: they are public, and one is the worst.
 
 In: the mechanism as it was accounted.  Out: the group whose examples are told apart best.
 Rounding: plain floating point.  Any group gives a valid bound, a better one a larger bound; it is
@@ -17,9 +17,8 @@ import numpy as np
 from mmcc._arrays import FloatArray
 from mmcc.audit._bound import lower_bounds
 from mmcc.audit._statistic import likelihood_ratio
-from mmcc.sampling import CyclicPoisson
-from mmcc.strategies._base import Strategy
-from mmcc.strategies._tree import Tree
+from mmcc.sampling import Scheme
+from mmcc.strategies._base import EXACT, Strategy
 
 FEW = 8
 """Groups that are simulated at most, beside the one that a certificate names."""
@@ -29,7 +28,7 @@ PILOT = 2**13
 
 def worst_group(
     strategy: Strategy,
-    scheme: CyclicPoisson,
+    scheme: Scheme,
     sigma: float,
     delta: float,
     white: FloatArray,
@@ -38,13 +37,15 @@ def worst_group(
 ) -> int:
     """The group to audit; `named` is the worst one of a certificate."""
     steps = strategy.steps
-    separation = min(scheme.separation, steps)
-    possible = range(separation) if isinstance(strategy, Tree) else strategy.groups(separation)
+    separation = scheme.stride(steps)
+    possible = strategy.groups(separation) if EXACT in strategy.decoders else range(separation)
     norms = {
         group: float(np.linalg.norm(white[:, group::separation].sum(axis=1))) for group in possible
     }
     largest = sorted(norms, key=lambda group: -norms[group])[:FEW]
-    if scheme.probability == 1.0 or separation == steps or len(largest) == 1:
+    rounds = scheme.rounds(steps)
+    certain = rounds is not None and rounds.probability == 1.0
+    if certain or separation == steps or len(largest) == 1:
         return largest[0]
     noise = generator.standard_normal((2, PILOT, steps))
 
@@ -52,7 +53,7 @@ def worst_group(
         ratio = likelihood_ratio(strategy, scheme, sigma, group, white, generator)
         sets = scheme.draw(steps, PILOT, generator, group)
         presence = np.zeros((PILOT, steps))
-        presence[np.repeat(np.arange(PILOT), sets.sizes()), sets.steps] = 1.0
+        presence[sets.owners(), sets.steps] = 1.0
         logs = ratio.logs(noise[0] + presence @ white.T), ratio.logs(noise[1])
         return lower_bounds(logs, logs, delta, 0.5).epsilon, norms[group]
 

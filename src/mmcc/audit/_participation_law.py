@@ -5,14 +5,9 @@ Rounding: every count below is binomial, or a sum of independent coins that are 
 drawn without replacement; the last two are closer to their mean than the binomial law (Hoeffding
 1956, 1963), so the p-values are upper bounds.
 
-Laws are written from the definitions of the schemes; `draw` has no part in them.  Of N examples,
-N / share can be in a batch (`CyclicPoisson`: a group; `Shuffle`: exactly the batch), each with
-chance r_t, and in two batches with chance r_st.  Under `MinSeparation`
-
-    r_t = p (1 - r_(t-1) - ... - r_(t-b+1)),    r_st = r_s r_(t-s-b) for t >= s + b,
-
-for an example is eligible unless it took part in the last b - 1 steps, and after a participation
-at s all starts anew at s + b.
+Laws are those of `Scheme.law`, written from the definitions of the schemes; `draw` has no part in
+them.  Of N examples, N / share can be in a batch, each with a chance of its own for each step and
+each two steps.  Where a scheme states no law, only what holds for every scheme is looked at.
 """
 
 from __future__ import annotations
@@ -29,95 +24,10 @@ from scipy.stats import binom, chi2
 from mmcc._arrays import FloatArray, IntArray
 from mmcc.audit._noise_law import either_tail, smallest
 from mmcc.audit._result import Finding
-from mmcc.sampling import BallsInBins, MinSeparation, Poisson, Scheme, Shuffle
+from mmcc.sampling import Law, Scheme
 
 DENSE = 0.05
 """From this share of participations on, products of full arrays are faster."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Law:
-    """The law of one example's participations, and how examples depend on each other."""
-
-    share: int
-    """One in so many examples can be in a batch; populations are multiples of it."""
-    rates: FloatArray
-    """For each of these and each step: the chance to be in the batch."""
-    pairs: FloatArray
-    """For each of these and each two steps: the chance to be in both batches."""
-    numbers: FloatArray
-    """Law of the number of an example's participations."""
-    independent: bool
-    """Examples are independent of each other."""
-    steps_independent: bool
-    """Sizes of different batches are independent of each other."""
-    surprise: float
-    """Minus log of the largest chance of one outcome, for each example, at least."""
-
-
-def law(scheme: Scheme, steps: int) -> Law:
-    """The exact law of a scheme."""
-    places = np.arange(steps)
-    if isinstance(scheme, BallsInBins | Shuffle):
-        return _epochs(scheme, steps)
-    p = scheme.probability
-    surprise = -math.log(max(p, 1 - p))
-    if isinstance(scheme, MinSeparation):
-        return _separated(scheme, steps, surprise)
-    same = (places[:, None] - places) % scheme.separation == 0
-    short, over = divmod(steps, scheme.separation)
-    counts = np.arange(steps + 1)
-    longer, shorter = binom.pmf(counts, short + 1, p), binom.pmf(counts, short, p)
-    part = over / scheme.separation
-    if p == 1:
-        surprise = _deal(scheme.separation)
-    return Law(
-        scheme.separation,
-        np.full(steps, p),
-        np.where(same, p * p, 0.0),
-        part * longer + (1 - part) * shorter,
-        isinstance(scheme, Poisson) or scheme.separation == 1,
-        True,
-        surprise / (scheme.separation if p < 1 else 1),
-    )
-
-
-def _separated(scheme: MinSeparation, steps: int, surprise: float) -> Law:
-    p, b = scheme.probability, scheme.separation
-    rates = np.zeros(steps)
-    for step in range(steps):
-        rates[step] = p * (1 - rates[max(0, step - b + 1) : step].sum())
-    pairs = np.zeros((steps, steps))
-    for step in range(steps):
-        pairs[step, step + b :] = rates[step] * rates[: max(0, steps - step - b)]
-    numbers = np.zeros((steps + b + 1, steps + 1))  # from a step on which it is eligible
-    numbers[steps:, 0] = 1
-    for step in reversed(range(steps)):
-        numbers[step] = (1 - p) * numbers[step + 1]
-        numbers[step, 1:] += p * numbers[step + b, :-1]
-    return Law(1, rates, pairs + pairs.T, numbers[0], True, False, surprise)
-
-
-def _epochs(scheme: BallsInBins | Shuffle, steps: int) -> Law:
-    epochs = scheme.epochs(steps)
-    length = steps // epochs
-    places = np.arange(steps)
-    numbers = np.zeros(steps + 1)
-    numbers[epochs] = 1
-    if isinstance(scheme, BallsInBins):
-        same = (places[:, None] - places) % length == 0
-        rates = np.full(steps, 1 / length)
-        return Law(1, rates, same / length, numbers, True, False, math.log(length))
-    other = places[:, None] // length != places // length
-    return Law(length, np.ones(steps), other / length, numbers, False, False, _deal(length))
-
-
-def _deal(parts: int) -> float:
-    """Surprise of a uniformly random part of the examples, one in `parts`, for each example.
-
-    log C(N, N / k) / N grows with N; N = k is the smallest population there is.
-    """
-    return math.log(parts) / parts
 
 
 @dataclass(eq=False)
@@ -135,7 +45,7 @@ class ParticipationLaw:
     strays: int = 0
 
     def __post_init__(self) -> None:
-        self.law = law(self.scheme, self.steps)
+        self.law = self.scheme.law(self.steps)
         self.sizes = np.zeros(self.steps)
         self.neighbours = np.zeros(self.steps)
         self.together = np.zeros((self.steps, self.steps))
@@ -158,16 +68,12 @@ class ParticipationLaw:
         return times
 
     def _count(self, times: csr_array, examples: int) -> None:
-        sizes = np.asarray(times.sum(axis=0)).ravel()
+        sizes = np.asarray(times.sum(axis=0), np.float64).ravel()
         self.sizes += sizes
         self.examples += examples
         self.population = examples
-        trials = examples // self.law.share
-        # With a uniform number between the two values of the distribution function, the place of
-        # a size in its law is exactly uniform, and its score exactly normal.
-        chance = self.generator.random(self.steps) * binom.pmf(sizes, trials, self.law.rates)
-        chance += binom.cdf(sizes - 1, trials, self.law.rates)
-        self.scores.append(np.asarray(ndtri(np.clip(chance, 0.0, 1.0))))
+        if self.law is not None:
+            self.scores.append(self._scores(sizes, examples // self.law.share, self.law.rates))
         here = times.sum(axis=1).astype(np.int64)
         self.numbers += np.bincount(np.minimum(here, self.steps), minlength=self.steps + 1)
         crowded = times.nnz > DENSE * examples * self.steps
@@ -180,67 +86,80 @@ class ParticipationLaw:
         both = times[0:even:2].multiply(times[1:even:2])
         self.neighbours += np.asarray(both.sum(axis=0)).ravel()
 
+    def _scores(self, sizes: FloatArray, trials: int, rates: FloatArray) -> FloatArray:
+        """Sizes of batches as exactly normal numbers.
+
+        With a uniform number between the two values of the distribution function, the place of a
+        size in its law is exactly uniform.
+        """
+        chance = self.generator.random(self.steps) * binom.pmf(sizes, trials, rates)
+        chance += binom.cdf(sizes - 1, trials, rates)
+        return np.asarray(ndtri(np.clip(chance, 0.0, 1.0)))
+
     def findings(self) -> list[Finding]:
         """Everything looked at."""
-        found = [self._strays(), self._rates(), self._pairs(), self._numbers(), self._sizes()]
-        if self.law.independent:
-            found.append(self._neighbours())
-        return [*found, self._repeats()]
+        law = self.law
+        if law is None:
+            return [self._strays()]
+        held = [self._rates(law), self._pairs(law), self._numbers(law), self._sizes(law)]
+        if law.independent:
+            held.append(self._neighbours(law))
+        return [self._strays(), *held, self._repeats(law)]
 
     def _strays(self) -> Finding:
         seen = f"{self.strays} examples came twice in a batch or do not exist"
         return Finding("batches are sets of examples", 0.0 if self.strays else 1.0, seen)
 
-    def _rates(self) -> Finding:
-        trials = self.examples // self.law.share
-        p_values = _binomial(self.sizes, trials, self.law.rates)
+    def _rates(self, law: Law) -> Finding:
+        trials = self.examples // law.share
+        p_values = _binomial(self.sizes, trials, law.rates)
         step = int(np.argmin(p_values))
         seen = (
             f"the rate of step {step} is {self.sizes[step] / self.examples:.4g}, accounted "
-            f"{self.law.rates[step] / self.law.share:.4g}"
+            f"{law.rates[step] / law.share:.4g}"
         )
         return Finding("rate of participation", smallest(p_values), seen)
 
-    def _pairs(self) -> Finding:
+    def _pairs(self, law: Law) -> Finding:
         if self.steps == 1:
             return Finding("participation in two steps", 1.0, "there is one step")
         first, second = np.triu_indices(self.steps, 1)
-        trials = self.examples // self.law.share
-        together, accounted = self.together[first, second], self.law.pairs[first, second]
+        trials = self.examples // law.share
+        together, accounted = self.together[first, second], law.pairs[first, second]
         p_values = _binomial(together, trials, accounted)
         worst = int(np.argmin(p_values))
         seen = (
             f"steps {first[worst]} and {second[worst]} share a rate of "
             f"{together[worst] / self.examples:.4g}, accounted "
-            f"{accounted[worst] / self.law.share:.4g}"
+            f"{accounted[worst] / law.share:.4g}"
         )
         return Finding("participation in two steps", smallest(p_values), seen)
 
-    def _numbers(self) -> Finding:
-        p_values = _binomial(self.numbers, self.examples, self.law.numbers)
+    def _numbers(self, law: Law) -> Finding:
+        p_values = _binomial(self.numbers, self.examples, law.numbers)
         worst = int(np.argmin(p_values))
         seen = (
             f"{self.numbers[worst] / self.examples:.4g} of the examples take part {worst} times, "
-            f"accounted {self.law.numbers[worst]:.4g}"
+            f"accounted {law.numbers[worst]:.4g}"
         )
         return Finding("number of participations", smallest(p_values), seen)
 
-    def _sizes(self) -> Finding:
+    def _sizes(self, law: Law) -> Finding:
         """Over populations: fixed sizes vary too little, examples that go together too much."""
         squares = np.square(self.scores)
         totals, count = squares.sum(axis=0), len(squares)
         p_values = either_tail(chi2.cdf(totals, count), chi2.sf(totals, count))
         p_value = smallest(p_values)
-        if self.law.steps_independent:
+        if law.steps_independent:
             total, freedom = totals.sum(), squares.size
             whole = either_tail(chi2.cdf(total, freedom), chi2.sf(total, freedom))
             p_value = smallest(np.array([p_value, float(whole)]))
         seen = f"sizes of batches have {squares.mean():.4g} times the accounted variance"
         return Finding("size of batches", p_value, seen)
 
-    def _neighbours(self) -> Finding:
+    def _neighbours(self, law: Law) -> Finding:
         pairs = len(self.digests) * (self.population // 2)
-        accounted = self.law.rates**2
+        accounted = law.rates**2
         p_values = _binomial(self.neighbours, pairs, accounted)
         step = int(np.argmin(p_values))
         seen = (
@@ -249,10 +168,10 @@ class ParticipationLaw:
         )
         return Finding("independence of examples", smallest(p_values), seen)
 
-    def _repeats(self) -> Finding:
+    def _repeats(self, law: Law) -> Finding:
         count = len(self.digests)
         equal = count - len(set(self.digests))
-        chance = math.exp(-self.law.surprise * self.population) * count * (count - 1) / 2
+        chance = math.exp(-law.surprise * self.population) * count * (count - 1) / 2
         seen = f"{equal} of {count} populations have the same batches as another"
         return Finding("repeats of batches", min(1.0, chance) if equal else 1.0, seen)
 

@@ -23,10 +23,9 @@ from mmcc._arrays import FloatArray
 from mmcc._simulation.one_example import Mechanism
 from mmcc._simulation.sets import SetList, all_sets, draw_sets
 from mmcc._simulation.transfer import Chain, chain_of
-from mmcc.sampling import BallsInBins, Participations, Scheme, Shuffle
-from mmcc.strategies._base import Strategy
+from mmcc.sampling import Participations, Scheme
+from mmcc.strategies._base import EXACT, Strategy
 from mmcc.strategies._decoders import decoder_matrix
-from mmcc.strategies._tree import Tree
 
 SETS = 4096
 """Participation sets that are drawn where they cannot be listed."""
@@ -36,7 +35,7 @@ TABLE = 2**22
 
 def whitener(strategy: Strategy, sigma: float, decoder: str | None) -> FloatArray:
     """A lower triangular A: A times the noise of all steps is standard normal and independent."""
-    if not isinstance(strategy, Tree):
+    if EXACT in strategy.decoders:
         return strategy.to_dense() / sigma
     _, root = np.linalg.qr(decoder_matrix(strategy, decoder).T)  # root^T root = B B^T
     return np.asarray(solve_triangular(root, np.eye(strategy.steps), trans="T")) / sigma
@@ -84,7 +83,7 @@ class LikelihoodRatio:
         """Logarithm of X of releases that were made white, one release a row."""
         shadows = self.mechanism.adjoint(white)
         if self.chain is not None:
-            only = np.array([self.chain.probability])
+            only = np.array([self.chain.renewal.probability])
             return np.asarray(self.chain.log_ratios(shadows, only)[:, 0])
         assert self.sets is not None
         every = np.arange(len(self.sets))
@@ -114,6 +113,6 @@ def likelihood_ratio(
     chain = chain_of(mechanism)
     if chain is not None:
         return LikelihoodRatio(mechanism, None, chain, "likelihood ratio, exact by a chain")
-    tilts = () if isinstance(scheme, BallsInBins | Shuffle) else (scheme.probability,)
+    tilts = () if scheme.renewal is None else (scheme.renewal.probability,)
     sets = draw_sets(mechanism, SETS, tilts, generator)
     return LikelihoodRatio(mechanism, sets, None, f"likelihood ratio, {SETS} drawn sets")

@@ -1,6 +1,6 @@
 """To and from dp_accounting's privacy loss distributions; needs the extra `mmcc[bridge]`."""
 
+from mmcc.accounting._losses.gridded import GridDistribution
 from mmcc.bridge._crossing import from_dp_accounting, to_dp_accounting
-from mmcc.bridge._gridded import GridDistribution
 
 __all__ = ("GridDistribution", "from_dp_accounting", "to_dp_accounting")

@@ -18,20 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from mmcc._arrays import FloatArray, IntArray
-from mmcc.accounting._bounds.conditional import Adjacency
-from mmcc.accounting._losses.engine import PrivacyLossDistribution
+from mmcc._arrays import FloatArray
+from mmcc.accounting._adjacency import Adjacency
+from mmcc.accounting._losses.distribution import PrivacyLossDistribution
+from mmcc.accounting._losses.dots import SMALLEST_MASS, connect
 from mmcc.accounting._losses.grid import GridLoss
-from mmcc.bridge._gridded import GridDistribution, gridded
+from mmcc.accounting._losses.gridded import GridDistribution, put_on_grid
 from mmcc.errors import MethodError, ParameterError, PrecisionError, real
 
 SPACING = 1e-4
 """dp_accounting's own default of `value_discretization_interval`."""
 DOTS = 512
 FARTHEST_DELTAS = (1e-15, 1e-12, 1e-9, 1e-6, 1e-3)
-MARGIN = 1e-12
-SMALLEST_MASS = 1e-290
-"""Less counts as infinite loss: near 1e-308 numbers lose their digits."""
 
 
 def to_dp_accounting(
@@ -44,7 +42,7 @@ def to_dp_accounting(
     """
     pmf = _their("pld_pmf")
     if isinstance(distribution, PrivacyLossDistribution):
-        distribution = gridded(distribution, real("spacing", spacing, 0, 1.0, closed="h"))
+        distribution = put_on_grid(distribution, real("spacing", spacing, 0, 1.0, closed="h"))
     if not isinstance(distribution, GridDistribution):
         raise ParameterError(
             f"need a distribution made by mmcc.pld or mmcc.bridge, got {distribution!r}."
@@ -134,12 +132,7 @@ def _exported(distribution: GridDistribution, side: Adjacency) -> GridLoss:
 
 
 def _dots(distribution: GridDistribution, side: Adjacency) -> GridLoss:
-    r"""Connect dots of the delta curve.
-
-    h(x), the delta at epsilon = log x, is convex and falls from h(0) = 1.  The lower convex hull of
-    certified deltas at x_i is the largest convex function below them, so h lies below the hull,
-    which is the curve of masses m_i at log x_i with m_i = x_i times the change of slope there.
-    """
+    """Certified deltas at up to about `DOTS` epsilons, connected."""
     spacing = distribution.spacing
     finite = replace(distribution, slack=0.0)  # bad events go to infinity as a whole
     top = _farthest(finite, side)
@@ -147,21 +140,9 @@ def _dots(distribution: GridDistribution, side: Adjacency) -> GridLoss:
     step = max(1, math.ceil((top - bottom) / spacing / DOTS))
     ends = math.floor(bottom / spacing / step) - 1, math.ceil(top / spacing / step) + 2
     places = np.arange(*ends) * step
-    epsilons = np.asarray(places * spacing, np.float64)
-    x = np.concatenate([[0.0], np.exp(epsilons)])
-    heights = np.concatenate([[1.0], distribution.curve(epsilons, side)])
-    corners = _hull(x, heights)
-    x, heights, places = x[corners], heights[corners], places[corners[1:] - 1]
-    slopes = np.append(np.diff(heights) / np.diff(x), 0.0)
-    corner_masses = np.maximum(x[1:] * np.diff(slopes), 0.0) * (1 + MARGIN)
-    # What rounding took from the curve at the corners is paid for at infinity; the margin covers
-    # the rounding of this sum of positive terms.
-    reached = [corner_masses @ np.maximum(-np.expm1(e), 0.0) for e in np.log(x[1:, None] / x[1:])]
-    lost = float(np.max(heights[1:] - heights[-1] - np.array(reached) * (1 - 0.1 * MARGIN)))
-    infinite = (float(heights[-1]) + max(lost, 0.0)) * (1 + MARGIN)
-    masses = np.zeros(places[-1] - places[0] + 1)
-    masses[places - places[0]] = corner_masses
-    return _without_specks(spacing, int(places[0]), masses, infinite)
+    heights = distribution.curve(np.asarray(places * spacing, np.float64), side)
+    loss = connect(places, heights, spacing)
+    return _without_specks(spacing, loss.first, loss.masses, loss.infinite)
 
 
 def _farthest(distribution: GridDistribution, side: Adjacency) -> float:
@@ -172,17 +153,3 @@ def _farthest(distribution: GridDistribution, side: Adjacency) -> float:
     raise PrecisionError(
         "too much of the privacy loss is infinite for a curve of its deltas. Use a larger sigma."
     )
-
-
-def _hull(x: FloatArray, heights: FloatArray) -> IntArray:
-    """Places of the corners of the lower convex hull, x increasing; both ends are corners."""
-    corners: list[int] = []
-    for place in range(x.size):
-        while len(corners) > 1:
-            a, b = corners[-2], corners[-1]
-            rise = (heights[place] - heights[a]) * (x[b] - x[a])
-            if (heights[b] - heights[a]) * (x[place] - x[a]) < rise:
-                break
-            corners.pop()
-        corners.append(place)
-    return np.array(corners)

@@ -11,8 +11,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mmcc.accounting._best import amplified
+from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.accounting._methods import amplified
 from mmcc.accounting._parallel import Progress
 from mmcc.design._certified_noise import (
     Target,
@@ -22,7 +23,6 @@ from mmcc.design._certified_noise import (
     proves,
 )
 from mmcc.design._estimated_noise import estimated_sigma
-from mmcc.design._families import Family, rate_of
 from mmcc.design._table import (
     BASELINE,
     CANNOT,
@@ -38,8 +38,8 @@ from mmcc.design._table import (
 from mmcc.design._time_limit import TimeUpError, Watch
 from mmcc.design._tuned import TunedBlt
 from mmcc.errors import MmccError
-from mmcc.sampling import CyclicPoisson, Scheme, Shuffle
-from mmcc.strategies import Toeplitz, Tree
+from mmcc.sampling import Scheme
+from mmcc.sampling._families import Family
 from mmcc.strategies._base import Strategy
 
 TIE = 1e-9
@@ -94,18 +94,6 @@ def errors_of(strategy: Strategy) -> Errors:
     )
 
 
-def is_correlated(strategy: Strategy | TunedBlt) -> bool:
-    """Whether the noise of different steps is correlated: C is more than a diagonal."""
-    if isinstance(strategy, TunedBlt):
-        return strategy.steps > 1
-    if isinstance(strategy, Tree):
-        return strategy.rows > strategy.steps
-    if isinstance(strategy, Toeplitz):
-        return strategy.bands > 1
-    rows, columns = strategy.to_dense().nonzero()
-    return bool((rows != columns).any())
-
-
 def answer(cell: Cell, progress: Progress | None = None) -> tuple[Row, ...]:
     """The rows of a cell: one, and an estimated one after it where that was asked for."""
     watch = Watch(cell.limits.seconds, progress)
@@ -119,7 +107,7 @@ def answer(cell: Cell, progress: Progress | None = None) -> tuple[Row, ...]:
         delta=cell.delta,
         method=cell.limits.method,
         verdict=UNKNOWN,
-        correlated=is_correlated(cell.strategy),
+        correlated=cell.strategy.correlated,
     )
     try:
         rows = _rows(cell, empty, watch)
@@ -143,7 +131,7 @@ def _rows(cell: Cell, empty: Row, watch: Watch) -> tuple[Row, ...]:
         raise errors
     one = _Mechanism(cell, strategy, errors or errors_of(strategy), empty, watch)
     row = one.tie() if limits.only_wins and not math.isnan(cell.floor) else one.calibrated()
-    unproven = amplified(cell.family.schemes[0], strategy.steps) is None
+    unproven = not amplified(Problem(strategy, cell.family.schemes[0], 1.0))
     return (row, one.estimated()) if limits.estimates and unproven else (row,)
 
 
@@ -230,7 +218,7 @@ class _Mechanism:
             return replace(empty, reason=str(refusal))
         except TimeUpError:
             return replace(empty, reason="the simulation did not finish in time.")
-        told = (ESTIMATED, *([ZERO_ONE] if isinstance(scheme, Shuffle) else []))
+        told = (ESTIMATED, *([ZERO_ONE] if scheme.setting else []))
         row = replace(empty, sigma=sigma, bound=how, reservations=told, **self._scaled(sigma))
         return self._judged(row)
 
@@ -238,12 +226,12 @@ class _Mechanism:
         return replace(
             self.empty,
             sampling=repr(scheme),
-            separation=scheme.separation if isinstance(scheme, CyclicPoisson) else None,
+            separation=scheme.groups,
             sigma=float(found.sigma),
             sigma_lower=found.details.get("sigma_lower"),
             bound=found.bound,
             certified=True,
-            reservations=_reservations(found, rate_of(scheme, self.strategy.steps) == 1),
+            reservations=_reservations(found, scheme.rate(self.strategy.steps) == 1),
             skipped=skipped,
             **self._scaled(found.sigma),
         )
@@ -276,7 +264,7 @@ def _reservations(found: Guarantee, everyone: bool) -> tuple[str, ...]:
     With everyone in every batch there is nothing to amplify for either.
     """
     told = {
-        UNAMPLIFIED: found.bound == "unamplified" and not everyone,
+        UNAMPLIFIED: found.bound == PLAIN.name and not everyone,
         ZERO_ONE: bool(found.setting),
         FIXED_INPUTS: not found.adaptive and not found.setting,
     }
@@ -288,7 +276,7 @@ def in_turn(family: Family, strategy: Strategy) -> list[Scheme]:
     bands = getattr(strategy, "bands", strategy.steps)
 
     def distance(scheme: Scheme) -> float:
-        return abs(math.log(getattr(scheme, "separation", 1) / bands))
+        return abs(math.log(scheme.least_gap(strategy.steps) / bands))
 
     return sorted(family.schemes, key=distance)
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mmcc.accounting import _questions as solve
-from mmcc.accounting._best import CLOSED
-from mmcc.accounting._bounds import chain
+from mmcc.accounting._best import CLOSED, Budget, amplified, bounds_for
+from mmcc.accounting._best import lower_epsilon as accounting_lower_epsilon
+from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._losses.engine import Effort
-from mmcc.accounting._methods import Plan, Problem, amplified
 from mmcc.accounting._parallel import Progress
+from mmcc.accounting._questions import TIGHT
 from mmcc.design._time_limit import TimeUpError
-from mmcc.errors import MethodError, MmccError, StrategyError
-from mmcc.sampling import PoissonScheme, Scheme
-from mmcc.strategies import Blt
+from mmcc.errors import MmccError, NothingCertifiedError
+from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
 GAIN = 1e-3
@@ -68,7 +68,7 @@ def proves(strategy: Strategy, scheme: Scheme, sigma: float, target: Target) -> 
         answers += 1
         if found.epsilon <= target.epsilon:
             return found
-    if not answers and refusal is not None and not _no_finite_epsilon(refusal):
+    if not answers and refusal is not None and not isinstance(refusal, NothingCertifiedError):
         raise refusal
     return None
 
@@ -81,9 +81,10 @@ def may_need_less(strategy: Strategy, scheme: Scheme, sigma: float, target: Targ
     if lower_epsilon(strategy, scheme, sigma, target) > target.epsilon:
         return False
     first = methods(strategy, scheme, target.method)[0]
-    sampled = isinstance(scheme, PoissonScheme) and scheme.probability < 1
-    if first == "tight" and sampled and not _exact(strategy, scheme):
-        first = "projection"
+    problem = Problem(strategy, scheme, sigma)
+    if first == TIGHT and problem.rounds is not None and not problem.certain:
+        cheap = bounds_for(problem, Budget.SECONDS)[-1]
+        first = first if cheap.exact(problem) else cheap.name
     return proves(strategy, scheme, sigma, replace(target, method=first)) is not None
 
 
@@ -103,10 +104,8 @@ def certified_epsilon(
 
 def lower_epsilon(strategy: Strategy, scheme: Scheme, sigma: float, target: Target) -> float:
     """No method can prove less than this at this noise; 0 where nothing is known."""
-    if amplified(scheme, strategy.steps) is None:
-        return 0.0
     problem = Problem(strategy, scheme, sigma, Effort(progress=target.progress))
-    return problem.lower_epsilon(target.delta)
+    return accounting_lower_epsilon(problem, target.delta)
 
 
 def methods(strategy: Strategy, scheme: Scheme, method: str) -> tuple[str, ...]:
@@ -114,28 +113,13 @@ def methods(strategy: Strategy, scheme: Scheme, method: str) -> tuple[str, ...]:
 
     Where no amplification is proven, "tight" means without it: the guarantee says so.
     """
-    if method != "tight":
+    if method != TIGHT:
         return (method,)
-    if amplified(scheme, strategy.steps) is None:
-        return ("unamplified",)
-    slow = (
-        isinstance(scheme, PoissonScheme)
-        and scheme.probability < 1
-        and chain.applies(strategy)
-        and not _exact(strategy, scheme)
-    )
-    if not slow:
-        return ("tight",)
-    # The chain's Gram matrix is that of a one-buffer BLT itself, so it loses little there.
-    return ("chain",) if isinstance(strategy, Blt) else ("chain", "projection")
-
-
-def _exact(strategy: Strategy, scheme: Scheme) -> bool:
-    """Whether the paper's algorithm loses nothing, so that "tight" takes it at once."""
-    try:
-        return not Problem(strategy, scheme, 1.0).has_events(Plan("mmcc"))
-    except (MethodError, StrategyError):
-        return False
+    problem = Problem(strategy, scheme, 1.0)
+    if not amplified(problem):
+        return (PLAIN.name,)
+    quick = bounds_for(problem, Budget.TABLE)
+    return (TIGHT,) if quick == bounds_for(problem) else tuple(bound.name for bound in quick)
 
 
 def _sigma(strategy: Strategy, scheme: Scheme, target: Target, method: str) -> Guarantee:
@@ -147,8 +131,3 @@ def _sigma(strategy: Strategy, scheme: Scheme, target: Target, method: str) -> G
         method=method,
         progress=target.progress,
     )
-
-
-def _no_finite_epsilon(refusal: MmccError) -> bool:
-    """Whether a method answered that it can prove nothing at this noise."""
-    return "certifies no finite epsilon" in str(refusal)

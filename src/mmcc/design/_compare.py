@@ -13,13 +13,13 @@ from functools import partial
 from typing import TypeVar
 
 from mmcc.accounting._parallel import Progress, spread
-from mmcc.accounting._questions import MAX_EPSILON, METHODS, MIN_DELTA
+from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
 from mmcc.design._cells import Cell, Errors, Limits, answer, errors_of
-from mmcc.design._families import Family, common_rate, family_of
 from mmcc.design._table import BASELINE, Comparison, Row
 from mmcc.design._tuned import TunedBlt
-from mmcc.errors import MethodError, MmccError, ParameterError, StrategyError, real, suggestion
+from mmcc.errors import MethodError, MmccError, ParameterError, StrategyError, real
 from mmcc.sampling import Poisson, Scheme
+from mmcc.sampling._families import Family, common_rate, family_of
 from mmcc.strategies import identity
 from mmcc.strategies._base import Strategy
 
@@ -58,8 +58,7 @@ def compare(
     rate = common_rate(families, steps)
     epsilons = _epsilons(epsilon)
     delta = real("delta", delta, MIN_DELTA, 1)
-    if method not in METHODS:
-        raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
+    check_method(method)
     limits = Limits(method, only_wins, estimates, _seconds(seconds))
     _check_callables(executor, progress)
     if rate < 1 and -math.expm1(steps * math.log1p(-rate)) <= delta:

@@ -10,7 +10,6 @@ import math
 
 from mmcc._simulation.estimate import estimate
 from mmcc.accounting._calibrate import next_sigma
-from mmcc.accounting._methods import worst_sensitivity
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import PrecisionError
 from mmcc.sampling import Scheme
@@ -31,7 +30,7 @@ def estimated_sigma(
     progress: Progress | None = None,
 ) -> tuple[float, str]:
     """A noise level for the target, and how it was estimated."""
-    sigma = 0.3 * worst_sensitivity(strategy, scheme)
+    sigma = 0.3 * scheme.sensitivity(strategy)
     points: list[tuple[float, float]] = []
     safe: tuple[float, str] | None = None
     for _ in range(TURNS):

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mmcc.accounting._best import FEW_COLUMNS, Budget, bounds_for
+from mmcc.accounting._bounds import PLAIN, Cost, Problem
 from mmcc.accounting._calibrate import impossible_sigma
-from mmcc.accounting._methods import Problem
+from mmcc.accounting._questions import TIGHT
 from mmcc.accounting._questions import epsilon as certified_epsilon
 from mmcc.accounting._questions import sigma as certified_sigma
 from mmcc.design._optimise import Candidate, Progress, RuledOut
-from mmcc.design._rough_noise import PROJECTED, columns
-from mmcc.sampling import BallsInBins, PoissonScheme
+from mmcc.sampling import Scheme
 from mmcc.strategies._banded_toeplitz import banded_toeplitz
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import Blt, blt
+from mmcc.strategies._blt import blt
 from mmcc.strategies._toeplitz import Toeplitz, continual_counting, identity, toeplitz
 
-TIGHT = "tight"
 LEADING = (2, 4, 16, 64)
 """How many first coefficients of continual_counting are used as bands."""
 WIDEST_OPTIMISED = 512
@@ -43,18 +43,11 @@ ErrorOf = Callable[[Strategy], float]
 """The error at sigma = 1."""
 
 
-def period(scheme: PoissonScheme | BallsInBins) -> int:
-    """Steps between two rounds of one example, at the least."""
-    return scheme.bins if isinstance(scheme, BallsInBins) else scheme.separation
-
-
-def fixed_strategies(
-    steps: int, scheme: PoissonScheme | BallsInBins, bands: int | None
-) -> list[Toeplitz]:
+def fixed_strategies(steps: int, scheme: Scheme, bands: int | None) -> list[Toeplitz]:
     """Independent noise, counting, its leading bands, a BLT; bands that fit between two rounds."""
-    apart = min(period(scheme), steps)
+    apart = min(scheme.least_gap(steps), steps)
     most = steps if bands is None else min(bands, steps)
-    if columns(steps, scheme) > MOST_COLUMNS:
+    if Problem(identity(steps), scheme, 1.0).columns > MOST_COLUMNS:
         most = min(most, max(LEADING))
     counting = continual_counting(steps)
     found: dict[int, Toeplitz] = {steps: counting} if steps <= most else {}
@@ -72,7 +65,7 @@ def fixed_strategies(
 
 def calibrated(
     strategies: Sequence[Strategy],
-    scheme: PoissonScheme | BallsInBins,
+    scheme: Scheme,
     target: Target,
     error_of: ErrorOf,
     progress: Progress | None,
@@ -86,7 +79,7 @@ def calibrated(
     for place, strategy in enumerate(strategies):
         if progress is not None:
             progress("optimise: bounds on fixed strategies", place)
-        alone = isinstance(strategy, Toeplitz) and strategy.bands == 1  # calibrated exactly, fast
+        alone = strategy.toeplitz is not None and not strategy.correlated  # exact, and fast
         least = (
             0.0
             if alone
@@ -107,7 +100,7 @@ def calibrated(
 
 def settled(
     compared: Sequence[Candidate | RuledOut],
-    scheme: PoissonScheme | BallsInBins,
+    scheme: Scheme,
     target: Target,
     error_of: ErrorOf,
     progress: Progress | None,
@@ -139,7 +132,7 @@ def settled(
 def _may_reach(
     error: float,
     strategy: Strategy,
-    scheme: PoissonScheme | BallsInBins,
+    scheme: Scheme,
     target: Target,
     error_of: ErrorOf,
 ) -> bool:
@@ -153,7 +146,7 @@ def _may_reach(
 
 def candidate(
     strategy: Strategy,
-    scheme: PoissonScheme | BallsInBins,
+    scheme: Scheme,
     target: Target,
     error_of: ErrorOf,
     method: str = TIGHT,
@@ -169,15 +162,14 @@ def candidate(
     return Candidate(strategy, guarantee, error_of(strategy) * guarantee.sigma)
 
 
-def usual_method(strategy: Strategy, scheme: PoissonScheme | BallsInBins) -> str:
-    """The chain alone where steps are many and bands are few; all bounds elsewhere.
+def usual_method(strategy: Strategy, scheme: Scheme) -> str:
+    """A bound of steady cost alone where columns are many; all bounds elsewhere.
 
-    There the projection, which "tight" asks first, takes minutes a strategy: `settled` asks for it
-    where it can matter.
+    There "tight" takes minutes a strategy: `settled` asks for it where it can matter.
     """
-    if isinstance(scheme, BallsInBins) or scheme.probability == 1.0:
+    problem = Problem(strategy, scheme, 1.0)
+    if problem.columns <= FEW_COLUMNS or problem.certain:
         return TIGHT
-    if columns(strategy.steps, scheme) <= PROJECTED or not isinstance(strategy, Toeplitz):
-        return TIGHT
-    local = isinstance(strategy, Blt) or strategy.bands <= max(LEADING)
-    return "chain" if local and strategy.bands > 1 else TIGHT
+    quick = [bound for bound in bounds_for(problem, Budget.SECONDS) if bound is not PLAIN]
+    steady = [bound for bound in quick if bound.cost(problem) is Cost.STEADY]
+    return steady[0].name if steady else TIGHT

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from mmcc.accounting._best import best_of
-from mmcc.accounting._bounds import chain
-from mmcc.accounting._methods import Answer, Plan, Problem
+from mmcc.accounting._best import Budget, ask_epsilon, best_of, bounds_for
+from mmcc.accounting._bounds import PLAIN, Answer, Bound, Problem
 from mmcc.errors import MmccError
-from mmcc.sampling import BallsInBins, PoissonScheme
+from mmcc.sampling import Scheme
 from mmcc.strategies._toeplitz import Toeplitz
 
 CLOSE = 0.015
@@ -24,8 +23,6 @@ LONGEST = 0.7
 """Longest step in log sigma."""
 STEEPEST, FLATTEST, USUAL = -12.0, -0.5, -1.5
 """Slopes of log epsilon against log sigma."""
-PROJECTED = 600
-"""Up to so many columns the projection is asked inside a search: it costs a second or two."""
 BEHIND = 1.25
 """A bound this much larger than another is not asked for strategies like that one."""
 ALIKE = 0.25
@@ -45,13 +42,13 @@ class Known:
 class Noise:
     """Rough calibration of one strategy after another to the same target."""
 
-    scheme: PoissonScheme | BallsInBins
+    scheme: Scheme
     epsilon: float
     delta: float
     asked: int = 0
     """How many times a bound was evaluated."""
     _known: list[Known] = field(default_factory=list)
-    _behind: list[tuple[float, frozenset[str]]] = field(default_factory=list)
+    _behind: list[tuple[float, frozenset[Bound | None]]] = field(default_factory=list)
     """Widths at which all bounds were asked, and those that were far behind there."""
 
     def remember(self, strategy: Toeplitz, sigma: float) -> None:
@@ -65,9 +62,9 @@ class Noise:
         place, slope = scale + near.level, near.slope
         low, high = -math.inf, math.inf
         last: tuple[float, float] | None = None
-        plans: list[Plan] = []
+        bounds: list[Bound] = []
         for _ in range(TURNS):
-            excess, plans = self._excess(strategy, math.exp(place), plans)
+            excess, bounds = self._excess(strategy, math.exp(place), bounds)
             low, high = (place, high) if excess > 0 else (low, place)
             if excess == math.inf:
                 step = LONGEST if high == math.inf else 0.5 * (high - place)
@@ -93,21 +90,21 @@ class Noise:
         return min(reversed(self._known), key=lambda known: abs(known.width - wide))
 
     def _excess(
-        self, strategy: Toeplitz, sigma: float, plans: list[Plan]
-    ) -> tuple[float, list[Plan]]:
-        """Log of the certified epsilon over the target, and the plans that gave it.
+        self, strategy: Toeplitz, sigma: float, known: list[Bound]
+    ) -> tuple[float, list[Bound]]:
+        """Log of the certified epsilon over the target, and the bounds that gave it.
 
-        Without plans all are tried that are any good for its like.  For one strategy they then stay
-        the same, so that epsilon has no jumps; infinite, no plans, where nothing is certified.
+        Without bounds all are tried that are any good for its like.  For one strategy they then
+        stay the same, so that epsilon has no jumps; infinite, none, where nothing is certified.
         """
         problem = Problem(strategy, self.scheme, sigma)
         answers: list[Answer] = []
-        every = self._plans(problem)
-        asked = plans or self._promising(every, width(strategy))
-        for plan in asked:
+        every = bounds_for(problem, Budget.SECONDS)
+        asked = known or self._promising(every, width(strategy))
+        for bound in asked:
             self.asked += 1
             try:
-                answers.append(problem.epsilon(plan, self.delta))
+                answers.append(ask_epsilon(bound, problem, self.delta))
             except MmccError:
                 continue
         finite = [answer for answer in answers if math.isfinite(answer.value)]
@@ -116,42 +113,15 @@ class Noise:
             return math.inf, []
         best = best_of(finite)
         if asked == every:
-            slow = {answer.plan.bound for answer in answers if answer.value > BEHIND * best.value}
-            self._behind.append((width(strategy), frozenset(slow - {"unamplified"})))
-        return math.log(max(best.value, 1e-12) / self.epsilon), best.plans
+            slow = {answer.bound for answer in answers if answer.value > BEHIND * best.value}
+            self._behind.append((width(strategy), frozenset(slow - {PLAIN})))
+        return math.log(max(best.value, 1e-12) / self.epsilon), best.bounds
 
-    def _promising(self, plans: list[Plan], wide: float) -> list[Plan]:
-        """All plans but those that were far behind for a strategy like this one."""
+    def _promising(self, bounds: list[Bound], wide: float) -> list[Bound]:
+        """All bounds but those that were far behind for a strategy like this one."""
         near = min(self._behind, key=lambda look: abs(look[0] - wide), default=(math.inf, ()))
         behind = near[1] if abs(near[0] - wide) <= ALIKE else ()
-        return [plan for plan in plans if plan.bound not in behind]
-
-    def _plans(self, problem: Problem) -> list[Plan]:
-        """Bounds that are worth their time: exact ones alone, where there are any."""
-        plain = Plan("unamplified")
-        scheme = self.scheme
-        if isinstance(scheme, BallsInBins):
-            if scheme.bins == 1:
-                return [plain]
-            tree = problem.strategy.hierarchy(scheme.bins) is not None
-            return [plain, Plan("cascade" if tree else "projection")]
-        if scheme.probability == 1.0:
-            return [plain]
-        if not problem.has_events(Plan("mmcc")):
-            return [plain, Plan("mmcc")]
-        plans = [plain]
-        if chain.applies(problem.strategy):
-            plans.append(Plan("chain"))
-        if columns(problem.strategy.steps, scheme) <= PROJECTED or len(plans) == 1:
-            plans.append(Plan("projection"))
-        return plans
-
-
-def columns(steps: int, scheme: PoissonScheme | BallsInBins) -> int:
-    """Columns of the Gram matrix that the projection looks at: rounds of one example, or bins."""
-    if isinstance(scheme, BallsInBins):
-        return scheme.bins
-    return -(-steps // min(scheme.separation, steps))
+        return [bound for bound in bounds if bound not in behind]
 
 
 def norm(strategy: Toeplitz) -> float:

@@ -18,7 +18,9 @@ import numpy as np
 
 from mmcc import utility
 from mmcc._arrays import FloatArray
-from mmcc.accounting._questions import MAX_EPSILON, METHODS, MIN_DELTA
+from mmcc.accounting._best import FEW_COLUMNS, amplified
+from mmcc.accounting._bounds import Problem
+from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
 from mmcc.design._fixed import (
     WIDEST_OPTIMISED,
     ErrorOf,
@@ -26,15 +28,13 @@ from mmcc.design._fixed import (
     calibrated,
     candidate,
     fixed_strategies,
-    period,
     settled,
 )
 from mmcc.design._optimise import MEASURES, Candidate, Optimised, Progress, RuledOut
-from mmcc.design._rough_noise import PROJECTED, Noise, columns
+from mmcc.design._rough_noise import Noise
 from mmcc.design._shapes import LIMITS, Shapes
 from mmcc.design._simplex import Corner, descend
 from mmcc.errors import (
-    MethodError,
     MmccError,
     ParameterError,
     SamplingError,
@@ -43,12 +43,12 @@ from mmcc.errors import (
     suggestion,
     whole,
 )
-from mmcc.sampling import BallsInBins, CyclicPoisson, Poisson, PoissonScheme, Scheme
+from mmcc.sampling import Scheme
+from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._banded_toeplitz import banded_toeplitz
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import Blt
 from mmcc.strategies._descent import check_progress
-from mmcc.strategies._toeplitz import Toeplitz
+from mmcc.strategies._toeplitz import Toeplitz, identity
 
 LARGEST = 10**6
 """Steps, at most: every strategy tried has its error summed over all of them."""
@@ -177,7 +177,7 @@ def _explore(search: Search, steps: int, bands: int | None, best: Candidate) -> 
     """
     scheme = search.noise.scheme
     most = min(bands or steps, steps)
-    apart = min(period(scheme), steps)
+    apart = min(scheme.least_gap(steps), steps)
     for width in (apart << doubling for doubling in range(DOUBLINGS if apart > 1 else 0)):
         if width <= min(most, WIDEST_OPTIMISED) and search.tried < search.limit:
             search.value(banded_toeplitz(steps, width))
@@ -188,22 +188,25 @@ def _explore(search: Search, steps: int, bands: int | None, best: Candidate) -> 
     start = min((search.corner(shapes, point) for point in STARTS), key=lambda corner: corner[0])
     found, point = search.around(shapes, start, int(SHARE * left))
     left = search.limit - search.tried
-    if left < 1 or not (columns(steps, scheme) <= PROJECTED or most <= POWERS):
+    if left < 1 or not (
+        Problem(identity(steps), scheme, 1.0).columns <= FEW_COLUMNS or most <= POWERS
+    ):
         return
     if found <= math.log(best.error):
         search.around(shapes, (found, np.append(point, 0.0)), left)
         return
-    fixed = best.strategy
-    reach = fixed.bands if isinstance(fixed, Toeplitz) else steps
-    cut = Shapes(steps, reach) if 1 < reach < steps and not isinstance(fixed, Blt) else shapes
+    fixed = best.strategy.toeplitz
+    reach = fixed.bands if fixed is not None else steps
+    whole_blt = fixed is not None and fixed.geometric
+    cut = Shapes(steps, reach) if 1 < reach < steps and not whole_blt else shapes
     start = search.corner(cut, (min(math.log(8.0 * reach), LIMITS[0][1]), 3.0, math.log(0.5)))
     search.around(cut, start, left - 1)
 
 
 def _start_from(search: Search, compared: Sequence[Candidate | RuledOut]) -> None:
     for one in compared:
-        if isinstance(one, Candidate) and isinstance(one.strategy, Toeplitz):
-            search.noise.remember(one.strategy, one.sigma)
+        if isinstance(one, Candidate) and one.strategy.toeplitz is not None:
+            search.noise.remember(one.strategy.toeplitz, one.sigma)
 
 
 def _error_of(objective: str) -> ErrorOf:
@@ -213,9 +216,8 @@ def _error_of(objective: str) -> ErrorOf:
 
 
 def _checked_target(target: Target) -> Target:
-    if target.method is not None and target.method not in METHODS:
-        known = suggestion(target.method, METHODS)
-        raise MethodError(f"unknown method {target.method!r}; {known}")
+    if target.method is not None:
+        check_method(target.method)
     return Target(
         real("epsilon", target.epsilon, 0, MAX_EPSILON),
         real("delta", target.delta, MIN_DELTA, 1),
@@ -223,14 +225,13 @@ def _checked_target(target: Target) -> Target:
     )
 
 
-def _checked_scheme(sampling: Scheme, steps: int) -> PoissonScheme | BallsInBins:
-    if not isinstance(sampling, Poisson | CyclicPoisson | BallsInBins):
+def _checked_scheme(sampling: Scheme, steps: int) -> Scheme:
+    checked_scheme(sampling).check(steps)
+    if sampling.setting or not amplified(Problem(identity(steps), sampling, 1.0)):
         raise SamplingError(
             f"optimise is for Poisson, CyclicPoisson and BallsInBins, got {sampling!r}: other "
             "schemes have no certificate for adaptive inputs. Use one of these three."
         )
-    if isinstance(sampling, BallsInBins):
-        sampling.epochs(steps)
     return sampling
 
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc.strategies._blt import blt
-from mmcc.strategies._toeplitz import SMALLEST, Toeplitz, toeplitz
+from mmcc.strategies._checks import SMALLEST
+from mmcc.strategies._toeplitz import Toeplitz, toeplitz
 
 LIMITS = ((0.02, 16.0), (-9.0, 9.0), (-2.5, 1.5))
 """Of -log(1 - rho), of the log odds of w/rho, and of log a."""

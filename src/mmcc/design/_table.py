@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mmcc.accounting._bounds import PLAIN
 from mmcc.accounting._guarantee import ADJACENCY, rounded_up
 
 BASELINE = "DP-SGD"
@@ -83,7 +84,7 @@ class Row:
     @property
     def text(self) -> str:
         """The verdict in words, with all its reservations."""
-        if self.verdict == BASELINE and not self.closed and self.bound != "unamplified":
+        if self.verdict == BASELINE and not self.closed and self.bound != PLAIN.name:
             return f"{BASELINE}; wins are against this certified noise"
         if self.verdict == UNKNOWN:
             return f"{UNKNOWN}: {self.reason}"

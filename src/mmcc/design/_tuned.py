@@ -15,7 +15,8 @@ from mmcc._arrays import FloatArray
 from mmcc.accounting import _questions as solve
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import MmccError, whole
-from mmcc.sampling import MAX_STEPS, BallsInBins, Scheme
+from mmcc.sampling import Scheme
+from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies import Blt, blt
 
 EVALUATIONS = 24
@@ -38,6 +39,11 @@ class TunedBlt:
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", whole("steps", self.steps, 1, MAX_STEPS))
 
+    @property
+    def correlated(self) -> bool:
+        """True if the noise of different steps is correlated."""
+        return self.steps > 1
+
     def tuned(
         self,
         scheme: Scheme,
@@ -50,7 +56,9 @@ class TunedBlt:
         from scipy import optimize
 
         start = _start(epsilon)
-        search = _Search(self.steps, scheme, epsilon, delta, _bound(scheme, method), progress)
+        search = _Search(
+            self.steps, scheme, epsilon, delta, _bound(self.steps, scheme, method), progress
+        )
         optimize.minimize(
             search.error,
             start[0],
@@ -68,11 +76,11 @@ class TunedBlt:
         return one_buffer(self.steps, decay, scale)
 
 
-def _bound(scheme: Scheme, method: str) -> str:
+def _bound(steps: int, scheme: Scheme, method: str) -> str:
     """The bound that steers: the one that is cheap and closest for a BLT."""
     if method != "tight":
         return method
-    return "projection" if isinstance(scheme, BallsInBins) else "chain"
+    return "chain" if scheme.positions(steps) is None else "projection"
 
 
 def _start(epsilon: float) -> FloatArray:

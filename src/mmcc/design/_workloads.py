@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray, own_arrays, real_array
 from mmcc.errors import ParameterError, StrategyError, real, whole
-from mmcc.strategies._base import CHUNK
+from mmcc.strategies._base import CHUNK, Strategy
 
 MAX_LENGTH = 10**7
 """Steps up to which every step's error is held in memory."""
@@ -40,6 +40,10 @@ class ToeplitzWorkload:
     def steps(self) -> int:
         """Rows and columns of A."""
         return self.coefficients.size
+
+    def variances(self, strategy: Strategy, decoder: str) -> FloatArray:
+        """Squared norms of the rows of A B, by what the strategy knows of itself."""
+        return strategy.toeplitz_variances(self, decoder)
 
     def to_dense(self) -> FloatArray:
         """A as an array."""
@@ -87,6 +91,10 @@ class ScheduleWorkload:
                 block[t - start] = row
             yield block[:count]
 
+    def variances(self, strategy: Strategy, decoder: str) -> FloatArray:
+        """Squared norms of the rows of A B, by what the strategy knows of itself."""
+        return strategy.schedule_variances(self, decoder)
+
     def to_dense(self) -> FloatArray:
         """A as an array."""
         return np.concatenate([block.copy() for block in self.rows()])
@@ -113,6 +121,10 @@ class DenseWorkload:
     def steps(self) -> int:
         """Rows and columns of A."""
         return len(self.matrix)
+
+    def variances(self, strategy: Strategy, decoder: str) -> FloatArray:
+        """Squared norms of the rows of A B, by what the strategy knows of itself."""
+        return strategy.variances(self, decoder)
 
     def to_dense(self) -> FloatArray:
         """A as an array."""

@@ -13,12 +13,15 @@ from functools import lru_cache
 import mmcc
 from mmcc import utility
 from mmcc._arrays import FloatArray
+from mmcc.accounting._best import lower_epsilon
+from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._guarantee import Bracket
-from mmcc.accounting._methods import Problem, unproven
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import MmccError
 from mmcc.explore._settings import FieldError, Settings
-from mmcc.sampling import BallsInBins, CyclicPoisson, Scheme
+from mmcc.sampling import CyclicPoisson, Scheme
+from mmcc.sampling._scheme import unproven
+from mmcc.strategies._registry import IDENTITY
 
 PROMPT = 1000
 """Up to so many steps plots redraw at once."""
@@ -28,8 +31,6 @@ OCTAVES = 1.0
 """Noise levels of the curve: from the chosen one halved to the chosen one doubled ..."""
 PER_OCTAVE = 2
 """... so many an octave, at fixed places: a small move of sigma finds most of them known."""
-DIRECTED = ("poisson", "cyclic-poisson")
-"""Schemes whose lower end is one direction's loss; others have both ends from one analysis."""
 PICTURED = 32
 """Steps of the strategy that are drawn."""
 
@@ -66,8 +67,7 @@ def check_size(asked: Settings) -> None:
 def check_scheme(asked: Settings) -> None:
     """Refuse a scheme that does not fit the steps or has no amplified certificate: no long wait."""
     scheme = asked.build_scheme()
-    if isinstance(scheme, BallsInBins):
-        scheme.epochs(asked.steps)
+    scheme.check(asked.steps)
     if not asked.proven:
         raise unproven(scheme)
 
@@ -95,7 +95,7 @@ def certified_lower(asked: Settings) -> float:
     """No method can prove less than this; 0 where nothing is known."""
     check_size(asked)
     problem = Problem(asked.build_strategy(), asked.build_scheme(), asked.sigma)
-    return problem.lower_epsilon(asked.delta)
+    return lower_epsilon(problem, asked.delta)
 
 
 @lru_cache(maxsize=1024)
@@ -119,7 +119,7 @@ def _without_amplification(asked: Settings, scheme: Scheme) -> float | None:
             scheme,
             sigma=asked.sigma,
             delta=asked.delta,
-            method="unamplified",
+            method=PLAIN.name,
         )
     except MmccError:  # the bracket has its own answer, and its own sentence
         return None
@@ -160,7 +160,10 @@ def questions(asked: Settings) -> list[Question]:
     levels = noise_levels(asked)
     levels.sort(key=lambda sigma: (abs(math.log(sigma / asked.sigma)), -sigma))
     mechanisms = [asked.at(sigma) for sigma in levels]
-    cheap = mechanisms if asked.strategy != "identity" and asked.scheme in DIRECTED else []
+    # With independent rounds the lower end is one direction's loss; elsewhere both ends come from
+    # one analysis.
+    directed = asked.build_scheme().rounds(asked.steps) is not None
+    cheap = mechanisms if asked.strategy != IDENTITY.name and directed else []
     return [
         *(Question(mechanism, lower_only=True) for mechanism in cheap),
         *(Question(mechanism) for mechanism in mechanisms),

@@ -11,7 +11,8 @@ from typing import Any
 from dash import dcc, html
 
 from mmcc.explore._figures import empty_figure
-from mmcc.explore._settings import DEFAULTS, FIELDS, LABELS, SCHEMES, STRATEGIES
+from mmcc.explore._settings import DEFAULTS, FIELDS, LABELS, STRATEGIES
+from mmcc.sampling._registry import SCHEMES
 
 TITLE = "mmcc explore"
 DESCRIPTION = "Certified privacy of correlated-noise mechanisms"
@@ -70,9 +71,9 @@ def _controls() -> html.Aside:
         [
             html.H2("Mechanism"),
             _choice(
-                "strategy", "Strategy", {name: label for name, (label, _) in STRATEGIES.items()}
+                "strategy", "Strategy", {name: entry.label for name, entry in STRATEGIES.items()}
             ),
-            _choice("scheme", "Sampling", {name: label for name, (label, _) in SCHEMES.items()}),
+            _choice("scheme", "Sampling", {name: one.label for name, one in SCHEMES.items()}),
             html.Div([_field(name) for name in FIELDS], className="fields"),
         ]
     )

@@ -7,44 +7,30 @@ A wrong value is an error of one sentence that knows its field.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mmcc import sampling, strategies
 from mmcc._cli.words import number, whole_number
-from mmcc.accounting._methods import amplified
+from mmcc.accounting._best import amplified
+from mmcc.accounting._bounds import Problem
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.errors import MmccError, ParameterError, real, suggestion, whole
-from mmcc.sampling import MAX_STEPS, Scheme
+from mmcc.sampling import Scheme
+from mmcc.sampling._registry import SCHEMES
+from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies._base import Strategy
+from mmcc.strategies._registry import BINARY_TREE, ENTRIES
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
-STRATEGIES: Mapping[str, tuple[str, str | None]] = {
-    "identity": ("Identity (DP-SGD)", None),
-    "binary-tree": ("Binary tree", None),
-    "tree-restart": ("Restarted tree", "height"),
-    "continual-counting": ("Continual counting", None),
-    "banded-toeplitz": ("Banded Toeplitz", "bands"),
-    "blt": ("Buffered (BLT)", "buffers"),
-}
-"""Names as on the command line: what they are called here, and the size they have."""
-SCHEMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "poisson": ("Poisson", ("prob",)),
-    "cyclic-poisson": ("Cyclic Poisson", ("prob", "separation")),
-    "balls-in-bins": ("Balls in bins", ("bins",)),
-    "shuffle": ("One shuffled pass", ()),
-    "min-separation": ("Min separation", ("prob", "separation")),
-}
-SIZES = ("height", "bands", "buffers")
+STRATEGIES = {entry.name: entry for entry in ENTRIES if entry.label}
+"""What is offered; names as on the command line."""
+SIZES = tuple(dict.fromkeys(entry.size for entry in STRATEGIES.values() if entry.size))
 ROUNDS = ("separation", "bins")
 FIELDS = ("steps", *SIZES, "prob", *ROUNDS, "sigma", "delta")
 """Everything that is typed."""
 LABELS: Mapping[str, str] = {
-    "steps": "Steps n",
-    "height": "Height of each tree",
-    "bands": "Bands",
-    "buffers": "Buffers",
+    **{some.name: some.label for entry in STRATEGIES.values() for some in entry.arguments},
     "prob": "Probability p",
     "separation": "Separation",
     "bins": "Bins",
@@ -52,7 +38,7 @@ LABELS: Mapping[str, str] = {
     "delta": "δ",
 }
 DEFAULTS: Mapping[str, str] = {
-    "strategy": "binary-tree",
+    "strategy": BINARY_TREE.name,
     "scheme": "poisson",
     "steps": "256",
     "height": "5",
@@ -103,17 +89,17 @@ class Settings:
     @property
     def size_name(self) -> str | None:
         """What the size of the strategy is called."""
-        return STRATEGIES[self.strategy][1]
+        return STRATEGIES[self.strategy].size or None
 
     @property
     def round_name(self) -> str | None:
         """What the round of the scheme is called."""
-        return next((name for name in SCHEMES[self.scheme][1] if name in ROUNDS), None)
+        return next((name for name in scheme_fields(self.scheme) if name in ROUNDS), None)
 
     @property
     def proven(self) -> bool:
         """Whether there is an amplified certificate for the scheme."""
-        return amplified(self.build_scheme(), self.steps) is not None
+        return bool(amplified(Problem(self.build_strategy(), self.build_scheme(), 1.0)))
 
     def at(self, sigma: float) -> Settings:
         """The same mechanism with another noise level."""
@@ -125,21 +111,25 @@ class Settings:
 
     def build_scheme(self) -> Scheme:
         """Who takes part when."""
-        if self.scheme == "balls-in-bins":
-            return sampling.BallsInBins(self.round or 0)
-        if self.scheme == "shuffle":
-            return sampling.Shuffle()
-        if self.scheme == "poisson":
-            return sampling.Poisson(self.probability)
-        cyclic = self.scheme == "cyclic-poisson"
-        kind = sampling.CyclicPoisson if cyclic else sampling.MinSeparation
-        return kind(self.probability, self.round or 0)
+        entry = SCHEMES[self.scheme]
+        given = {
+            one.name: self.probability if one.option == "prob" else self.round or 0
+            for one in entry.arguments
+            if one.required
+        }
+        return entry.load()(**given)
+
+
+def scheme_fields(name: str) -> tuple[str, ...]:
+    """What has to be typed for a scheme."""
+    return tuple(one.option for one in SCHEMES[name].arguments if one.required)
 
 
 def applicable(strategy: object, scheme: object) -> tuple[str, ...]:
     """The fields that mean something for a strategy and a scheme, in the order of the page."""
-    size = STRATEGIES[_known("strategy", strategy, STRATEGIES)][1]
-    wanted = {"steps", "sigma", "delta", size, *SCHEMES[_known("scheme", scheme, SCHEMES)][1]}
+    size = STRATEGIES[_known("strategy", strategy, STRATEGIES)].size
+    wanted = {"steps", "sigma", "delta", size}
+    wanted.update(scheme_fields(_known("scheme", scheme, SCHEMES)))
     return tuple(name for name in FIELDS if name in wanted)
 
 
@@ -194,5 +184,6 @@ def _known(what: str, name: object, known: Mapping[str, object]) -> str:
 
 @lru_cache(maxsize=32)
 def _strategy(name: str, steps: int, size: int | None) -> Strategy:
-    constructor: Callable[..., Strategy] = getattr(strategies, name.replace("-", "_"))
-    return constructor(steps) if size is None else constructor(steps, size)
+    sizes = (steps,) if size is None else (steps, size)
+    made: Strategy = STRATEGIES[name].make(*sizes)
+    return made

@@ -8,14 +8,7 @@ In: settings.  Out: text made of known names and of numbers only, so that it is 
 from __future__ import annotations
 
 from mmcc.explore._settings import Settings
-
-SCHEME_NAMES = {
-    "poisson": "Poisson",
-    "cyclic-poisson": "CyclicPoisson",
-    "min-separation": "MinSeparation",
-    "balls-in-bins": "BallsInBins",
-    "shuffle": "Shuffle",
-}
+from mmcc.sampling._registry import SCHEMES
 
 
 def command(shown: Settings) -> str:
@@ -47,7 +40,7 @@ def snippet(shown: Settings) -> str:
             "from mmcc import sampling, strategies, utility",
             "",
             f"strategy = strategies.{name}({sizes})",
-            f"scheme = sampling.{SCHEME_NAMES[shown.scheme]}({rounds})",
+            f"scheme = sampling.{SCHEMES[shown.scheme].class_name}({rounds})",
             f"sigma, delta = {sigma}, {delta}",
             f"found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=delta{method})",
             "print(found.lower, found.upper)",

@@ -15,10 +15,10 @@ from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._parallel import Progress
 from mmcc.ledger._entries import (
     Begin,
+    DeclaredPlan,
     End,
     Entry,
     LedgerError,
-    Plan,
     Planned,
     Resume,
     fingerprinted,
@@ -49,7 +49,7 @@ class Ledger:
         A plan counts in full from then on, whether its runs are made or not: in exchange the
         privacy losses of its runs are composed, not their pairs added.
         """
-        self._append(lambda _: Plan(data, tuple(plan)))
+        self._append(lambda _: DeclaredPlan(data, tuple(plan)))
 
     def begin(
         self,

@@ -2,12 +2,9 @@ r"""Delta curves of mechanisms, as certified dots, and the privacy losses that l
 
 In: a mechanism, or dots of its curve.  Out: dots, or masses on a grid.  Rounding: upwards.
 
-The curve h(x) = sup_A P(A) - x Q(A), x = e^epsilon, of a pair (P, Q) is convex with h(0) = 1 and
-never rises; of the pair (Q, P) it is 1 - x + x h(1/x).  So dots (e^epsilon, delta) of both
-adjacencies at epsilon >= 0 are dots of each one at all their +-epsilon, and between two dots h lies
-below their chord.  A convex chain of such chords is the curve of a discrete pair: mass
-x_i (slope after - slope before) at loss log x_i, the last height at infinity.  That pair dominates
-the mechanism for every epsilon.
+If h(x) is the curve of a pair (P, Q) at x = e^epsilon, that of (Q, P) is 1 - x + x h(1/x).  So dots
+(e^epsilon, delta) of both adjacencies at epsilon >= 0 are dots of each one at all their +-epsilon.
+`mmcc.accounting._losses.dots` connects them to a pair that dominates the mechanism.
 """
 
 from __future__ import annotations
@@ -18,13 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mmcc.accounting._guarantee import assumes_more
 from mmcc.errors import PrecisionError, real
-from mmcc.ledger._entries import Dot, Fingerprint, Planned
+from mmcc.ledger._entries import DeltaDot, Fingerprint, Planned
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
 if TYPE_CHECKING:
-    from mmcc._arrays import FloatArray
+    from mmcc._arrays import FloatArray, IntArray
     from mmcc.accounting._guarantee import Guarantee
     from mmcc.accounting._losses.grid import GridLoss
     from mmcc.accounting._parallel import Progress
@@ -37,11 +35,8 @@ LEAST_DELTA = 1e-195
 """Of a planned run: `END` of it is still more than the least delta of the accounting."""
 FARTHEST = 600.0
 """e^epsilon must fit into a float."""
-MARGIN = 1e-12
 FINEST = 2.0**-45
 """A grid finer than this would drown in the rounding of e^epsilon."""
-SMALLEST_MASS = 1e-290
-"""Less is moved to infinite loss: near 1e-308 numbers lose their digits."""
 
 
 def planned(
@@ -71,32 +66,22 @@ def planned(
         """By the method until it assumes too much; unamplified, which assumes least, from then."""
         nonlocal method
         asked = question(strategy, sampling, sigma=sigma, method=method, **at)
-        if not _assumes_more(asked, found):
+        if not assumes_more(asked, found):
             return asked
         method = "unamplified"
         return question(strategy, sampling, sigma=sigma, method=method, **at)
 
     far = ask(solve.epsilon, delta=END * delta)
-    dots: list[Dot] = []
+    dots: list[DeltaDot] = []
     if 0 < far.epsilon <= FARTHEST:
         spacing = 2.0 ** math.floor(math.log2(far.epsilon / DOTS))  # multiples are exact
         for place in range(math.ceil(far.epsilon / spacing) + 1):
             epsilon = place * spacing
-            dots.append(Dot(epsilon, *_sides(ask(solve.delta, epsilon=epsilon))))
+            dots.append(DeltaDot(epsilon, *_sides(ask(solve.delta, epsilon=epsilon))))
             if progress is not None:
                 progress("dots of the delta curve", len(dots))
     printed: Fingerprint = fingerprint if isinstance(fingerprint, str) else dict(fingerprint)
     return Planned(mechanism or f"{strategy!r}, {sampling!r}", printed, found, tuple(dots))
-
-
-def _assumes_more(asked: Guarantee, found: Guarantee) -> bool:
-    """Whether `asked` may fail to hold where `found` holds.
-
-    Which bound is the smallest depends on epsilon: under Shuffle one dot may be unamplified, for
-    adaptive inputs, and the next one amplified, for the 0-1 setting alone.
-    """
-    elsewhere = asked.setting not in ("", found.setting)
-    return elsewhere or asked.adaptive < found.adaptive or asked.adjacency != found.adjacency
 
 
 def _sides(found: Guarantee) -> tuple[float, float]:
@@ -107,19 +92,19 @@ def _sides(found: Guarantee) -> tuple[float, float]:
     return found.delta, found.delta
 
 
-def dots_of(run: Planned) -> tuple[Dot, ...]:
+def dots_of(run: Planned) -> tuple[DeltaDot, ...]:
     """All dots of a planned run that fit on a grid: those of its curve, and its guarantee."""
     pair = run.guarantee
     dots = run.curve
     if pair.epsilon <= FARTHEST:
-        dots = (*dots, Dot(pair.epsilon, pair.delta, pair.delta))
+        dots = (*dots, DeltaDot(pair.epsilon, pair.delta, pair.delta))
     near = tuple(dot for dot in dots if dot.epsilon <= FARTHEST)
     if not near:
         raise PrecisionError(f"an epsilon of {pair.epsilon:g} is too large for a grid of losses.")
     return near
 
 
-def common_spacing(curves: Sequence[Sequence[Dot]]) -> float:
+def common_spacing(curves: Sequence[Sequence[DeltaDot]]) -> float:
     """A power of two, fine enough for the shortest curve and not too fine for the longest."""
     tops = [max(dot.epsilon for dot in curve) for curve in curves]
     shortest = min((top for top in tops if top > 0), default=1.0)
@@ -127,32 +112,14 @@ def common_spacing(curves: Sequence[Sequence[Dot]]) -> float:
     return float(2.0 ** math.floor(math.log2(wanted)))
 
 
-def losses_above(dots: Sequence[Dot], spacing: float, remove: bool) -> GridLoss:
+def losses_above(dots: Sequence[DeltaDot], spacing: float, remove: bool) -> GridLoss:
     """Privacy losses on a grid whose delta curve lies above that of the dots' mechanism."""
-    from mmcc.accounting._losses.grid import GridLoss
+    from mmcc.accounting._losses.dots import connect  # scipy and numba take a second
 
-    places, heights = _lowest(dots, spacing, remove)
-    corners = _convex(np.exp(places * spacing), heights)
-    places, heights = places[corners], heights[corners]
-    x = np.concatenate([[0.0], np.exp(places * spacing)])
-    slopes = np.append(np.diff(np.append(1.0, heights)) / np.diff(x), 0.0)
-    masses = np.maximum(x[1:] * np.diff(slopes), 0.0) * (1 + MARGIN)
-    masses[masses < SMALLEST_MASS] = 0.0
-    # Corners are where both chains bend, so a pair that is high enough there, and has a mass of
-    # one, is high enough everywhere.  What rounding took away is paid for at infinity.
-    epsilons = places * spacing
-    reached = [math.fsum(masses * np.maximum(-np.expm1(e - epsilons), 0.0)) for e in epsilons]
-    reached.append(math.fsum(masses))
-    lost = np.append(heights, 1.0) - heights[-1] - np.array(reached) * (1 - 0.1 * MARGIN)
-    infinite = (float(heights[-1]) + max(float(lost.max()), 0.0)) * (1 + MARGIN)
-    if not (infinite < 1.0 and masses.any()):
-        raise PrecisionError("nearly all of a privacy loss is infinite: nothing can be composed.")
-    grid = np.zeros(int(places[-1] - places[0]) + 1)
-    grid[(places - places[0]).astype(np.int64)] = masses
-    return GridLoss(spacing, int(places[0]), grid, infinite)
+    return connect(*_lowest(dots, spacing, remove), spacing)
 
 
-def _lowest(dots: Sequence[Dot], spacing: float, remove: bool) -> tuple[FloatArray, FloatArray]:
+def _lowest(dots: Sequence[DeltaDot], spacing: float, remove: bool) -> tuple[IntArray, FloatArray]:
     """Grid places, negative ones too, with the smallest height known at each, rounded up.
 
     A dot moves up to the next place: a curve that never rises is at most as high there.
@@ -168,19 +135,4 @@ def _lowest(dots: Sequence[Dot], spacing: float, remove: bool) -> tuple[FloatArr
     if any(dot.epsilon == 0 for dot in dots):
         lowest[0] = min(min(dot.remove, dot.add) for dot in dots if dot.epsilon == 0)
     places = sorted(lowest)
-    return np.array(places, np.float64), np.array([lowest[place] for place in places])
-
-
-def _convex(x: FloatArray, heights: FloatArray) -> list[int]:
-    """Places of the corners of the lower convex hull from (0, 1) to the last dot."""
-    corners: list[int] = []
-    for place in range(x.size):
-        while corners:
-            left_x, left = (x[corners[-2]], heights[corners[-2]]) if corners[1:] else (0.0, 1.0)
-            middle_x, middle = x[corners[-1]], heights[corners[-1]]
-            rise = (heights[place] - left) * (middle_x - left_x)
-            if (middle - left) * (x[place] - left_x) < rise:
-                break
-            corners.pop()
-        corners.append(place)
-    return corners
+    return np.array(places), np.array([lowest[place] for place in places])

@@ -43,7 +43,7 @@ class LedgerError(MmccError):
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
+class DeltaDot:
     """Certified: `remove` and `add` are at least the deltas of the two adjacencies at `epsilon`."""
 
     epsilon: float
@@ -63,19 +63,19 @@ class Planned:
     mechanism: str
     fingerprint: Fingerprint
     guarantee: Guarantee
-    curve: tuple[Dot, ...] = ()
+    curve: tuple[DeltaDot, ...] = ()
     """Empty: nothing is known but the guarantee."""
 
     def __post_init__(self) -> None:
         text("mechanism", self.mechanism)
         object.__setattr__(self, "fingerprint", fingerprinted(self.fingerprint))
         object.__setattr__(self, "guarantee", certified(self.guarantee))
-        if not all(isinstance(dot, Dot) for dot in self.curve):
+        if not all(isinstance(dot, DeltaDot) for dot in self.curve):
             raise LedgerError("the curve of a planned run must consist of dots.")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeclaredPlan:
     """All that will be run on a data set, said before the first run."""
 
     data: str
@@ -132,8 +132,13 @@ class End:
         object.__setattr__(self, "position", whole("position", self.position, 0, MOST_STEPS))
 
 
-Entry = Plan | Begin | Resume | End
-KINDS: Mapping[str, type[Entry]] = {"plan": Plan, "begin": Begin, "resume": Resume, "end": End}
+Entry = DeclaredPlan | Begin | Resume | End
+KINDS: Mapping[str, type[Entry]] = {
+    "plan": DeclaredPlan,
+    "begin": Begin,
+    "resume": Resume,
+    "end": End,
+}
 
 
 def certified(guarantee: object) -> Guarantee:
@@ -260,8 +265,8 @@ def _read_begin(*, guarantee: object, **given: Any) -> Begin:
     return Begin(guarantee=_read_guarantee(guarantee), **given)
 
 
-def _read_plan(*, data: str, runs: object) -> Plan:
-    return Plan(data, tuple(_read_planned(run) for run in _list(runs)))
+def _read_plan(*, data: str, runs: object) -> DeclaredPlan:
+    return DeclaredPlan(data, tuple(_read_planned(run) for run in _list(runs)))
 
 
 def _read_planned(body: object) -> Planned:
@@ -274,11 +279,11 @@ def _read_planned(body: object) -> Planned:
     )
 
 
-def _read_dot(value: object) -> Dot:
+def _read_dot(value: object) -> DeltaDot:
     numbers: Sequence[Any] = _list(value)
-    if len(numbers) != len(fields(Dot)):
+    if len(numbers) != len(fields(DeltaDot)):
         raise LedgerError(f"it has {shown(value)} where epsilon and two deltas belong")
-    return Dot(*numbers)
+    return DeltaDot(*numbers)
 
 
 def _list(value: object) -> Sequence[object]:
@@ -294,11 +299,11 @@ def plain(value: Any) -> Any:
     """Entries and what they are made of as objects, lists, text and numbers."""
     if isinstance(value, Guarantee):
         return {name: getattr(value, name) for name in (*NUMBERS, *NAMES, "adaptive")}
-    if isinstance(value, Dot):
+    if isinstance(value, DeltaDot):
         return [value.epsilon, value.remove, value.add]
     if isinstance(value, tuple):
         return [plain(part) for part in value]
-    if isinstance(value, Plan | Planned | Begin | Resume | End):
+    if isinstance(value, DeclaredPlan | Planned | Begin | Resume | End):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     return value
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from mmcc.ledger._entries import FIRST, Begin, End, Entry, LedgerError, Plan, Resume, from_line
+from mmcc.ledger._entries import (
+    FIRST,
+    Begin,
+    DeclaredPlan,
+    End,
+    Entry,
+    LedgerError,
+    Resume,
+    from_line,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,7 @@ class Run:
 class History:
     """Plans by data set, runs by their names, and the check of the last line."""
 
-    plans: dict[str, Plan] = field(default_factory=dict)
+    plans: dict[str, DeclaredPlan] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     check: str = FIRST
     lines: int = 0
@@ -45,7 +54,7 @@ class History:
 
     def admit(self, entry: Entry) -> None:
         """Take in one more entry, or say why it does not fit."""
-        if isinstance(entry, Plan):
+        if isinstance(entry, DeclaredPlan):
             self._plan(entry)
         elif isinstance(entry, Begin):
             self._begin(entry)
@@ -62,7 +71,7 @@ class History:
         """All runs on a data set, in the order in which they began."""
         return [run for run in self.runs.values() if run.begin.data == data]
 
-    def _plan(self, entry: Plan) -> None:
+    def _plan(self, entry: DeclaredPlan) -> None:
         if entry.data in self.plans:
             raise LedgerError(
                 f"there is a plan for {entry.data!r} already; runs outside it are added as pairs"

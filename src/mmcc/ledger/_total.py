@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from mmcc.accounting._guarantee import rounded_up
 from mmcc.errors import PrecisionError, real, suggestion
-from mmcc.ledger._entries import Dot, Fingerprint, LedgerError, Plan, plain
+from mmcc.ledger._entries import DeclaredPlan, DeltaDot, Fingerprint, LedgerError, plain
 from mmcc.ledger._history import History, Run
 
 if TYPE_CHECKING:
     from mmcc.accounting._guarantee import Guarantee
+    from mmcc.accounting._losses.gridded import GridDistribution
     from mmcc.accounting._parallel import Progress
-    from mmcc.bridge._gridded import GridDistribution
 
 PAIRS = "sum of pairs"
 LOSSES = "composed losses"
@@ -196,7 +196,7 @@ def sum_up(values: Iterable[float]) -> float:
 
 
 def plan_part(
-    plan: Plan, begun: int, delta: float | None, progress: Progress | None = None
+    plan: DeclaredPlan, begun: int, delta: float | None, progress: Progress | None = None
 ) -> PlanPart:
     """The whole plan at a delta; without one, at the sum of its deltas.
 
@@ -219,19 +219,19 @@ def plan_part(
     return PlanPart(composed, at, LOSSES, len(plan.runs), begun)
 
 
-def composed_epsilon(plan: Plan, delta: float, progress: Progress | None = None) -> float:
+def composed_epsilon(plan: DeclaredPlan, delta: float, progress: Progress | None = None) -> float:
     """Certified epsilon at delta of the plan's runs: the losses of dominating pairs composed."""
     if not 0 < delta < 1:
         raise PrecisionError(f"losses cannot be composed at a delta of {delta:g}.")
     return _losses(plan, progress).epsilon(delta)
 
 
-def _losses(plan: Plan, progress: Progress | None = None) -> GridDistribution:
-    from mmcc.bridge._gridded import GridDistribution  # scipy and numba take a second
+def _losses(plan: DeclaredPlan, progress: Progress | None = None) -> GridDistribution:
+    from mmcc.accounting._losses.gridded import GridDistribution  # scipy and numba take a second
     from mmcc.ledger._delta_curves import common_spacing, dots_of, losses_above
 
     # Equal curves once, in an order of their own: the order of the runs changes no bit.
-    counts: Counter[tuple[Dot, ...]] = Counter(dots_of(run) for run in plan.runs)
+    counts: Counter[tuple[DeltaDot, ...]] = Counter(dots_of(run) for run in plan.runs)
     curves = sorted(counts, key=lambda dots: [(d.epsilon, d.remove, d.add) for d in dots])
     spacing = common_spacing(curves)
     if progress is not None:
@@ -243,7 +243,9 @@ def _losses(plan: Plan, progress: Progress | None = None) -> GridDistribution:
     return GridDistribution(remove, add)
 
 
-def _too_small(plan: Plan, at: float, needed: float, problem: PrecisionError) -> PrecisionError:
+def _too_small(
+    plan: DeclaredPlan, at: float, needed: float, problem: PrecisionError
+) -> PrecisionError:
     """What to say of a delta that was given for a plan and cannot be certified."""
     try:
         least, why = _least_delta(_losses(plan), needed), "the curves of its runs end there"
@@ -274,7 +276,7 @@ def _least_delta(losses: GridDistribution, needed: float) -> float:
     return needed
 
 
-def _places(plan: Plan | None, runs: list[Run]) -> tuple[int, list[Guarantee]]:
+def _places(plan: DeclaredPlan | None, runs: list[Run]) -> tuple[int, list[Guarantee]]:
     """How many of the plan's places are taken, and the guarantees of runs outside it.
 
     Runs with equal keys have equal pairs, so it does not matter which of them takes a place.

@@ -17,30 +17,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmcc import sampling, strategies
+from mmcc import sampling
 from mmcc.errors import MmccError, ParameterError, shown
 from mmcc.report._facts import UNIT, Claim, Fact, Report, counted
 from mmcc.report._mechanisms import claim, described
 from mmcc.report._wording import of_loops
-from mmcc.sampling import MinSeparation, Scheme, Shuffle
+from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
+from mmcc.strategies._registry import TYPED
 
 if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
     from mmcc.training._mechanism import Mechanism
 
-MADE_AGAIN = (
-    "banded",
-    "banded_inverse",
-    "banded_toeplitz",
-    "binary_tree",
-    "blt",
-    "continual_counting",
-    "identity",
-    "optimal",
-    "toeplitz",
-    "tree_restart",
-)
 SCHEMES = ("Poisson", "CyclicPoisson", "MinSeparation", "BallsInBins", "Shuffle")
 FACTS = (
     "strategy",
@@ -73,7 +62,7 @@ def of_checkpoint(
     matrices, and prefixes of optimised strategies.  One that is not the run's is refused.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
-    from mmcc.training._mechanism import declared, training_method
+    from mmcc.training._mechanism import amplified, declared, training_method
 
     name, content = Path(path).name, _content(path)
     run = _mechanism(content["fingerprint"], strategy, name)
@@ -81,7 +70,7 @@ def of_checkpoint(
     asked: dict[str, Any] = {
         "sigma": run.sigma,
         "delta": delta,
-        "method": training_method(run.sampling, method),
+        "method": training_method(run.strategy, run.sampling, method),
         "progress": progress,
     }
     began = time.monotonic()
@@ -97,7 +86,7 @@ def of_checkpoint(
             claims.append(claim(heading, so_far, _only_if_declared(position)))
         except MmccError as problem:
             notes.append(f"The steps so far have no guarantee of their own: {problem}")
-    if isinstance(run.sampling, Shuffle | MinSeparation):
+    if not amplified(run.strategy, run.sampling):
         kind = type(run.sampling).__name__
         notes.append(
             f"No amplification is proven for training with {kind}, so sampling is not counted: "
@@ -174,8 +163,9 @@ def _mechanism(fingerprint: Mapping[str, Any], given: Strategy | None, name: str
 def _strategy(described: str, name: str) -> Strategy:
     """The strategy made again from its description, if that can be done."""
     try:
-        constructor, positional, named = _call(described, MADE_AGAIN)
-        found = getattr(strategies, constructor)(*positional, **named)
+        made_again = {entry.python: entry for entry in TYPED.values()}
+        constructor, positional, named = _call(described, tuple(made_again))
+        found = made_again[constructor].make(*positional, **named)
     except (MmccError, TypeError) as problem:
         text = f"its strategy, {described}, cannot be made again from its description"
         raise _unknown(name, text, _HINT) from problem

@@ -11,20 +11,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import mmcc
-from mmcc.sampling import BallsInBins, MinSeparation, Poisson, Scheme, Shuffle
+from mmcc.sampling import Scheme
+from mmcc.sampling._registry import option_of
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import BufferedToeplitz
-from mmcc.strategies._provenance import Provenance
-from mmcc.strategies._toeplitz import Toeplitz
-from mmcc.strategies._tree import Tree
+from mmcc.strategies._written import Call
 
 SAVED = "strategy.npz"
 """The file of a strategy that has no name and came from no file."""
-MOST_LISTED = 16
-"""Coefficients that are written out; more are known by what made them, or by a file."""
-SEARCHED = ("banded", "banded_inverse", "banded_toeplitz", "optimal")
-"""Constructors that make the same strategy again from whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +32,17 @@ class Written:
 
 def written_strategy(strategy: Strategy, file: str | None) -> Written:
     """The strategy in words; `file` is where it came from."""
-    found = _filed(strategy, file) if file is not None else _named(strategy)
+    found = _filed(strategy, file) if file is not None else _called(strategy.call())
     return found or _filed(strategy, None)
 
 
 def written_scheme(scheme: Scheme) -> tuple[tuple[str, ...], str]:
     """The scheme as options and as Python."""
-    if isinstance(scheme, BallsInBins):
-        bins = str(scheme.bins)
-        return ("--sampling", "balls-in-bins", "--bins", bins), f"sampling.BallsInBins({bins})"
-    if isinstance(scheme, Shuffle):
-        steps = scheme.epoch_steps
-        given = () if steps is None else ("--epoch-steps", str(steps))
-        return ("--sampling", "shuffle", *given), f"sampling.Shuffle({steps or ''})"
-    chance = repr(scheme.probability)
-    if isinstance(scheme, Poisson):
-        return ("--sampling", "poisson", "--prob", chance), f"sampling.Poisson({chance})"
-    name = "min-separation" if isinstance(scheme, MinSeparation) else "cyclic-poisson"
-    apart = str(scheme.separation)
-    options = ("--sampling", name, "--prob", chance, "--separation", apart)
-    return options, f"sampling.{type(scheme).__name__}({chance}, {apart})"
+    options = ["--sampling", scheme.name]
+    for name, value in scheme.arguments().items():
+        options += [f"--{option_of(name)}", repr(value)]
+    values = ", ".join(map(repr, scheme.arguments().values()))
+    return tuple(options), f"sampling.{type(scheme).__name__}({values})"
 
 
 def typed(words: Sequence[str]) -> str:
@@ -71,37 +55,16 @@ def printable(name: str, otherwise: str) -> str:
     return name if name.isprintable() else otherwise
 
 
-def _named(strategy: Strategy) -> Written | None:
-    """By a constructor and its numbers, where these say all; exact numbers before searches."""
-    steps = strategy.steps
-    if isinstance(strategy, Tree):
-        if strategy.levels == steps.bit_length():
-            return _call("binary_tree", steps=steps)
-        return _call("tree_restart", steps=steps, height=strategy.levels)
-    if isinstance(strategy, BufferedToeplitz):
-        if strategy.buffers > MOST_LISTED:
-            return None
-        decay, scale = strategy.decay.tolist(), strategy.scale.tolist()
-        return _call("blt", steps=steps, decay=decay, scale=scale)
-    if type(strategy) is Toeplitz:
-        if strategy.name in ("identity", "continual_counting"):
-            return _call(strategy.name, steps=steps)
-        if strategy.bands <= MOST_LISTED:
-            return _call("toeplitz", coefficients=strategy.coefficients.tolist(), steps=steps)
-    made: Provenance | None = getattr(strategy, "provenance", None)
-    if made is not None and made.version == mmcc.__version__ and made.constructor in SEARCHED:
-        numbers = {name: int(value) for name, value in made.arguments}
-        return _call(made.constructor, **numbers) if strategy.adaptive else None
-    return None
-
-
-def _call(constructor: str, **arguments: int | list[float]) -> Written:
-    options = ["--strategy", constructor.replace("_", "-")]
-    for name, value in arguments.items():
+def _called(call: Call | None) -> Written | None:
+    """By a constructor and its numbers, where these say all."""
+    if call is None:
+        return None
+    options = ["--strategy", call.entry.name]
+    for name, value in call.arguments.items():
         text = str(value) if isinstance(value, int) else ",".join(map(repr, value))
         options += [f"--{name}", text]
-    inside = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    return Written(tuple(options), f"strategies.{constructor}({inside})")
+    inside = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return Written(tuple(options), f"strategies.{call.entry.python}({inside})")
 
 
 def _filed(strategy: Strategy, file: str | None) -> Written:

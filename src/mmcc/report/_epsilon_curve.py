@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._guarantee import Bracket, Guarantee
+from mmcc.accounting._bounds import PLAIN
+from mmcc.accounting._guarantee import Bracket, assumes_more
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._questions import MIN_DELTA, bracket
 from mmcc.errors import MmccError
@@ -66,8 +67,8 @@ def dots_around(
             other = bracket(
                 strategy, scheme, delta=delta, method=guarantee.method, order=order, **given
             )
-            if _assumes_more(other.guarantee, guarantee):
-                other = bracket(strategy, scheme, delta=delta, method="unamplified", **given)
+            if assumes_more(other.guarantee, guarantee):
+                other = bracket(strategy, scheme, delta=delta, method=PLAIN.name, **given)
         except MmccError:  # the answer stands; this dot cannot be certified
             continue
         finally:
@@ -97,9 +98,3 @@ def bound_between(dots: Sequence[Dot], points: int = 24) -> tuple[FloatArray, Fl
 
 def _dot(found: Bracket) -> Dot:
     return Dot(found.guarantee.delta, found.lower, found.upper)
-
-
-def _assumes_more(other: Guarantee, guarantee: Guarantee) -> bool:
-    """Whether it may fail where the guarantee holds: under Shuffle the best bound may change."""
-    elsewhere = other.setting not in ("", guarantee.setting)
-    return elsewhere or other.adaptive < guarantee.adaptive

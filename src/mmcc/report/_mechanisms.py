@@ -16,7 +16,7 @@ import mmcc
 from mmcc.errors import ParameterError, real
 from mmcc.report._commands import typed, written_scheme, written_strategy
 from mmcc.report._facts import UNIT, Assumption, Claim, Fact, Report, Reproduction
-from mmcc.report._wording import of_training, scheme_words
+from mmcc.report._wording import of_training
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Order, Strategy
 
@@ -191,7 +191,7 @@ def _mechanism_facts(
         Fact("Strategy", guarantee.strategy, code=True),
         Fact("Steps", f"{strategy.steps:,}"),
         Fact("Vectors released", f"{strategy.rows:,}"),
-        Fact("Sampling", scheme_words(scheme, strategy.steps)),
+        Fact("Sampling", scheme.words(strategy.steps)),
         Fact("Noise multiplier sigma", repr(guarantee.sigma)),
     ]
     if clip_norm is not None:

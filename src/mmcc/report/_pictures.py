@@ -20,8 +20,6 @@ from mmcc.accounting._guarantee import rounded_down, rounded_up
 from mmcc.report._epsilon_curve import bound_between
 from mmcc.report._facts import Claim, Dot
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._dense import Dense
-from mmcc.strategies._toeplitz import Toeplitz
 
 BLUE, DARK, GREY = "#0b5394", "#1b1b1b", "#595959"
 CELLS = 128
@@ -127,8 +125,8 @@ def strategy_pictures(strategy: Strategy) -> list[Picture]:
         f"{rounded_up(float(view.values.max()))}."
     )
     pictures = [_picture(partial(_heat_map, view), PANEL, "matrix", "The strategy matrix C", heat)]
-    if isinstance(strategy, Toeplitz) and strategy.bands > 1:
-        c = strategy.coefficients
+    if strategy.toeplitz is not None and strategy.toeplitz.bands > 1:
+        c = strategy.toeplitz.coefficients
         line = (
             f"The {c.size:,} coefficients of C, a Toeplitz matrix: from {c[0]:.4g} at lag 0 to "
             f"{c[-1]:.4g} at lag {c.size - 1:,}."
@@ -142,7 +140,7 @@ def strategy_pictures(strategy: Strategy) -> list[Picture]:
 def thinned(strategy: Strategy) -> View:
     """C itself, the largest entries of its blocks, or its first steps: whatever can be drawn."""
     rows, steps = strategy.rows, strategy.steps
-    if rows * steps > MOST_ENTRIES and not isinstance(strategy, Dense):  # which has them anyway
+    if rows * steps > MOST_ENTRIES and not strategy.is_array:
         first = strategy.prefix(FIRST)
         made = f"the first {FIRST} of {steps:,} steps"
         return View(first.to_dense(), first.rows, first.steps, made)

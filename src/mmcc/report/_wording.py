@@ -1,4 +1,4 @@
-"""Plain words: what a scheme does, and what a reader has to check by other means.
+"""Plain words: what a reader has to check by other means.
 
 In: schemes and facts of a mechanism.  Out: sentences.  They say what docs/guarantees.md,
 docs/training.md and docs/ledger.md prove or ask for, and nothing more.
@@ -7,7 +7,7 @@ docs/training.md and docs/ledger.md prove or ask for, and nothing more.
 from __future__ import annotations
 
 from mmcc.report._facts import UNIT, Assumption
-from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Scheme, Shuffle
+from mmcc.sampling import Scheme
 
 TUNING = Assumption(
     "Tuning is not counted.",
@@ -25,34 +25,6 @@ REAL_NUMBERS = Assumption(
     "floating-point numbers from a generator: attacks on their lowest bits, and on a generator "
     "that is not cryptographic, are not covered.",
 )
-
-
-def scheme_words(scheme: Scheme, steps: int) -> str:
-    """Who takes part when."""
-    if isinstance(scheme, Poisson):
-        return (
-            "Poisson sampling: each example takes part in each step independently with probability "
-            f"{scheme.probability!r}."
-        )
-    if isinstance(scheme, CyclicPoisson):
-        return (
-            f"Cyclic Poisson sampling: examples are split into {scheme.separation} groups without "
-            "looking at the data; one group after the other is up, one group a step, and each of "
-            f"its examples then takes part with probability {scheme.probability!r}."
-        )
-    if isinstance(scheme, MinSeparation):
-        return (
-            f"Each example takes part with probability {scheme.probability!r} in a step in which "
-            f"it is eligible; a participation blocks the next {scheme.separation - 1} steps."
-        )
-    if isinstance(scheme, BallsInBins):
-        return (
-            f"Balls in bins: each example draws one of {scheme.bins} positions, independently of "
-            f"the others, and takes part there in each of the {scheme.epochs(steps)} epochs."
-        )
-    if scheme.epochs(steps) == 1:
-        return f"Shuffling: one pass over the data in random order, in {steps} steps."
-    return f"Shuffling: the data is put into a new random order every {scheme.epoch_steps} steps."
 
 
 def of_training(
@@ -165,16 +137,9 @@ def _reservations(adaptive: bool, settings: tuple[str, ...]) -> list[Assumption]
 
 
 def _sampled(scheme: Scheme) -> Assumption:
-    other = {
-        Poisson: "Data that is shuffled, or cut into batches of a fixed size, is not sampled so.",
-        CyclicPoisson: "The groups stay the same during the run, and batches vary in size.",
-        MinSeparation: "Batches vary in size, and every example is eligible at the first step.",
-        BallsInBins: "Positions are drawn once, before the first step, and batches vary in size.",
-        Shuffle: "Each example has one place in every pass.",
-    }
     return Assumption(
         "Sampling is what the training does.",
-        f"The batches were drawn as described under Sampling. {other[type(scheme)]} For any other "
+        f"The batches were drawn as described under Sampling. {scheme.caution} For any other "
         "way of making batches the number does not hold.",
     )
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mmcc.strategies._banded import Banded, banded
-from mmcc.strategies._banded_inverse import BandedInverse, banded_inverse
-from mmcc.strategies._banded_toeplitz import banded_toeplitz
-from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import Blt, BufferedToeplitz, blt
-from mmcc.strategies._dense import Dense, dense
-from mmcc.strategies._files import load, save
-from mmcc.strategies._optimal import optimal
-from mmcc.strategies._provenance import Provenance
-from mmcc.strategies._toeplitz import Toeplitz, continual_counting, identity, toeplitz
-from mmcc.strategies._tree import Tree, binary_tree, tree_restart
+from mmcc.strategies._registry import CONSTRUCTORS, imported
 
 if TYPE_CHECKING:
     from mmcc.design._optimise import Optimised, optimise
+    from mmcc.strategies._banded import Banded, banded
+    from mmcc.strategies._banded_inverse import BandedInverse, banded_inverse
+    from mmcc.strategies._banded_toeplitz import banded_toeplitz
+    from mmcc.strategies._base import Strategy
+    from mmcc.strategies._blt import Blt, BufferedToeplitz, blt
+    from mmcc.strategies._dense import Dense, dense
+    from mmcc.strategies._files import load, save
+    from mmcc.strategies._optimal import optimal
+    from mmcc.strategies._provenance import Provenance
+    from mmcc.strategies._toeplitz import Toeplitz, continual_counting, identity, toeplitz
+    from mmcc.strategies._tree import Tree, binary_tree, tree_restart
 
 __all__ = (
     "Banded",
@@ -47,14 +48,33 @@ __all__ = (
     "tree_restart",
 )
 
-_DESIGNED = ("Optimised", "optimise")
-"""Searched for under a guarantee: built upon the accounting, which is built upon strategies."""
+# Imported when first used: the command line reads the registry without waiting for numpy.
+_LATER = {
+    "Banded": "mmcc.strategies._banded",
+    "BandedInverse": "mmcc.strategies._banded_inverse",
+    "Blt": "mmcc.strategies._blt",
+    "BufferedToeplitz": "mmcc.strategies._blt",
+    "Dense": "mmcc.strategies._dense",
+    "Optimised": "mmcc.design",
+    "Provenance": "mmcc.strategies._provenance",
+    "Strategy": "mmcc.strategies._base",
+    "Toeplitz": "mmcc.strategies._toeplitz",
+    "Tree": "mmcc.strategies._tree",
+    "load": "mmcc.strategies._files",
+    "optimise": "mmcc.design",
+    "save": "mmcc.strategies._files",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _DESIGNED:
+    if name in CONSTRUCTORS:
+        value = imported(CONSTRUCTORS[name].constructor)
+    elif name in _LATER:
+        value = getattr(import_module(_LATER[name]), name)
+    else:
         raise AttributeError(f"module 'mmcc.strategies' has no attribute {name!r}")
-    return getattr(import_module("mmcc.design"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

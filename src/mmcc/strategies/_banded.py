@@ -18,6 +18,7 @@ from mmcc.strategies._banded_toeplitz import best_coefficients
 from mmcc.strategies._dense import Dense
 from mmcc.strategies._descent import Progress, check_progress, minimise
 from mmcc.strategies._provenance import Provenance, made_by
+from mmcc.strategies._written import Record
 
 MAX_STEPS = 10_000
 TOLERANCE = 1e-6
@@ -49,6 +50,9 @@ class Banded(Dense):
         """The leading square, with the bands that fit in."""
         return Banded(self._leading(steps), bands=min(self.bands, steps))
 
+    def record(self) -> Record:
+        return Record("banded", {}, {"diagonals": self.diagonals})
+
     @property
     def diagonals(self) -> FloatArray:
         """[j, k] = C[j + k, j], zero below the matrix: all of C in n times bands numbers."""
@@ -68,6 +72,11 @@ def from_diagonals(diagonals: FloatArray, provenance: Provenance | None) -> Band
     matrix = np.zeros((steps, steps))
     matrix[columns + places, columns] = diagonals[inside]
     return Banded(matrix, provenance=provenance, bands=bands)
+
+
+def rebuild(made: Provenance | None, diagonals: FloatArray) -> Banded:
+    """The encoder that a file describes."""
+    return from_diagonals(diagonals, made)
 
 
 def inside_matrix(steps: int, bands: int) -> BoolArray:

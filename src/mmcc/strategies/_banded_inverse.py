@@ -10,13 +10,17 @@ and a larger epsilon, so what is proven for them holds for the encoder that `inv
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from mmcc._arrays import FloatArray, own_arrays
 from mmcc.errors import StrategyError, whole
+from mmcc.strategies._base import Strategy
+from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._provenance import Provenance, made_by
-from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, SMALLEST, Toeplitz
+from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
+from mmcc.strategies._written import Call, Record
 
 MAX_PRODUCTS = 10**10
 """Of the recursion for the coefficients of C: about ten seconds."""
@@ -51,6 +55,19 @@ class BandedInverse(Toeplitz):
         steps = whole("steps", steps, 1, self.length)
         return from_inverse(self.inverse[:steps], steps, None)
 
+    @property
+    def inverse_coefficients(self) -> FloatArray:
+        return self.inverse
+
+    def defining(self) -> tuple[Any, ...]:
+        return ("banded inverse", self.length, self.inverse)
+
+    def record(self) -> Record:
+        return Record("banded_inverse", {"steps": self.length}, {"inverse": self.inverse})
+
+    def call(self) -> Call | None:
+        return Strategy.call(self)
+
     def __repr__(self) -> str:
         return str(self.provenance or f"banded_inverse({self.steps}, {self.inverse_bands}), given")
 
@@ -67,6 +84,11 @@ def banded_inverse(steps: int, bands: int) -> BandedInverse:
     inverse = np.cumprod(np.concatenate([[1.0], 1 - 1.5 / np.arange(1.0, bands)]))
     arguments = {"steps": steps, "bands": bands}
     return from_inverse(inverse, steps, made_by("banded_inverse", arguments, "", None))
+
+
+def rebuild(made: Provenance | None, steps: int, inverse: FloatArray) -> BandedInverse:
+    """The encoder that a file describes."""
+    return from_inverse(inverse, steps, made)
 
 
 def from_inverse(inverse: FloatArray, steps: int, provenance: Provenance | None) -> BandedInverse:

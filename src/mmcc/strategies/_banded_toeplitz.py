@@ -13,9 +13,10 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc.errors import StrategyError, whole
+from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._descent import Progress, check_progress, minimise
 from mmcc.strategies._provenance import made_by
-from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, SMALLEST, Toeplitz
+from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
 
 TOLERANCE = 1e-8
 """Of the gradient of log error."""

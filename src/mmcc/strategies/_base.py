@@ -1,20 +1,38 @@
-"""What every strategy offers: its shape, its dense form, and its geometry for the accounting."""
+"""What every strategy offers, computed from its matrix unless it knows better.
+
+In: a subclass with `steps`, `rows`, `prefix` and the matrix.  Out: its geometry for the accounting,
+its errors, its noise memory.  Structure is an optimisation: a subclass overrides what it has in
+closed form or with less memory.
+Rounding: sensitivities are rounded up; inner products tell how far off they may be.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from mmcc._arrays import FloatArray
-from mmcc.errors import SamplingError, StrategyError
-from mmcc.sampling import SCHEMES, Participations
-from mmcc.strategies._geometry import Geometry
-from mmcc.strategies._gram import DenseGram, Gram
+import mmcc
+from mmcc._arrays import FloatArray, read_only
+from mmcc.errors import StrategyError
+from mmcc.sampling import Participations
+from mmcc.strategies._checks import check_matrix, release_steps
+from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of, tally
+from mmcc.strategies._gram import MAX_COLUMNS, DenseGram, Gram, check_columns
 from mmcc.strategies._hierarchy import Node
+from mmcc.strategies._inverses import inverse, lower_bands
+from mmcc.strategies._provenance import Provenance
+from mmcc.strategies._registry import CONSTRUCTORS
 from mmcc.strategies._worst_sets import largest_apart, largest_shuffled
+from mmcc.strategies._written import Call, Record
+
+if TYPE_CHECKING:
+    from mmcc.design._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
+    from mmcc.strategies._toeplitz import Toeplitz
+    from mmcc.strategies._tree import Tree
 
 Order = Literal["release", "reversed", "heavy"]
 ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
@@ -22,13 +40,25 @@ ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
 MAX_DENSE_BYTES = 4 * 2**30
 CHUNK = 2**22
 """Numbers held at once where many vectors are encoded."""
+MAX_LENGTHS = 16
+"""Bins that share nothing are taken one by one up to this many different lengths."""
+EXACT, ONLINE, HONAKER, FULL = "exact", "online", "honaker", "honaker-full"
+"""Ways to decode: see `_decoders`."""
 
 
 class Strategy(ABC):
     """An encoder C >= 0: row i of C x + z is released; column j is training step j.
 
     A strategy holds public facts only.  It is used as given, never rescaled.
+    A subclass needs `steps`, `rows`, `prefix` and `_dense`; the rest follows from the matrix.
     """
+
+    decoders: ClassVar[tuple[str, ...]] = (EXACT,)
+    """How releases can become estimates; the default first."""
+    is_array: ClassVar[bool] = False
+    """True if the matrix is held as an array anyway."""
+    provenance: Provenance | None = None
+    """What made it, if that is known."""
 
     @property
     @abstractmethod
@@ -40,30 +70,85 @@ class Strategy(ABC):
     def rows(self) -> int:
         """Rows of C: released vectors."""
 
-    @property
-    def adaptive(self) -> bool:
-        """True if inputs may depend on what was released before them."""
-        return True
-
     @abstractmethod
     def prefix(self, steps: int) -> Strategy:
         """The mechanism that ends after `steps` steps: its columns, the rows released by then."""
 
     @abstractmethod
+    def _dense(self) -> FloatArray:
+        """C as an array, size already checked."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.rows} x {self.steps})"
+
+    @property
+    def adaptive(self) -> bool:
+        """True if inputs may depend on what was released before them."""
+        return True
+
+    @property
+    def correlated(self) -> bool:
+        """True if the noise of different steps is correlated: C is more than a diagonal."""
+        rows, columns = self._matrix.nonzero()
+        return bool((rows != columns).any())
+
+    @property
+    def toeplitz(self) -> Toeplitz | None:
+        """The same encoder as a Toeplitz one, where it is."""
+        return None
+
+    @property
+    def tree(self) -> Tree | None:
+        """The same encoder as a tree, where it is."""
+        return None
+
+    def to_dense(self) -> FloatArray:
+        """C as an array; refused where it would not fit in memory."""
+        self._check_size()
+        return self._dense()
+
+    def _check_size(self) -> None:
+        size = 8 * self.rows * self.steps
+        if size > MAX_DENSE_BYTES:
+            raise StrategyError(
+                f"{self!r} as a dense array would take {size / 2**30:.3g} GiB, more than the "
+                f"{MAX_DENSE_BYTES / 2**30:.0f} GiB allowed. Use its structure, or fewer steps."
+            )
+
+    @property
+    def _matrix(self) -> FloatArray:
+        """C as an array that is known to be an encoder: what the defaults below look at."""
+        return self._checked_matrix
+
+    @cached_property
+    def _checked_matrix(self) -> FloatArray:
+        matrix = read_only(np.array(self.to_dense(), dtype=np.float64))
+        check_matrix(matrix, self.adaptive)
+        if matrix.shape != (self.rows, self.steps):
+            raise StrategyError(
+                f"{self!r} has {self.rows} rows and {self.steps} steps, but its matrix has the "
+                f"shape {matrix.shape}."
+            )
+        return matrix
+
+    # What the accounting asks.
+
     def groups(self, separation: int) -> Sequence[int]:
-        """Groups of columns g, g + separation, ... that can be the worst one for an example."""
+        """Groups of columns g, g + separation, ... that can be the worst one for an example.
 
-    @abstractmethod
-    def geometry(self, order: Order, separation: int, group: int) -> Geometry:
-        """The rows, restricted to one group of columns, in the order of analysis.
-
-        With separation 1 each row is a block; otherwise a block is all the rows released in
-        `separation` consecutive steps from the group's first column on.
+        All of them; of single columns the longest alone.
         """
+        if separation < self.steps:
+            return range(separation)
+        return (int(np.argmax(np.linalg.norm(self._matrix, axis=0))),)
 
-    @abstractmethod
     def sensitivity(self, separation: int) -> float:
         """Upper bound on |C 1_group| for the worst group: every allowed step is taken part in."""
+        norms = (
+            float(np.linalg.norm(self._matrix[:, group::separation].sum(axis=1)))
+            for group in self.groups(separation)
+        )
+        return rounded_up(max(norms), self.rows + self.steps)
 
     def sensitivity_apart(self, separation: int) -> float:
         """Upper bound on |C 1_S| over all S whose steps are at least `separation` apart."""
@@ -81,25 +166,76 @@ class Strategy(ABC):
         assert isinstance(gram, DenseGram)
         return gram.matrix
 
-    @abstractmethod
+    def geometry(self, order: Order, separation: int, group: int) -> Geometry:
+        """The rows, restricted to one group of columns, in the order of analysis.
+
+        With separation 1 each row is a block; otherwise a block is all the rows released in
+        `separation` consecutive steps from the group's first column on.
+        """
+        matrix = self._matrix[:, group::separation]
+        if separation == 1:
+            edges = np.arange(self.rows + 1)
+        else:
+            block = (release_steps(self._matrix, self.adaptive) - group) // separation
+            edges = np.flatnonzero(np.diff(block, prepend=block[0] - 1, append=block[-1] + 1))
+        places = np.arange(edges.size - 1)
+        if order == "reversed":
+            places = places[::-1]
+        elif order == "heavy":
+            weights = np.add.reduceat(matrix.sum(axis=1), edges[:-1])
+            places = np.lexsort((-places, -weights))
+        blocks = [slice(edges[place], edges[place + 1]) for place in places]
+
+        def pieces() -> Iterator[Piece]:
+            return _pieces(matrix, blocks)
+
+        return geometry_of(pieces, matrix.shape[1], self.rows + 2 * self.steps, tally(pieces()))
+
+    def same_order(self, order: Order, separation: int) -> Order:
+        """The name under which an order is known, where two names mean the same analysis."""
+        return order
+
     def gram(self, separation: int, group: int, sigma: float) -> Gram:
         """Inner products of the columns of one group of C / sigma."""
+        columns = self._matrix[:, group::separation]
+        check_columns(columns.shape[1], self)
+        return DenseGram(columns.T @ columns, sigma**-2.0, self.rows)
 
-    @abstractmethod
     def bins_gram(self, bins: int, sigma: float) -> DenseGram:
         """Inner products of m_r = sum_e (column r + e bins of C / sigma), r = 0 .. bins - 1."""
+        check_columns(bins, self)
+        return DenseGram(self._bins_products(bins), sigma**-2.0, self.rows + self.steps // bins)
 
     def hierarchy(self, bins: int) -> Node | None:
-        """The tree of nodes that the m_r share, for sigma = 1; None where they form no tree."""
-        return None
+        """The tree of nodes that the m_r share, for sigma = 1; None where they form no tree.
+
+        Bins that share nothing hang below one root, if they have few different lengths.
+        """
+        if bins > MAX_COLUMNS:
+            return None
+        products = self._bins_products(bins)
+        own = np.diagonal(products)
+        lengths, counts = np.unique(own, return_counts=True)
+        if np.count_nonzero(products) > bins or len(lengths) > MAX_LENGTHS:
+            return None
+        return Node(
+            0.0,
+            tuple((int(many), Node(float(v))) for v, many in zip(lengths, counts, strict=True)),
+        )
+
+    def _bins_products(self, bins: int) -> FloatArray:
+        sums = self._matrix.reshape(self.rows, -1, bins).sum(axis=1)
+        return np.asarray(sums.T @ sums)
+
+    # What simulations ask.
 
     def encode(self, vectors: FloatArray) -> FloatArray:
         """C x for each row x of `vectors` (steps long); plain floating point."""
-        return np.asarray(vectors @ self.to_dense().T)
+        return np.asarray(vectors @ self._matrix.T)
 
     def adjoint(self, outputs: FloatArray) -> FloatArray:
         """C^T y for each row y of `outputs` (one number for each row of C)."""
-        return np.asarray(outputs @ self.to_dense())
+        return np.asarray(outputs @ self._matrix)
 
     def squared_norms(self, sets: Participations) -> FloatArray:
         """|C 1_S|^2 for each participation set S."""
@@ -113,37 +249,80 @@ class Strategy(ABC):
             squares[start : start + size] = np.square(self.encode(marks)).sum(axis=1)
         return squares
 
-    def same_order(self, order: Order, separation: int) -> Order:
-        """The name under which an order is known, where two names mean the same analysis."""
-        return order
+    # What utility and training ask: how releases are decoded.
 
-    def to_dense(self) -> FloatArray:
-        """C as an array; refused where it would not fit in memory."""
-        size = 8 * self.rows * self.steps
-        if size > MAX_DENSE_BYTES:
-            raise StrategyError(
-                f"{self!r} as a dense array would take {size / 2**30:.3g} GiB, more than the "
-                f"{MAX_DENSE_BYTES / 2**30:.0f} GiB allowed. Use its structure, or fewer steps."
-            )
-        return self._dense()
+    def decoder_matrix(self, decoder: str) -> FloatArray:
+        """The matrix B with B C = I that a decoder of this strategy applies."""
+        return inverse(self.to_dense(), np.eye(self.steps), self.adaptive)
 
-    @abstractmethod
-    def _dense(self) -> FloatArray:
-        """C as an array, size already checked."""
+    def noise_memory(self) -> int:
+        """Noise vectors held at once, the new one included: the bands of C, or all its rows."""
+        matrix = self.to_dense()
+        return self.rows if np.triu(matrix, 1).any() else lower_bands(matrix)
+
+    def variances(self, workload: Workload, decoder: str) -> FloatArray:
+        """Squared norms of the rows of A B: the variance of every step at sigma = 1."""
+        found = inverse(self.to_dense(), workload.to_dense(), self.adaptive)
+        return np.asarray(np.square(found).sum(axis=1))
+
+    def toeplitz_variances(self, workload: ToeplitzWorkload, decoder: str) -> FloatArray:
+        """The same for a Toeplitz workload."""
+        return self.variances(workload, decoder)
+
+    def schedule_variances(self, workload: ScheduleWorkload, decoder: str) -> FloatArray:
+        """The same for learning rates and momentum."""
+        return self.variances(workload, decoder)
+
+    # What files, reports and checkpoints ask.
+
+    def defining(self) -> tuple[Any, ...]:
+        """Numbers and arrays that define C: what a digest of the strategy is made of."""
+        return ("matrix", self.adaptive, self.to_dense())
+
+    def record(self) -> Record | None:
+        """What a file holds of it; None for one that cannot be saved."""
+        return None
+
+    def call(self) -> Call | None:
+        """The call that makes the same strategy again; None where only a file can hold it."""
+        made = self.provenance
+        if made is None or made.version != mmcc.__version__ or not self.adaptive:
+            return None
+        entry = CONSTRUCTORS[made.constructor]
+        if not entry.by_numbers:
+            return None
+        return Call(entry, {name: int(value) for name, value in made.arguments})
 
 
-def check_kinds(strategy: object, scheme: object) -> None:
-    """Refuse what is no strategy, and what is no sampling scheme."""
+def _pieces(matrix: FloatArray, blocks: Sequence[slice]) -> Iterator[Piece]:
+    """What each block of rows adds, blocks of zeros left out."""
+    used = matrix > 0
+    first = np.argmax(used, axis=1)
+    end = matrix.shape[1] - np.argmax(used[:, ::-1], axis=1)
+    full = np.asarray(used.any(axis=1))
+    exact = matrix.shape[1] <= EXACT_COLUMNS
+    for rows in blocks:
+        if not full[rows].any():
+            continue
+        start = int(first[rows][full[rows]].min())
+        stop = int(end[rows][full[rows]].max())
+        block = matrix[rows, start:stop]
+        yield Piece(
+            span=slice(start, stop),
+            squares=np.einsum("rj,rj->j", block, block),
+            sums=block.sum(axis=1) @ block,
+            factor=block if exact else None,
+        )
+
+
+def checked_strategy(strategy: object) -> Strategy:
+    """The strategy, if it is one."""
     if not isinstance(strategy, Strategy):
         raise StrategyError(
             f"strategy must come from mmcc.strategies, got {type(strategy).__name__}; "
             "wrap an array with mmcc.strategies.dense."
         )
-    if not isinstance(scheme, SCHEMES):
-        names = ", ".join(known.__name__ for known in SCHEMES)
-        raise SamplingError(
-            f"sampling must be one of mmcc.sampling.{names}, got {type(scheme).__name__}."
-        )
+    return strategy
 
 
 def rounded_up(value: float, operations: int) -> float:

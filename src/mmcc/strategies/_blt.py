@@ -9,16 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from mmcc._arrays import FloatArray, own_arrays, real_array
 from mmcc.errors import ParameterError, StrategyError, suggestion, whole
-from mmcc.sampling import MAX_STEPS
-from mmcc.strategies._blt_optimum import OBJECTIVES, best_buffers, prefix_error
+from mmcc.sampling._scheme import MAX_STEPS
+from mmcc.strategies._blt_optimum import best_buffers, prefix_error
+from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._descent import Progress, check_progress
 from mmcc.strategies._provenance import Argument, Provenance, made_by
-from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, SMALLEST, Toeplitz
+from mmcc.strategies._registry import BLT, OBJECTIVES
+from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
+from mmcc.strategies._written import MOST_LISTED, Call, Record
 
 MAX_BUFFERS = 1000
 MAX_OPTIMISED = 12
@@ -59,6 +63,22 @@ class BufferedToeplitz(Toeplitz):
         steps = whole("steps", steps, 1, self.length)
         return from_buffers(steps, self.decay, self.scale, None)
 
+    @property
+    def buffer_numbers(self) -> tuple[FloatArray, FloatArray]:
+        return self.decay, self.scale
+
+    def defining(self) -> tuple[Any, ...]:
+        return ("blt", self.length, self.decay, self.scale)
+
+    def record(self) -> Record:
+        return Record("blt", {"steps": self.length}, {"decay": self.decay, "scale": self.scale})
+
+    def call(self) -> Call | None:
+        if self.buffers > MOST_LISTED:
+            return None
+        decay, scale = self.decay.tolist(), self.scale.tolist()
+        return Call(BLT, {"steps": self.length, "decay": decay, "scale": scale})
+
     def __repr__(self) -> str:
         decay = ", ".join(f"{value:.{_digits(value)}g}" for value in self.decay)
         scale = ", ".join(f"{value:g}" for value in self.scale)
@@ -77,6 +97,13 @@ class Blt(BufferedToeplitz):
         super().__post_init__()
         if self.buffers != 1:
             raise StrategyError(f"a Blt has one buffer, got {self.buffers}; make several with blt.")
+
+    @property
+    def geometric(self) -> bool:
+        return True
+
+    def record(self) -> Record:
+        return super().record()
 
 
 def blt(
@@ -129,6 +156,13 @@ def from_buffers(
     kind = Blt if decay.size == 1 else BufferedToeplitz
     coefficients = power_sums(steps, decay, scale)
     return kind(coefficients, steps, provenance=provenance, decay=decay, scale=scale)
+
+
+def rebuild(
+    made: Provenance | None, steps: int, decay: FloatArray, scale: FloatArray
+) -> BufferedToeplitz:
+    """The encoder that a file describes."""
+    return from_buffers(steps, decay, scale, made)
 
 
 def check_buffers(decay: FloatArray, scale: FloatArray) -> None:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from mmcc._arrays import FloatArray
 from mmcc.strategies._descent import Progress, minimise
 
-OBJECTIVES = ("mean", "max")
 TOLERANCE = 1e-8
 """Of the gradient of log error."""
 MOST_ITERATIONS = 400

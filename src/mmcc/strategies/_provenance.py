@@ -11,23 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mmcc.errors import StrategyError, shown
+from mmcc.strategies._registry import CONSTRUCTORS
 
 Argument = int | float | str
 LONGEST = 100
 """Of the text of an argument."""
-CONSTRUCTORS = (
-    "banded",
-    "banded_inverse",
-    "banded_toeplitz",
-    "binary_tree",
-    "blt",
-    "continual_counting",
-    "dense",
-    "identity",
-    "optimal",
-    "toeplitz",
-    "tree_restart",
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ that a damaged or edited one is refused.  The digest is no signature: it does no
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,103 +16,42 @@ from typing import Any
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.errors import MmccError, StrategyError, shown, whole
-from mmcc.strategies._banded import Banded, from_diagonals
-from mmcc.strategies._banded_inverse import BandedInverse, from_inverse
+from mmcc.errors import MmccError, StrategyError, shown
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import Blt, BufferedToeplitz, from_buffers
-from mmcc.strategies._dense import Dense
 from mmcc.strategies._provenance import Provenance, made_by
-from mmcc.strategies._toeplitz import Toeplitz, continual_counting, identity
-from mmcc.strategies._tree import Tree, tree_restart
+from mmcc.strategies._registry import CONSTRUCTORS, KINDS, imported
+from mmcc.strategies._written import Record
 
 FORMAT = 1
 
-Facts = dict[str, int]
-Arrays = dict[str, FloatArray]
 
-
-def described(strategy: Strategy) -> tuple[str, Arrays]:
-    """The record of a strategy and its arrays."""
-    kind, facts, arrays = _facts(strategy)
+def described(strategy: Strategy) -> tuple[str, Mapping[str, FloatArray]]:
+    """The record of a strategy as text, and its arrays."""
+    # A class says for itself that a record holds all of it: a subclass may be more.
+    found = strategy.record() if "record" in vars(type(strategy)) else None
+    if found is None:
+        raise StrategyError(
+            f"{strategy!r} is of a kind that cannot be saved; save "
+            "strategies.dense(strategy.to_dense()) instead."
+        )
     record = {
         "format": FORMAT,
-        "kind": kind,
-        "facts": facts,
-        "provenance": _provenance_record(strategy, kind, facts),
+        "kind": found.kind,
+        "facts": found.facts,
+        "provenance": _provenance_record(strategy.provenance, found),
     }
-    record["digest"] = digest_of(record, arrays)
-    return json.dumps(record, sort_keys=True), arrays
+    record["digest"] = digest_of(record, found.arrays)
+    return json.dumps(record, sort_keys=True), found.arrays
 
 
-def _facts(strategy: Strategy) -> tuple[str, Facts, Arrays]:
-    """The kind of a strategy and the facts that define it."""
-    if type(strategy) is Tree:
-        return "tree", {"steps": strategy.leaves, "height": strategy.levels}, {}
-    if type(strategy) in (Blt, BufferedToeplitz) and isinstance(strategy, BufferedToeplitz):
-        return "blt", {"steps": strategy.steps}, {"decay": strategy.decay, "scale": strategy.scale}
-    if type(strategy) is BandedInverse:
-        return "banded_inverse", {"steps": strategy.steps}, {"inverse": strategy.inverse}
-    if type(strategy) is Toeplitz:
-        if strategy.name in ("identity", "continual_counting"):
-            return strategy.name, {"steps": strategy.steps}, {}
-        return "toeplitz", {"steps": strategy.steps}, {"coefficients": strategy.coefficients}
-    if type(strategy) is Banded:
-        return "banded", {}, {"diagonals": strategy.diagonals}
-    if type(strategy) is Dense:
-        return "dense", {"adaptive": int(strategy.causal)}, {"matrix": strategy.matrix}
-    raise StrategyError(
-        f"{strategy!r} is of a kind that cannot be saved; save "
-        "strategies.dense(strategy.to_dense()) instead."
-    )
-
-
-BUILDERS: Mapping[str, tuple[Callable[..., Strategy], tuple[str, ...], tuple[str, ...]]] = {
-    "tree": (lambda _, steps, height: tree_restart(steps, height), ("steps", "height"), ()),
-    "identity": (lambda _, steps: identity(steps), ("steps",), ()),
-    "continual_counting": (lambda _, steps: continual_counting(steps), ("steps",), ()),
-    "toeplitz": (
-        lambda made, steps, coefficients: Toeplitz(coefficients, steps, provenance=made),
-        ("steps",),
-        ("coefficients",),
-    ),
-    "blt": (
-        lambda made, steps, decay, scale: from_buffers(steps, decay, scale, made),
-        ("steps",),
-        ("decay", "scale"),
-    ),
-    "banded_inverse": (
-        lambda made, steps, inverse: from_inverse(inverse, steps, made),
-        ("steps",),
-        ("inverse",),
-    ),
-    "banded": (lambda made, diagonals: from_diagonals(diagonals, made), (), ("diagonals",)),
-    "dense": (
-        lambda made, adaptive, matrix: Dense(
-            matrix, bool(whole("adaptive", adaptive, 0, 1)), provenance=made
-        ),
-        ("adaptive",),
-        ("matrix",),
-    ),
-}
-"""How a kind is built again: a function of the provenance, the facts and the arrays named."""
-
-KINDS = {
-    "optimal": "dense",
-    "banded_toeplitz": "toeplitz",
-    "binary_tree": "tree",
-    "tree_restart": "tree",
-}
-"""What a constructor makes, where its name does not say it."""
-
-
-def _provenance_record(strategy: Strategy, kind: str, facts: Facts) -> dict[str, Any]:
-    made = getattr(strategy, "provenance", None)
+def _provenance_record(made: Provenance | None, found: Record) -> dict[str, Any]:
     given = made is None
     if made is None:
-        plain = {name: value for name, value in facts.items() if name != "adaptive"}
-        constructor = {"tree": "tree_restart"}.get(kind, kind)
-        made = made_by(constructor, dict(plain), "", None)
+        plain = {name: value for name, value in found.facts.items() if name != "adaptive"}
+        names = {entry.kind: name for name, entry in CONSTRUCTORS.items()}
+        made = made_by(
+            found.kind if found.kind in CONSTRUCTORS else names[found.kind], plain, "", None
+        )
     return {
         "constructor": made.constructor,
         "arguments": [list(pair) for pair in made.arguments],
@@ -133,7 +73,7 @@ def digest_of(record: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> st
     return state.hexdigest()
 
 
-def rebuilt(text: str, arrays: Arrays, name: str) -> Strategy:
+def rebuilt(text: str, arrays: Mapping[str, FloatArray], name: str) -> Strategy:
     """The strategy that a record describes."""
 
     def refuse(why: str) -> StrategyError:
@@ -149,21 +89,22 @@ def rebuilt(text: str, arrays: Arrays, name: str) -> Strategy:
     expected = {"format", "kind", "facts", "provenance", "digest"}
     if not isinstance(record, dict) or set(record) != expected:
         raise refuse("its record does not have the entries it needs")
-    if record["format"] != FORMAT or record["kind"] not in BUILDERS:
+    if record["format"] != FORMAT or record["kind"] not in KINDS:
         found = f"format {shown(record['format'])}, kind {shown(record['kind'])}"
         raise refuse(f"{found} is not known")
     if record["digest"] != digest_of(record, arrays):
         raise refuse("it was changed after it was saved (its digest does not match)")
-    build, names, members = BUILDERS[record["kind"]]
+    build: Callable[..., Strategy] = imported(KINDS[record["kind"]])
+    _, *names = inspect.signature(build).parameters
     facts = record["facts"]
-    if not isinstance(facts, dict) or set(facts) != set(names) or set(arrays) != set(members):
-        raise refuse(f"a {record['kind']} is described by {', '.join((*names, *members))}")
+    if not isinstance(facts, dict) or sorted([*facts, *arrays]) != sorted(names):
+        raise refuse(f"a {record['kind']} is described by {', '.join(names)}")
     try:
         made = _provenance(record["provenance"], record["kind"])
         return build(made, **facts, **arrays)
     except MmccError as problem:
         raise refuse(str(problem).rstrip(".")) from None
-    except (TypeError, ValueError, IndexError, KeyError):
+    except (AttributeError, TypeError, ValueError, IndexError, KeyError):
         raise refuse("its entries do not have the types they need") from None
 
 
@@ -176,6 +117,6 @@ def _provenance(found: Mapping[str, Any], kind: str) -> Provenance | None:
         found["reached"],
         found["version"],
     )
-    if KINDS.get(made.constructor, made.constructor) != kind:
+    if CONSTRUCTORS[made.constructor].kind != kind:
         raise StrategyError(f"{made.constructor} does not make a strategy of the kind {kind!r}.")
     return None if found["given"] else made

@@ -8,39 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray, own_arrays, real_array
 from mmcc.errors import StrategyError, whole
-from mmcc.sampling import MAX_STEPS
+from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies._base import Order, Strategy, rounded_up
+from mmcc.strategies._checks import check_entries
 from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
 from mmcc.strategies._gram import DenseGram, Gram, check_columns
 from mmcc.strategies._hierarchy import Node
 from mmcc.strategies._provenance import Provenance
+from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TOEPLITZ
+from mmcc.strategies._series import product, quotient
+from mmcc.strategies._written import MOST_LISTED, Call, Record
 
-SMALLEST, LARGEST = 1e-100, 1e100
+if TYPE_CHECKING:
+    from mmcc.design._workloads import ScheduleWorkload, ToeplitzWorkload
+
 MAX_COEFFICIENTS = 10**7
 FEW_BANDS = 16
 """Up to this many bands a convolution is faster band by band."""
-
-
-def check_entries(entries: FloatArray, what: str) -> None:
-    """Refuse entries that the theory or the arithmetic does not cover; NaN fails every check."""
-    if not np.isfinite(entries).all():
-        raise StrategyError(f"{what} has entries that are not finite numbers (NaN or infinity).")
-    if not (entries >= 0).all():
-        raise StrategyError(
-            f"{what} has negative entries (smallest {entries.min():g}); the amplification proof "
-            "needs C >= 0. Use a non-negative encoder."
-        )
-    positive = entries[entries > 0]
-    if positive.size and not (positive.min() >= SMALLEST and positive.max() <= LARGEST):
-        raise StrategyError(
-            f"{what} has entries between {positive.min():g} and {positive.max():g}; entries must "
-            f"be 0 or lie in [{SMALLEST:g}, {LARGEST:g}]. Rescale C and sigma together."
-        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,6 +69,29 @@ class Toeplitz(Strategy):
     def bands(self) -> int:
         """Diagonals that are not zero, from the main one to the last."""
         return self.coefficients.size
+
+    @property
+    def correlated(self) -> bool:
+        return self.bands > 1
+
+    @property
+    def toeplitz(self) -> Toeplitz:
+        return self
+
+    @property
+    def buffer_numbers(self) -> tuple[FloatArray, FloatArray] | None:
+        """(decay, scale) of a BLT: c = 1, then sum_i scale_i decay_i^(k-1)."""
+        return None
+
+    @property
+    def inverse_coefficients(self) -> FloatArray | None:
+        """The first column of C^-1, where C is defined by it and it has few bands."""
+        return None
+
+    @property
+    def geometric(self) -> bool:
+        """True for a BLT of one buffer: from the second on, coefficients are a geometric series."""
+        return False
 
     def __repr__(self) -> str:
         if self.provenance is not None:
@@ -238,6 +251,60 @@ class Toeplitz(Strategy):
         length = float(self.coefficients[0]) ** 2 * (self.length // bins)
         return Node(0.0, ((bins, Node(length)),))
 
+    def divide(self, dividend: FloatArray) -> FloatArray:
+        """Coefficients of A C^-1 for the Toeplitz workload A with coefficients `dividend`."""
+        if self.buffer_numbers is not None:
+            from mmcc.strategies._recurrences import divide_buffers  # compiles
+
+            return np.asarray(divide_buffers(dividend, *self.buffer_numbers))
+        if self.inverse_coefficients is not None:
+            return product(dividend, self.inverse_coefficients, self.length)
+        return quotient(dividend, self.coefficients, self.length)
+
+    def noise_memory(self) -> int:
+        """The bands of C or of C^-1, or the buffers and the new one."""
+        counts = [self.bands]
+        if self.buffer_numbers is not None:
+            counts.append(self.buffer_numbers[0].size + 1)
+        if self.inverse_coefficients is not None:
+            counts.append(self.inverse_coefficients.size)
+        return min(counts)
+
+    def toeplitz_variances(self, workload: ToeplitzWorkload, decoder: str) -> FloatArray:
+        return np.cumsum(np.square(self.divide(workload.coefficients)))
+
+    def schedule_variances(self, workload: ScheduleWorkload, decoder: str) -> FloatArray:
+        """A C^-1 = prefix sums * learning rates * (momentum C^-1), row after row: O(n^2)."""
+        powers = workload.momentum ** np.arange(workload.steps, dtype=np.float64)
+        backwards = self.divide(powers)[::-1].copy()
+        row, variances = np.zeros(workload.steps), np.empty(workload.steps)
+        for t, rate in enumerate(workload.learning_rates):
+            row[: t + 1] += rate * backwards[workload.steps - t - 1 :]
+            # Not `@`: threads cost more than they save on products this short.
+            variances[t] = np.einsum("s,s", row[: t + 1], row[: t + 1])
+        return variances
+
+    def defining(self) -> tuple[Any, ...]:
+        return ("toeplitz", self.length, self.coefficients)
+
+    def record(self) -> Record:
+        if self.name in NAMED:
+            return Record(self.name, {"steps": self.length}, {})
+        return Record("toeplitz", {"steps": self.length}, {"coefficients": self.coefficients})
+
+    def call(self) -> Call | None:
+        """By its name, or by few coefficients; exact numbers before searches."""
+        if self.name in NAMED:
+            return Call(NAMED[self.name], {"steps": self.length})
+        if self.bands <= MOST_LISTED:
+            listed = {"coefficients": self.coefficients.tolist(), "steps": self.length}
+            return Call(TOEPLITZ, listed)
+        return super().call()
+
+
+NAMED = {entry.python: entry for entry in (IDENTITY, CONTINUAL_COUNTING)}
+"""Encoders whose coefficients follow from their name."""
+
 
 def _products(c: FloatArray, length: int, places: IntArray) -> FloatArray:
     """Inner products of the columns at evenly spaced places of C[i, j] = c[i - j]."""
@@ -275,3 +342,24 @@ def continual_counting(steps: int) -> Toeplitz:
         )
     k = np.arange(1, steps)
     return Toeplitz(np.cumprod(np.concatenate([[1.0], 1 - 0.5 / k])), steps, "continual_counting")
+
+
+def first_bands(steps: int, bands: int) -> Toeplitz:
+    """The first square-root coefficients (those of `continual_counting`) as bands."""
+    bands = whole("bands", bands, 1, steps)
+    return toeplitz(continual_counting(bands).coefficients, steps)
+
+
+def rebuild(made: Provenance | None, steps: int, coefficients: FloatArray) -> Toeplitz:
+    """The encoder that a file describes."""
+    return Toeplitz(coefficients, steps, provenance=made)
+
+
+def rebuild_identity(_: Provenance | None, steps: int) -> Toeplitz:
+    """The same, known by its name."""
+    return identity(steps)
+
+
+def rebuild_continual_counting(_: Provenance | None, steps: int) -> Toeplitz:
+    """The same, known by its name."""
+    return continual_counting(steps)

@@ -10,19 +10,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
 from mmcc.errors import StrategyError, whole
 from mmcc.sampling import Participations
-from mmcc.strategies._base import Order, Strategy, rounded_up
+from mmcc.strategies._base import FULL, HONAKER, ONLINE, Order, Strategy, rounded_up
 from mmcc.strategies._geometry import EXACT_COLUMNS, Block, Geometry, Piece, geometry_of, tally
 from mmcc.strategies._gram import DenseGram, ForestGram, Gram, check_columns
 from mmcc.strategies._hierarchy import Node, binary
+from mmcc.strategies._provenance import Provenance
+from mmcc.strategies._registry import BINARY_TREE, TREE_RESTART
+from mmcc.strategies._tree_errors import (
+    MAX_LEVELS,
+    prefix_weights,
+    row_variances,
+    schedule_variances,
+    toeplitz_variances,
+)
+from mmcc.strategies._written import Call, Record
+
+if TYPE_CHECKING:
+    from mmcc.design._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
 
 MAX_LEAVES = 2**40
-MAX_LEVELS = 41
 MAX_GROUPS = 10**6
 MAX_CELLS = 10**8
 """Above this many (node, group) pairs a level's counts are bounded, not counted."""
@@ -31,6 +44,8 @@ MAX_CELLS = 10**8
 @dataclass(frozen=True, repr=False)
 class Tree(Strategy):
     """Levels 0 .. levels-1 of the complete binary tree over `leaves` steps, cut off at the end."""
+
+    decoders = (HONAKER, ONLINE, FULL)
 
     leaves: int
     levels: int
@@ -52,6 +67,14 @@ class Tree(Strategy):
         """A node is released when it is complete: the tree over fewer leaves."""
         steps = whole("steps", steps, 1, self.leaves)
         return Tree(steps, min(self.levels, steps.bit_length()))
+
+    @property
+    def correlated(self) -> bool:
+        return self.rows > self.leaves
+
+    @property
+    def tree(self) -> Tree:
+        return self
 
     def _nodes(self) -> Iterator[tuple[int, int]]:
         """(level, index) of every node in the order of release, a child before its parent."""
@@ -285,6 +308,39 @@ class Tree(Strategy):
             return Node(0.0, ((1 << (height - below), binary(below + 1, epochs, epochs)),))
         return binary(below + 1, epochs, shared)
 
+    def decoder_matrix(self, decoder: str) -> FloatArray:
+        """Differences of the prefix sums that the decoder estimates."""
+        if decoder == FULL:
+            return np.asarray(np.linalg.pinv(self.to_dense()))
+        self._check_size()
+        return np.diff(prefix_weights(self, decoder), axis=0, prepend=0)
+
+    def noise_memory(self) -> int:
+        """One estimate for each level."""
+        return self.levels
+
+    def variances(self, workload: Workload, decoder: str) -> FloatArray:
+        return row_variances(self, decoder, workload.to_dense())
+
+    def toeplitz_variances(self, workload: ToeplitzWorkload, decoder: str) -> FloatArray:
+        return toeplitz_variances(self, decoder, workload.coefficients)
+
+    def schedule_variances(self, workload: ScheduleWorkload, decoder: str) -> FloatArray:
+        if decoder != FULL:
+            return schedule_variances(self, decoder, workload.learning_rates, workload.momentum)
+        return np.concatenate([row_variances(self, decoder, rows) for rows in workload.rows()])
+
+    def defining(self) -> tuple[Any, ...]:
+        return ("tree", self.leaves, self.levels)
+
+    def record(self) -> Record:
+        return Record("tree", {"steps": self.leaves, "height": self.levels}, {})
+
+    def call(self) -> Call:
+        if self.levels == self.leaves.bit_length():
+            return Call(BINARY_TREE, {"steps": self.leaves})
+        return Call(TREE_RESTART, {"steps": self.leaves, "height": self.levels})
+
     def _complete_trees(self) -> list[tuple[int, int]]:
         """(top level, how many) of the largest complete trees, the first steps first."""
         top = self.levels - 1
@@ -332,3 +388,8 @@ def tree_restart(steps: int, height: int) -> Tree:
     steps = whole("steps", steps, 1, MAX_LEAVES)
     height = whole("height", height, 1, MAX_LEVELS)
     return Tree(steps, min(height, steps.bit_length()))
+
+
+def rebuild(_: Provenance | None, steps: int, height: int) -> Tree:
+    """The tree that a file describes."""
+    return tree_restart(steps, height)

@@ -21,11 +21,36 @@ costs O(n): sums along a stride.  Rows cost O(n) each.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.strategies._decoders import FULL, level_variances, level_weights
-from mmcc.strategies._tree import Tree
+from mmcc.errors import MethodError, whole
+from mmcc.strategies._base import FULL, HONAKER, ONLINE
+
+if TYPE_CHECKING:
+    from mmcc.strategies._tree import Tree
+
+MAX_LEVELS = 41
+
+
+def level_weights(levels: int, decoder: str = HONAKER) -> FloatArray:
+    """The weight w_h of a node's own release, by level; 1 - w_h goes to each of its children."""
+    levels = whole("levels", levels, 1, MAX_LEVELS)
+    if decoder == ONLINE:
+        return np.ones(levels)
+    if decoder == HONAKER:
+        return 1 / (2 - 0.5 ** np.arange(levels))
+    raise MethodError(f"decoder={decoder!r} has no weights by level: only {ONLINE} and {HONAKER}.")
+
+
+def level_variances(weights: FloatArray) -> FloatArray:
+    """Variance of a node's estimate, by level, at sigma = 1: w_h^2 + 2 (1 - w_h)^2 v_(h-1)."""
+    variances = np.ones(weights.size)
+    for h in range(1, weights.size):
+        variances[h] = weights[h] ** 2 + 2 * (1 - weights[h]) ** 2 * variances[h - 1]
+    return variances
 
 
 def toeplitz_variances(tree: Tree, decoder: str, coefficients: FloatArray) -> FloatArray:
@@ -51,6 +76,27 @@ def row_variances(tree: Tree, decoder: str, rows: FloatArray) -> FloatArray:
     if decoder == FULL:
         return _full_rows(tree, rows)
     return _causal_rows(tree, level_weights(tree.levels, decoder), rows)
+
+
+def prefix_weights(tree: Tree, decoder: str) -> FloatArray:
+    """What each release adds to the estimate of each prefix; not for the full decoder."""
+    prefixes = np.zeros((tree.steps, tree.rows))
+    weights = level_weights(tree.levels, decoder)
+    top = tree.levels - 1
+    estimates = np.zeros((0, tree.rows))
+    for level in range(tree.levels):
+        nodes = tree.steps >> level
+        own = np.zeros((nodes, tree.rows))
+        own[np.arange(nodes), tree.node_rows(level)] = weights[level]
+        if level:
+            children = estimates[0 : 2 * nodes : 2] + estimates[1 : 2 * nodes : 2]
+            own += (1 - weights[level]) * children
+        estimates = own
+        for node in range(0, nodes, 1 if level == top else 2):
+            first = (node + 1) << level
+            end = tree.steps + 1 if level == top else first + (1 << level)
+            prefixes[first - 1 : end - 1] += estimates[node]
+    return prefixes
 
 
 def _along_stride(values: FloatArray, stride: int) -> FloatArray:

@@ -17,12 +17,11 @@ from mmcc.training._participants import Participants
 if TYPE_CHECKING:
     from mmcc.training._checkpoint import load_checkpoint, save_checkpoint
     from mmcc.training._checkpoint_file import CheckpointError
-    from mmcc.training._loader import PrivateLoader
+    from mmcc.training._loader import BatchSampler, PrivateLoader
     from mmcc.training._losses import per_example_loss
     from mmcc.training._optimizer import PrivateOptimizer
     from mmcc.training._private import make_private
     from mmcc.training._run import RunError
-    from mmcc.training._samplers import BatchSampler
     from mmcc.training._torch_noise import TorchNoiseStream
 
 __all__ = (
@@ -43,7 +42,7 @@ __all__ = (
 )
 
 _LATER = {
-    "BatchSampler": "_samplers",
+    "BatchSampler": "_loader",
     "CheckpointError": "_checkpoint_file",
     "PrivateLoader": "_loader",
     "PrivateOptimizer": "_optimizer",

@@ -1,7 +1,7 @@
 """Checkpoints: a run in one file, written whole or not at all, and taken up again bit by bit.
 
-In: module, optimizer and loader of one `make_private`.  Out: a file with parameters, the state of
-the optimizer inside, noise, keys, position, global random generators and the fingerprint of the
+In: the optimizer of a run, which knows its module.  Out: a file with parameters, the state of the
+optimizer inside, noise, keys, position, global random generators and the fingerprint of the
 mechanism.
 A file is written beside its final place, synced, and renamed: whoever is killed leaves the old file
 or the new one.  It is read without unpickling code, after its digest was checked.
@@ -36,7 +36,7 @@ from mmcc.training._checkpoint_file import (
 from mmcc.training._loader import PrivateLoader
 from mmcc.training._optimizer import PrivateOptimizer
 from mmcc.training._peers import LOADING, SAVING
-from mmcc.training._run import Run
+from mmcc.training._run import TrainingRun
 
 WORDS = 624
 """Words in the state of numpy's global generator."""
@@ -44,74 +44,84 @@ WORDS = 624
 
 def save_checkpoint(
     path: str | Path,
-    module: AbstractGradSampleModule,
-    optimizer: PrivateOptimizer,
-    loader: PrivateLoader,
+    run: PrivateOptimizer | AbstractGradSampleModule,
+    optimizer: PrivateOptimizer | None = None,
+    loader: PrivateLoader | None = None,
     extra: Any = None,
 ) -> None:
-    """Write the run to a file, between two steps or before the first.
+    """Write a run to a file, between two steps or before the first.
 
-    All processes of a distributed run call it; process 0 writes.
+    `run` is the optimizer that make_private returned.  Module, optimizer and loader in a row are
+    the same run; parts of different runs are refused.  All processes of a distributed run call it;
+    process 0 writes.
 
     `extra` is handed back by `load_checkpoint`: numbers, text, tensors, and lists, tuples and dicts
     of them, such as a learning-rate schedule's `state_dict()`.
     """
-    _check_belong(module, optimizer, loader)
-    run = optimizer.run
-    run.check_between_steps("a checkpoint")
-    peers = run.peers
-    peers.meet(SAVING, run.position, optimizer.params)
-    run.record.enter(lambda: run.guarantee)
+    saved = _the_optimizer(run, optimizer, loader)
+    training, peers = saved.run, saved.run.peers
+    training.check_between_steps("a checkpoint")
+    peers.meet(SAVING, saved.position, saved.params)
+    training.record.enter()
     with peers.agreeing():
         own = _random_state()
     generators = peers.every(own)
     with peers.agreeing():
         if peers.rank == 0:
-            _save(_path(path), module, optimizer, generators, extra)
+            _write(_path(path), _packed(_content(saved, generators, extra)))
 
 
 def load_checkpoint(
     path: str | Path,
-    module: AbstractGradSampleModule,
-    optimizer: PrivateOptimizer,
-    loader: PrivateLoader,
+    run: PrivateOptimizer | AbstractGradSampleModule,
+    optimizer: PrivateOptimizer | None = None,
+    loader: PrivateLoader | None = None,
 ) -> Any:
     """Take up the run of a file; returns the `extra` that was saved with it.
 
-    Module, optimizer and loader come from a `make_private` with the same mechanism; its seed does
-    not matter, for the keys come from the file.  Another mechanism is refused.  All processes of a
-    distributed run call it, and find the same file; there may be more or fewer of them than before.
+    `run` is the optimizer of a `make_private` with the same mechanism, as for `save_checkpoint`;
+    its seed does not matter, for the keys come from the file.  Another mechanism is refused.  All
+    processes of a distributed run call it, and find the same file; there may be more or fewer of
+    them than before.
     """
-    _check_belong(module, optimizer, loader)
+    loaded = _the_optimizer(run, optimizer, loader)
     path = _path(path)
-    run = optimizer.run
-    peers = run.peers
-    peers.meet(LOADING, run.position, optimizer.params)
+    training, peers = loaded.run, loaded.run.peers
+    peers.meet(LOADING, loaded.position, loaded.params)
     with peers.agreeing():
         content, digest = read(path)
-        _check_same(content, run, path)
+        _check_same(content, training, path)
     peers.same({"the digest of the checkpoint": digest}, "Give all of them the same file.")
-    with run.taken_up(), peers.agreeing():
-        _take_up(content, module, optimizer, path)
-    if run.finished:
-        run.end()
-    optimizer.zero_grad()
-    optimizer.accept_buffers()
+    with training.taken_up(), peers.agreeing():
+        _take_up(content, loaded, path)
+    if training.finished:
+        training.end()
+    loaded.zero_grad()
     return content["extra"]
 
 
-def _save(
-    path: Path,
-    module: AbstractGradSampleModule,
-    optimizer: PrivateOptimizer,
-    generators: list[dict[str, Any]],
-    extra: Any,
-) -> None:
+def _the_optimizer(*parts: object) -> PrivateOptimizer:
+    """The optimizer among the parts of a run, which must be of one."""
+    given = [part for part in parts if part is not None]
+    found = next((part for part in given if isinstance(part, PrivateOptimizer)), None)
+    if found is None:
+        raise CheckpointError("a checkpoint takes the optimizer that make_private returned.")
+    if any(getattr(part, "run", None) is not found.run for part in given):
+        raise CheckpointError(
+            "these come from different runs, or not from make_private: pass the optimizer that it "
+            "returned."
+        )
+    return found
+
+
+def _content(
+    optimizer: PrivateOptimizer, generators: list[dict[str, Any]], extra: Any
+) -> dict[str, Any]:
     run = optimizer.run
-    content = {
+    return {
         "format": FORMAT,
         "fingerprint": run.mechanism.fingerprint(),
-        "module": dict(module._module.state_dict()),
+        "module": dict(run.watch.module.state_dict()),
         "optimizer": optimizer.original_optimizer.state_dict(),
         "noise": run.noise.state(),
         "participants": run.participants.state(),
@@ -120,14 +130,18 @@ def _save(
         "random": dict(enumerate(generators)),
         "extra": extra,
     }
+
+
+def _packed(content: dict[str, Any]) -> list[bytes | memoryview]:
+    """The parts of the file."""
     check_plain(content, "the checkpoint")
     buffer = io.BytesIO()
     torch.save(content, buffer)
     payload = buffer.getbuffer()
-    _write(path, [MAGIC, hashlib.sha256(payload).digest(), payload])
+    return [MAGIC, hashlib.sha256(payload).digest(), payload]
 
 
-def _check_same(content: Mapping[str, Any], run: Run, path: Path) -> None:
+def _check_same(content: Mapping[str, Any], run: TrainingRun, path: Path) -> None:
     """Refuse the checkpoint of another mechanism, and other noise for steps that were made."""
     differences = run.mechanism.differences(content["fingerprint"])
     if differences:
@@ -149,18 +163,13 @@ def _check_same(content: Mapping[str, Any], run: Run, path: Path) -> None:
         )
 
 
-def _take_up(
-    content: Mapping[str, Any],
-    module: AbstractGradSampleModule,
-    optimizer: PrivateOptimizer,
-    path: Path,
-) -> None:
+def _take_up(content: Mapping[str, Any], optimizer: PrivateOptimizer, path: Path) -> None:
     run = optimizer.run
     run.record.take_up(content["ledger"].get("run", ""))
     try:
         run.noise.restore(content["noise"])
         run.participants.restore(content["participants"])
-        module._module.load_state_dict(content["module"])
+        run.watch.module.load_state_dict(content["module"])
         optimizer.original_optimizer.load_state_dict(content["optimizer"])
         if len(content["random"]) == run.peers.count:  # else nobody has a predecessor
             _restore_random(content["random"][run.peers.rank])
@@ -170,19 +179,6 @@ def _take_up(
             f"{path.name!r} does not fit: {said}. Make module and optimizer as they were made for "
             "the run."
         ) from problem
-
-
-def _check_belong(
-    module: AbstractGradSampleModule, optimizer: PrivateOptimizer, loader: PrivateLoader
-) -> None:
-    if not isinstance(optimizer, PrivateOptimizer) or not isinstance(loader, PrivateLoader):
-        raise CheckpointError(
-            "a checkpoint takes the module, optimizer and loader of make_private."
-        )
-    if not isinstance(module, AbstractGradSampleModule):
-        raise CheckpointError("a checkpoint takes the module that make_private returned.")
-    if loader.run is not optimizer.run or not set(module.parameters()).issuperset(optimizer.params):
-        raise CheckpointError("module, optimizer and loader come from different runs.")
 
 
 def _write(path: Path, parts: list[bytes | memoryview]) -> None:

@@ -31,21 +31,13 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc.errors import MethodError, PrecisionError, StrategyError
-from mmcc.strategies._banded_inverse import BandedInverse
-from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import BufferedToeplitz
-from mmcc.strategies._decoders import (
-    FULL,
-    HONAKER,
-    ONLINE,
-    decoder_name,
-    divided,
-    level_weights,
-    lower_bands,
-)
+from mmcc.strategies._base import FULL, HONAKER, ONLINE, Strategy
+from mmcc.strategies._decoders import decoder_name
+from mmcc.strategies._inverses import lower_bands
 from mmcc.strategies._series import quotient
 from mmcc.strategies._toeplitz import Toeplitz
 from mmcc.strategies._tree import Tree
+from mmcc.strategies._tree_errors import level_weights
 
 Vector = Any
 """A one-dimensional numpy array or torch tensor."""
@@ -287,14 +279,14 @@ def correlation(
             f"decoder={FULL!r} uses releases of later steps and cannot be generated step by step. "
             f"Use decoder={HONAKER!r} or {ONLINE!r}."
         )
-    if isinstance(strategy, Tree):
-        tree = strategy
+    tree, toeplitz = strategy.tree, strategy.toeplitz
+    if tree is not None:
         return Correlation(decoder, tree.levels, lambda v: Nodes(tree, decoder, sigma, v))
     steps = strategy.steps
     size = min(block or math.isqrt(steps - 1) + 1, steps)
-    if isinstance(strategy, Toeplitz):
-        ways = _toeplitz(strategy, decoder, sigma, spacing)
-        inverse = _toeplitz_rows(strategy)
+    if toeplitz is not None:
+        ways = _toeplitz(toeplitz, decoder, sigma, spacing)
+        inverse = _toeplitz_rows(toeplitz)
     else:
         matrix = _triangular(strategy, spacing)
         bands = lower_bands(matrix)
@@ -314,11 +306,11 @@ def _toeplitz(strategy: Toeplitz, decoder: str, sigma: float, spacing: float) ->
     """What is known to need few vectors, the simplest first."""
     c = strategy.coefficients
     ways = [Correlation(decoder, c.size, lambda v: PastOutputs(lambda _: c, c.size, sigma, v))]
-    if isinstance(strategy, BufferedToeplitz):
-        decay, scale = strategy.decay, strategy.scale
+    numbers, inverse = strategy.buffer_numbers, strategy.inverse_coefficients
+    if numbers is not None:
+        decay, scale = numbers
         ways.append(Correlation(decoder, decay.size + 1, lambda v: Buffers(decay, scale, sigma, v)))
-    elif isinstance(strategy, BandedInverse):
-        inverse = strategy.inverse
+    elif inverse is not None:
         ways.append(Correlation(decoder, inverse.size, lambda v: PastFresh(inverse, sigma, v)))
     else:
         _check_growth(strategy, _largest_output(c, strategy.steps), spacing)
@@ -331,7 +323,7 @@ def _toeplitz_rows(strategy: Toeplitz) -> InverseRows:
 
     def rows(start: int, stop: int) -> Callable[[int, int], FloatArray]:
         if not found:
-            found.append(divided(np.ones(1), strategy))
+            found.append(strategy.divide(np.ones(1)))
 
         def columns(first: int, end: int) -> FloatArray:
             distance = np.arange(start, stop)[:, None] - np.arange(first, end)

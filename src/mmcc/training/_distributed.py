@@ -25,9 +25,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmcc.errors import ParameterError
+from mmcc.training._contents import check_sums
 from mmcc.training._peers import ACTS, ALONE, STEPPING, Peers
 from mmcc.training._run import RunError
-from mmcc.training._watch import check_sums
 
 SEED_BITS = 256
 LIMB = 16

@@ -44,7 +44,7 @@ def first_tensor(inputs: Any) -> Tensor | None:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Layout:
     """Where an output has its examples: a dimension, with `each` rows for each of them in turn."""
 
     dimension: int = 0
@@ -77,14 +77,14 @@ def is_square(tensor: Tensor, count: int) -> bool:
     return tuple(tensor.shape[:2]) == (count, count)
 
 
-def layouts(output: Tensor, count: int) -> Iterator[Rows]:
+def layouts(output: Tensor, count: int) -> Iterator[Layout]:
     """How an output might have its examples: in a dimension, alone or with something else."""
     for dimension in range(output.dim()):
         each, over = divmod(output.shape[dimension], count)
         if each and not over:
-            yield Rows(dimension, each)
+            yield Layout(dimension, each)
             if each > 1:
-                yield Rows(dimension, each, by_example=False)
+                yield Layout(dimension, each, by_example=False)
 
 
 def fits(some: Tensor, pair: Tensor, dimension: int, each: int) -> bool:

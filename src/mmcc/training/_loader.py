@@ -1,6 +1,11 @@
-"""The loader: the accounted batches, in order, from the step that the run has reached.
+"""The accounted batches, in order: lists of indices, and the loader that collates them.
 
-In: a data set and a `Run`.  Out: collated batches; the run knows which one was handed out last.
+In: `Participants`, or a data set and a run.  Out: one list of indices for each logical batch, or
+several physical ones that make it up; collated batches, of which the run knows the last.
+Rounding: none; the law is that of the participants.
+
+A logical batch is what the accounting knows: whoever takes part in a step.  It may be empty, and an
+empty batch is a step like any other: its noise is released.  Physical batches only bound memory.
 The indices are drawn in the main process and batches come back in order, so it does not matter how
 many workers fetch ahead.  Nothing here draws from torch's global generator.
 """
@@ -25,10 +30,12 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from mmcc.errors import ParameterError, SamplingError
+from mmcc._arrays import IntArray
+from mmcc.errors import ParameterError, SamplingError, whole
+from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.training._examples import tensors_of
-from mmcc.training._run import Batch, Run
-from mmcc.training._samplers import BatchSampler
+from mmcc.training._participants import Participants
+from mmcc.training._run import PhysicalBatch, TrainingRun
 
 Collate = Callable[[list[Any]], Any]
 CARRIED_OVER = (
@@ -42,14 +49,105 @@ CARRIED_OVER = (
 )
 """What is taken from a loader besides its data set and collate function."""
 
+MAX_PARTS = 2**20
 _END = object()
+
+
+class BatchSampler(Sampler[list[int]]):
+    """Batches of steps start, start + 1, ..., stop - 1, each exactly once.
+
+    With `physical=k` a logical batch comes in chunks of at most k examples, an empty one as one
+    empty chunk.  An iteration goes on where the last one ended: `step` and `chunk` say what comes
+    next, and `seek` changes it.  A DataLoader with workers asks for batches before they are used;
+    whoever saves the state of such a loader seeks back to the step that was really reached.
+    With `part=(i, n)` a logical batch is shared by n samplers: this one has members i, i + n, ...
+    """
+
+    def __init__(
+        self,
+        participants: Participants,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        physical: int | None = None,
+        part: tuple[int, int] = (0, 1),
+    ) -> None:
+        if not isinstance(participants, Participants):
+            raise SamplingError(f"a batch sampler is made from Participants, got {participants!r}.")
+        self.participants = participants
+        steps = participants.steps
+        self.start = whole("start", start, 0, steps)
+        self.stop = steps if stop is None else whole("stop", stop, self.start, steps)
+        self.physical = None if physical is None else whole("physical", physical, 1, MAX_STEPS)
+        count = whole("parts", part[1], 1, MAX_PARTS)
+        self.part = slice(whole("part", part[0], 0, count - 1), None, count)
+        self.step, self.chunk = self.start, 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        while self.step < self.stop:
+            members, chunk = self.members(self.step), self.chunk
+            size = self.physical or max(1, members.size)
+            # Before the batch is handed out, so that a state saved while it is used points past it.
+            if (chunk + 1) * size < members.size:
+                self.chunk += 1
+            else:
+                self.step, self.chunk = self.step + 1, 0
+            yield members[chunk * size : (chunk + 1) * size].tolist()
+
+    def __len__(self) -> int:
+        """Batches still to come; with `physical` they must all be drawn to be counted."""
+        if self.physical is None:
+            return self.stop - self.step
+        return sum(self.chunks(step) for step in range(self.step, self.stop)) - self.chunk
+
+    def members(self, step: int) -> IntArray:
+        """Whoever takes part in a step, in this sampler's part of the batch."""
+        return self.participants.at(step)[self.part]
+
+    def chunks(self, step: int) -> int:
+        """How many physical batches make up the logical batch of a step."""
+        size = int(self.members(step).size)
+        return 1 if self.physical is None else max(1, -(-size // self.physical))
+
+    def seek(self, step: int, chunk: int = 0) -> None:
+        """Make a chunk of a step the next batch."""
+        step = whole("step", step, self.start, self.stop)
+        last = self.chunks(step) - 1 if step < self.stop else 0
+        self.step, self.chunk = step, whole("chunk", chunk, 0, last)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position and participants, key included: as secret as the data."""
+        return {
+            "participants": self.participants.state(),
+            "physical": self.physical,
+            "part": [self.part.start, self.part.step],
+            "step": self.step,
+            "chunk": self.chunk,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken; `physical` and `part` may change between steps."""
+        missing = self.state_dict().keys() - state.keys()
+        if missing:
+            raise SamplingError(
+                f"the state lacks {', '.join(sorted(missing))}: use one made by `state_dict()`."
+            )
+        cut = {name: self.state_dict()[name] for name in ("physical", "part")}
+        saved = {name: state[name] for name in cut}
+        if state["chunk"] and saved != cut:
+            raise SamplingError(
+                f"the state was taken within a logical batch cut by {_listed(saved)}, and this "
+                f"sampler has {_listed(cut)}: use the same until its end."
+            )
+        self.participants.restore(state["participants"])
+        self.seek(state["step"], state["chunk"])
 
 
 class PrivateLoader(DataLoader[Any]):
     """Batches from the run's position to the end of its epoch."""
 
     def __init__(
-        self, dataset: Dataset[Any], run: Run, collate: Collate | None, **options: Any
+        self, dataset: Dataset[Any], run: TrainingRun, collate: Collate | None, **options: Any
     ) -> None:
         self.run = run
         self._schedule = Schedule(run)
@@ -71,7 +169,7 @@ class PrivateLoader(DataLoader[Any]):
         return self._handed_out(batches, self._schedule.planned, iteration)
 
     def _handed_out(
-        self, batches: Iterator[Any], planned: deque[Batch], iteration: int
+        self, batches: Iterator[Any], planned: deque[PhysicalBatch], iteration: int
     ) -> Iterator[Any]:
         # Persistent workers serve one loop after another: one that was overtaken must not take the
         # other's batches.
@@ -99,9 +197,9 @@ class PrivateLoader(DataLoader[Any]):
 class Schedule(Sampler[list[int]]):
     """Indices of the batches to come; `planned` says which ones, in the same order."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrainingRun) -> None:
         self.run = run
-        self.planned: deque[Batch] = deque()
+        self.planned: deque[PhysicalBatch] = deque()
 
     def __iter__(self) -> Iterator[list[int]]:
         self.planned = deque()
@@ -120,11 +218,11 @@ class Schedule(Sampler[list[int]]):
             part=(run.peers.rank, run.peers.count),
         )
 
-    def _batches(self, sampler: BatchSampler, planned: deque[Batch]) -> Iterator[list[int]]:
+    def _batches(self, sampler: BatchSampler, planned: deque[PhysicalBatch]) -> Iterator[list[int]]:
         step, chunk = sampler.step, sampler.chunk
         for indices in sampler:
             last = sampler.step > step
-            planned.append(Batch(step, chunk, len(indices), last))
+            planned.append(PhysicalBatch(step, chunk, len(indices), last))
             step, chunk = sampler.step, sampler.chunk
             yield indices
 
@@ -208,3 +306,7 @@ def _check_batches(loader: DataLoader[Any], expected: float) -> None:
         raise SamplingError(f"the data loader has drop_last=True, which drops examples. {remedy}")
     if loader.batch_size is None or not abs(loader.batch_size - expected) < 1:
         raise SamplingError(f"the data loader has batch_size={loader.batch_size}. {remedy}")
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())

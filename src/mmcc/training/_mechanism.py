@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 from mmcc.errors import (
     MethodError,
     ParameterError,
-    SamplingError,
     StrategyError,
     real,
     suggestion,
     whole,
 )
-from mmcc.sampling import BallsInBins, MinSeparation, Scheme, Shuffle
-from mmcc.strategies._base import Strategy, check_kinds
-from mmcc.strategies._decoders import FULL, HONAKER, decoder_name
+from mmcc.sampling import Scheme
+from mmcc.sampling._scheme import checked_scheme
+from mmcc.strategies._base import FULL, HONAKER, Strategy, checked_strategy
+from mmcc.strategies._decoders import decoder_name
 from mmcc.training._noise import strategy_digest
-from mmcc.training._participants import MAX_EXAMPLES, expected_batch
+from mmcc.training._participants import MAX_EXAMPLES
 
 if TYPE_CHECKING:
     from mmcc.accounting._guarantee import Guarantee
@@ -80,7 +80,7 @@ class Mechanism:
     @property
     def expected_batch_size(self) -> float:
         """Examples that take part in a step, on average: public, whatever a step really drew."""
-        return expected_batch(self.sampling, self.steps, self.examples)
+        return self.sampling.expected_batch(self.steps, self.examples)
 
     def fingerprint(self) -> dict[str, str]:
         """Everything that makes this mechanism what it is, to the last bit."""
@@ -108,42 +108,47 @@ class Mechanism:
 
 def check_trainable(strategy: Strategy, sampling: Scheme) -> None:
     """Refuse what cannot be trained with: gradients depend on the releases before them."""
-    check_kinds(strategy, sampling)
+    checked_strategy(strategy)
+    checked_scheme(sampling)
     if not strategy.adaptive:
         raise StrategyError(
             f"{strategy!r} is for inputs that are fixed in advance, but gradients depend on what "
             "was released before them. Use a matrix whose rows are in a causal order."
         )
-    if isinstance(sampling, BallsInBins | Shuffle):
-        sampling.epochs(strategy.steps)  # refuses steps that are not whole epochs
+    sampling.check(strategy.steps)
 
 
 def declared(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> Strategy:
-    """The strategy of the run that ends after `stop_after` steps: a prefix."""
+    """The strategy of a run, which ends after `stop_after` steps if that is declared: a prefix."""
+    check_trainable(strategy, sampling)
     if stop_after is None:
         return strategy
-    if isinstance(sampling, Shuffle) and sampling.epoch_steps is None:
-        raise SamplingError(
-            "stop_after would change what one pass is: Shuffle() deals the data over all steps. "
-            f"Use Shuffle({strategy.steps}) and whole epochs, or a strategy with fewer steps."
-        )
+    sampling.check_prefix(strategy.steps)
     return strategy.prefix(whole("stop_after", stop_after, 1, strategy.steps))
 
 
-def training_method(sampling: Scheme, method: str) -> str:
-    """The method of accounting that holds for training: unamplified where no other is proven."""
-    from mmcc.accounting._questions import METHODS  # numba takes a second
+def amplified(strategy: Strategy, sampling: Scheme) -> bool:
+    """Whether amplification is proven for training, in which the other examples contribute too."""
+    from mmcc.accounting import _best, _bounds  # numba takes a second
 
-    if method not in METHODS:
-        raise MethodError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
-    if not isinstance(sampling, Shuffle | MinSeparation) or method == "unamplified":
+    problem = _bounds.Problem(strategy, sampling, 1.0)
+    return not sampling.setting and bool(_best.amplified(problem))
+
+
+def training_method(strategy: Strategy, sampling: Scheme, method: str) -> str:
+    """The method of accounting that holds for training: unamplified where no other is proven."""
+    from mmcc.accounting._bounds import PLAIN  # numba takes a second
+    from mmcc.accounting._questions import TIGHT, check_method
+
+    check_method(method)
+    if method == PLAIN.name or amplified(strategy, sampling):
         return method
-    if method != "tight":
+    if method != TIGHT:
         raise MethodError(
             f"method {method!r} proves nothing for training with {sampling!r}, in which the other "
             "examples contribute too. Use method='unamplified', or leave it out."
         )
-    return "unamplified"
+    return PLAIN.name
 
 
 def certified(
@@ -158,7 +163,7 @@ def certified(
     """The guarantee of all steps: of a noise level, or with the least noise for an epsilon."""
     from mmcc.accounting import _questions as solve  # numba takes a second
 
-    proven = training_method(sampling, method)
+    proven = training_method(strategy, sampling, method)
     if sigma is not None:
         found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=proven)
     elif epsilon is not None:
@@ -173,7 +178,7 @@ def certified(
         raise ParameterError("a guarantee is of a sigma or for an epsilon.")
     if not found.adaptive or found.setting:
         raise MethodError(f"method {method!r} does not hold for training: {found}.")
-    if isinstance(sampling, Shuffle | MinSeparation):
+    if not amplified(strategy, sampling):
         why = f"no amplification is proven for training with {type(sampling).__name__}"
         return replace(found, bound=f"{found.bound} ({why})")
     return found

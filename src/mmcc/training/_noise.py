@@ -26,11 +26,7 @@ from numpy.typing import DTypeLike
 
 from mmcc._arrays import FloatArray
 from mmcc.errors import ParameterError, real, whole
-from mmcc.strategies._banded_inverse import BandedInverse
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import BufferedToeplitz
-from mmcc.strategies._toeplitz import Toeplitz
-from mmcc.strategies._tree import Tree
 from mmcc.training._correlation import Correlation, Vectors, correlation
 from mmcc.training._randomness import PHILOX, Normals, normals, normals_from, probe
 
@@ -258,18 +254,8 @@ def check_buffers(found: Sequence[int], expected: Sequence[int], finite: bool) -
 
 def strategy_digest(strategy: Strategy) -> str:
     """SHA-256 of the numbers that define C; equal for equal encoders of the same kind."""
-    if isinstance(strategy, Tree):
-        parts: list[Any] = ["tree", strategy.leaves, strategy.levels]
-    elif isinstance(strategy, BufferedToeplitz):
-        parts = ["blt", strategy.steps, strategy.decay, strategy.scale]
-    elif isinstance(strategy, BandedInverse):
-        parts = ["banded inverse", strategy.steps, strategy.inverse]
-    elif isinstance(strategy, Toeplitz):
-        parts = ["toeplitz", strategy.steps, strategy.coefficients]
-    else:
-        parts = ["matrix", strategy.adaptive, strategy.to_dense()]
     digest = hashlib.sha256()
-    for part in parts:
+    for part in strategy.defining():
         if isinstance(part, np.ndarray):
             digest.update(f"{part.shape};".encode())
             digest.update(np.ascontiguousarray(part, dtype="<f8").data)

@@ -8,23 +8,24 @@ which no guarantee here takes into account.
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
 from opacus.optimizers import DPOptimizer
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.errors import ParameterError
-from mmcc.training._agreement import check_gradients
+from mmcc.training._agreement import check_gradients, wrong_count
 from mmcc.training._mechanism import Mechanism
 from mmcc.training._peers import ENDING
-from mmcc.training._refusals import wrong_count
-from mmcc.training._run import Batch, Run, RunError
-from mmcc.training._watch import Watch, check_sums
+from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
 STABILISER = 1e-6
 """Added to norms, as Opacus does: clipped gradients are a little shorter than the clip norm."""
@@ -47,7 +48,7 @@ def _fixed(name: str) -> Any:
 
 
 class PrivateOptimizer(DPOptimizer):
-    """Any optimizer of torch, fed with the released gradients of a `Run`.
+    """Any optimizer of torch, fed with the released gradients of a run.
 
     `step()` works on one physical batch: it clips and sums, and with the last part of a logical
     batch it adds the noise of this step, divides, and lets the optimizer inside step.
@@ -58,16 +59,10 @@ class PrivateOptimizer(DPOptimizer):
     expected_batch_size = _fixed("expected_batch_size")
     loss_reduction = _fixed("loss_reduction")
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        run: Run,
-        watch: Watch,
-        buffers: Callable[[], Iterable[Tensor]],
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, run: TrainingRun) -> None:
         mechanism = run.mechanism
         self.run = run
-        self._watch = watch
+        self._watch = run.watch
         self._releasing = False
         super().__init__(
             optimizer,
@@ -77,18 +72,11 @@ class PrivateOptimizer(DPOptimizer):
             loss_reduction=mechanism.loss_reduction,
         )
         self._parameters = tuple(self.params)
-        self._names = [watch.names[p] for p in self._parameters]
-        self._buffers = buffers
-        self.accept_buffers()
+        self._names = [run.watch.names[p] for p in self._parameters]
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
-        if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
-            raise ParameterError(
-                f"{type(optimizer).__name__} is not a whole torch optimizer (it does not call "
-                "Optimizer.__init__), so that its own step() could not be refused. Pass the "
-                "optimizer that it wraps, as torch.optim has it."
-            )
         optimizer.register_step_pre_hook(self._refuse_others)
+        warn_of_plateaus(optimizer, self)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -115,7 +103,7 @@ class PrivateOptimizer(DPOptimizer):
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
         """Clip, sum, and with the last part of the batch release; whether there was a release."""
-        self._check_unchanged()
+        self._check_parameters()
         batch = self.run.take()
         self._check_counts(batch)
         if batch.chunk == 0:
@@ -186,7 +174,7 @@ class PrivateOptimizer(DPOptimizer):
         """Refused: a batch whose gradients are added twice is released twice."""
         raise RunError("step() clips and adds up the gradients of its batch, once.")
 
-    def _clip(self, batch: Batch) -> None:
+    def _clip(self, batch: PhysicalBatch) -> None:
         """Add min(1, clip norm / norm) g to the sum, for each example's gradient g.
 
         A gradient that is not finite has no norm, and whatever it did to the sum would show that
@@ -283,13 +271,14 @@ class PrivateOptimizer(DPOptimizer):
 
     def accept_buffers(self) -> None:
         """Take the present content of the module's buffers as not depending on the data."""
-        self._accepted = check_sums(self._buffers())
+        self.run.check_between_steps("new content of buffers")
+        self._watch.contents.accept()
 
     def _forget_sums(self) -> None:
         for p in self._parameters:
             p.summed_grad = None
 
-    def _check_unchanged(self) -> None:
+    def _check_parameters(self) -> None:
         present = self.params
         if len(present) != len(self._parameters) or any(
             p is not q for p, q in zip(present, self._parameters, strict=True)
@@ -298,13 +287,8 @@ class PrivateOptimizer(DPOptimizer):
                 "the trainable parameters are not those that make_private got; freeze and unfreeze "
                 "before it, for clipping and noise are over all of them together."
             )
-        if check_sums(self._buffers()) != self._accepted:
-            raise RunError(
-                "a buffer of the module changed during training: what the data wrote there carries "
-                "no noise. Leave out layers that keep running statistics, such as BatchNorm."
-            )
 
-    def _check_counts(self, batch: Batch) -> None:
+    def _check_counts(self, batch: PhysicalBatch) -> None:
         """Refuse gradients that are not one for each example.
 
         A parameter without any has none by plain autograd either if the loss did not depend on
@@ -358,3 +342,38 @@ def _zeroed(sample: Tensor | None, rows: Tensor) -> Tensor | None:
     if sample is None:
         return None
     return sample.masked_fill(rows.to(sample.device).view(-1, *(1,) * (sample.dim() - 1)), 0.0)
+
+
+_WATCHED: weakref.WeakKeyDictionary[Optimizer, list[bool]] = weakref.WeakKeyDictionary()
+"""Optimizers of runs, with whether the run's warning was given."""
+
+
+def warn_of_plateaus(*optimizers: Optimizer) -> None:
+    """Warn, once, when the rate of one of these, which are of one run, is set by a plateau.
+
+    Any number from the training data that moves the learning rate is a release, and carries no
+    noise.  Which data the number comes from cannot be seen.
+    """
+    told = [False]
+    for optimizer in optimizers:
+        _WATCHED[optimizer] = told
+    if not hasattr(ReduceLROnPlateau.step, "__wrapped__"):
+        # A schedule says nothing to its optimizer, so that it can only be seen here.
+        ReduceLROnPlateau.step = _watched(ReduceLROnPlateau.step)  # type: ignore[method-assign]
+
+
+def _watched(step: Any) -> Any:
+    @wraps(step)
+    def watched(self: ReduceLROnPlateau, *args: Any, **kwargs: Any) -> Any:
+        told = _WATCHED.get(self.optimizer)
+        if told is not None and not told[0]:
+            told[0] = True
+            warnings.warn(
+                "ReduceLROnPlateau sets the learning rate by the number it is given: if that comes "
+                "from the training data, it is a release without noise, which the guarantee does "
+                "not cover. Use a schedule that is fixed in advance, or other data.",
+                stacklevel=2,
+            )
+        return step(self, *args, **kwargs)
+
+    return watched

@@ -25,31 +25,27 @@ from opacus.layers.dp_rnn import DPGRU, DPLSTM, DPRNN, DPRNNBase, RNNLinear
 from torch import Tensor, nn
 from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
-from mmcc.errors import MmccError, ParameterError
-from mmcc.training._examples import first_tensor, tensors_of
-from mmcc.training._refusals import first_sentence
+from mmcc.errors import MmccError
+from mmcc.training._agreement import first_sentence
+from mmcc.training._contents import tensors_at_layers
+from mmcc.training._examples import tensors_of
 from mmcc.training._rehearsal import rehearse
-from mmcc.training._run import RunError
-from mmcc.training._stillness import tensors_at_layers
+from mmcc.training._run import RunError, TrainingRun
+from mmcc.training._trainable import EXPANDED, FUNCTORCH, untrainable
 from mmcc.training._trial import outputs_of
 from mmcc.training._watch import Watch, refuse_packed
 
 
 def wrap(module: nn.Module, mode: str, reduction: str, watch: Watch) -> AbstractGradSampleModule:
     """The module with gradients by example, in one of Opacus's ways."""
-    for name, layer in module.named_modules():
+    for layer in module.modules():
         if isinstance(layer, DPRNNBase):
             layer.register_forward_pre_hook(refuse_packed)
-        if isinstance(layer, nn.EmbeddingBag) and layer.weight.requires_grad:
-            raise ParameterError(
-                f"layer {name!r} is an EmbeddingBag, whose gradients by example are not known. Use "
-                "an Embedding, and a mean or sum over its rows."
-            )
     try:
         wrapped = (
             ExpandedWeights(module, reduction, watch)
-            if mode == "ew"
-            else Hooked(module, reduction, watch, functorch=mode == "functorch")
+            if mode == EXPANDED
+            else Hooked(module, reduction, watch, functorch=mode == FUNCTORCH)
         )
     except NotImplementedError as problem:
         raise untrainable("this module", problem) from None
@@ -57,24 +53,20 @@ def wrap(module: nn.Module, mode: str, reduction: str, watch: Watch) -> Abstract
     return wrapped
 
 
-def untrainable(what: str, problem: Exception) -> ParameterError:
-    """What Opacus said, in one line."""
-    said = str(problem).replace("\\n", " ").replace("\n", " ").rstrip(". !")
-    return ParameterError(f"Opacus cannot train {what}: {said}.")
-
-
 class Watched(AbstractGradSampleModule):
     """A pass for gradients is noted, looked at closely on some batches, and then made."""
 
     watch: Watch
 
+    @property
+    def run(self) -> TrainingRun | None:
+        """The run that this module is trained by."""
+        return self.watch.run
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if not (self.training and torch.is_grad_enabled()):
             return self._module(*args, **kwargs)
-        inputs = (args, kwargs)
-        self.watch.passed(inputs)
-        batch = first_tensor(inputs)
-        count = 0 if batch is None else len(batch)
+        count = self.watch.passed((args, kwargs))
         before = tensors_at_layers(self._module) if self.watch.close else {}
         with self._inside():
             unusable = rehearse(self, args, kwargs, count) if self.watch.close else {}
@@ -270,14 +262,6 @@ class ExpandedWeights(Watched, GradSampleModuleExpandedWeights):
     """Opacus's module for torch's expanded weights, which cannot do empty batches."""
 
     def __init__(self, module: nn.Module, reduction: str, watch: Watch) -> None:
-        for name, layer in module.named_modules():
-            if isinstance(layer, nn.Embedding) and (
-                layer.padding_idx is not None or layer.scale_grad_by_freq
-            ):
-                raise ParameterError(
-                    f"layer {name!r} has padding_idx or scale_grad_by_freq, of which expanded "
-                    "weights know nothing. Use grad_sample_mode='hooks' and no scale_grad_by_freq."
-                )
         GradSampleModuleExpandedWeights.__init__(self, module, loss_reduction=reduction)
         self.watch = watch
 

@@ -11,8 +11,9 @@ examples, layers in which examples meet and layers whose rows are wrong.  It can
 are computed outside the module.
 
 "Alone" is a batch of an example and itself: some modules do other things with a single one.  Random
-numbers are constants, and the module is put back (`mmcc.training._stillness`).  A difference counts
-if it comes up again: rounding may turn one rectifier around, but not three times.
+numbers are constants (`mmcc.training._stillness`), and the module is put back
+(`mmcc.training._contents`).  A difference counts if it comes up again: rounding may turn one
+rectifier around, but not three times.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from mmcc.training._examples import (
     take_squares,
     tensors_of,
 )
-from mmcc.training._trial import ALONE, LEAST, Findings, Trial, UnclearError
+from mmcc.training._trial import LEAST, TRIED_ALONE, Findings, Trial, UnclearError
 
 if TYPE_CHECKING:
     from mmcc.training._per_example import Watched
@@ -52,7 +53,7 @@ def rehearse(
     if count < LEAST or not all(p.requires_grad for p in wrapped.watch.trained):
         return {}
     draw = random.SystemRandom()
-    most = MOST if wrapped.watch.thorough else max(ALONE, min(MOST, count) // 4)
+    most = MOST if wrapped.watch.thorough else max(TRIED_ALONE, min(MOST, count) // 4)
     few = sorted(draw.sample(range(count), min(count, most)))
     seed = draw.randrange(2**31)
     found = _tried(wrapped, (args, kwargs), count, few, seed)

@@ -1,6 +1,7 @@
-"""One training run: which step it has reached, and what it may do next.
+"""One training run: which step it has reached, what it may do next, and its place in a ledger.
 
-In: a mechanism, its noise stream and its participants.  Out: the noise of each step, once.
+In: a mechanism, its noise stream and its participants.  Out: the noise of each step, once; lines in
+the ledger.
 A run is the only thing that moves while the mechanism stands still.  Its position is that of the
 noise stream, so that a step and its noise cannot get apart.
 """
@@ -8,59 +9,33 @@ noise stream, so that a step and its noise cannot get apart.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.errors import MmccError, whole
+from mmcc.errors import MmccError, ParameterError, whole
 from mmcc.training._mechanism import Mechanism
+from mmcc.training._noise import Stream
 from mmcc.training._participants import Participants
-from mmcc.training._peers import ALONE, Peers
-from mmcc.training._record import Record
+from mmcc.training._peers import Peers
+
+if TYPE_CHECKING:
+    from mmcc.ledger import Ledger
+    from mmcc.training._watch import Watch
+
+Account = Callable[[], Guarantee]
+"""What finds the guarantee of a run, once."""
 
 
 class RunError(MmccError):
     """The training loop has left what was accounted."""
 
 
-class Noise(Protocol):
-    """A noise stream: one item for each step."""
-
-    @property
-    def position(self) -> int: ...
-
-    def __next__(self) -> Any: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: Mapping[str, Any]) -> None: ...
-
-
-class Watching(Protocol):
-    """What looks at the module between a batch and its step."""
-
-    @property
-    def in_use(self) -> bool:
-        """Whether a pass was made whose step is still to come."""
-
-    def forget(self) -> None:
-        """A pass that was made has no step to come."""
-
-    def mark(self, size: int) -> None:
-        """From now on, until the step on so many examples, nothing may be written to the module."""
-
-    def check(self, batch: Batch) -> None:
-        """Refuse a step that does not follow one pass over the batch."""
-
-    def start_over(self) -> None:
-        """What is known of the module is no longer: it was loaded anew."""
-
-
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PhysicalBatch:
     """A physical batch: chunk `chunk` of the logical batch of a step."""
 
     step: int
@@ -72,30 +47,30 @@ class Batch:
     """Its tensors, by which a pass over a later batch is told from one over this."""
 
 
-class Run:
+class TrainingRun:
     """The state of a training run, shared by its loader and its optimizer."""
 
     def __init__(
         self,
         mechanism: Mechanism,
-        noise: Noise,
+        noise: Stream[Any],
         participants: Participants,
-        account: Callable[[], Guarantee],
+        account: Account,
+        record: Record,
+        watch: Watch,
+        peers: Peers,
         *,
-        steps_per_epoch: int | None = None,
-        physical: int | None = None,
-        record: Record | None = None,
-        watch: Watching | None = None,
-        layout: str = "",
-        peers: Peers = ALONE,
+        steps_per_epoch: int | None,
+        physical: int | None,
+        layout: str,
     ) -> None:
         self.mechanism = mechanism
-        self.watch = watch
-        self.layout = layout
-        self.record = record or Record(None, "", mechanism, peers)
         self.noise = noise
         self.participants = participants
+        self.record = record
+        self.watch = watch
         self.peers = peers
+        self.layout = layout
         self.physical = (
             None if physical is None else whole("physical_batch_size", physical, 1, 2**31)
         )
@@ -105,7 +80,7 @@ class Run:
         self.steps_per_epoch = steps
         self._account = account
         self._chunks = 0  # chunks of the present step that are summed up
-        self._handed: deque[Batch] = deque()  # in the order in which they are to be stepped on
+        self._handed: deque[PhysicalBatch] = deque()  # in the order of their steps
         self._ahead: int | None = None  # batches that this loop fetches before their turn
         self._most_ahead = 1  # as far as a loop may look before it shows how far it does
         self._stepped = self._fetched = False  # in this loop; since the last step
@@ -135,13 +110,13 @@ class Run:
         epochs = self.position // self.steps_per_epoch + 1
         return min(epochs * self.steps_per_epoch, self.mechanism.steps)
 
-    @cached_property
+    @property
     def guarantee(self) -> Guarantee:
         """The guarantee of all steps, whether they were taken or not."""
         return self._account()
 
     @property
-    def handed(self) -> tuple[Batch, ...]:
+    def handed(self) -> tuple[PhysicalBatch, ...]:
         """Batches that were handed out and wait for their step, the next one first."""
         return tuple(self._handed)
 
@@ -156,13 +131,13 @@ class Run:
                 f"batch{'es' if left > 1 else ''}. Call optimizer.step(), of the optimizer that "
                 "make_private returned, for every batch."
             )
-        self.record.enter(lambda: self.guarantee)
+        self.record.enter()
         self._most_ahead = max(self._most_ahead, self._ahead or 0)
         self._ahead, self._stepped, self._iteration_over = None, False, False
         self._iteration += 1
         return self._iteration
 
-    def hand_out(self, batch: Batch, iteration: int) -> None:
+    def hand_out(self, batch: PhysicalBatch, iteration: int) -> None:
         """Note which batch the training loop got."""
         self.check_current(iteration)
         self._check_ahead()
@@ -175,7 +150,7 @@ class Run:
         """The loop asked for a batch after the last one of its epoch."""
         self.check_current(iteration)
         self._check_ahead()
-        if not self._stepped and (len(self._handed) > self._most_ahead or self._in_use):
+        if not self._stepped and (len(self._handed) > self._most_ahead or self.watch.in_use):
             raise self._never_stepped()
         self._iteration_over = True
 
@@ -201,16 +176,11 @@ class Run:
             "loader anew to go on."
         )
 
-    @property
-    def _in_use(self) -> bool:
-        return self.watch is not None and self.watch.in_use
-
     def _forget_handed(self) -> None:
         self._handed.clear()
         self._chunks = 0
         self._fetched = False
-        if self.watch is not None:
-            self.watch.forget()
+        self.watch.forget()
 
     def check_current(self, iteration: int) -> None:
         """Refuse a loop that was overtaken by another."""
@@ -225,7 +195,7 @@ class Run:
         if iteration == self._iteration:
             self._forget_handed()
 
-    def take(self) -> Batch:
+    def take(self) -> PhysicalBatch:
         """The batch that the gradients of a step must come from; each can be taken once."""
         self._check_open()
         if not self._handed:
@@ -240,8 +210,7 @@ class Run:
                 f"the batch is chunk {batch.chunk} of step {batch.step}, but chunk {self._chunks} "
                 f"of step {self.position} comes next. Iterate over the loader anew to go on."
             )
-        if self.watch is not None:
-            self.watch.check(batch)
+        self.watch.check(batch)
         return batch
 
     def summed(self) -> None:
@@ -251,7 +220,7 @@ class Run:
 
     def updated(self) -> None:
         """All that was done with earlier batches is done: what follows is about the next one."""
-        if self._handed and self.watch is not None:
+        if self._handed:
             self.watch.mark(self._handed[0].size)
 
     def draw(self) -> Any:
@@ -271,7 +240,7 @@ class Run:
     def check_between_steps(self, what: str) -> None:
         """Refuse `what` while a logical batch is being worked on."""
         self._check_valid()
-        if self._chunks or self._in_use or (self._handed and self._fetched):
+        if self._chunks or self.watch.in_use or (self._handed and self._fetched):
             raise RunError(
                 f"{what} belongs between two steps, but the batch of step {self.position} is in "
                 "use. Do it after optimizer.step() has taken the last part of the batch."
@@ -289,8 +258,7 @@ class Run:
         self._ended = self._iteration_over = False
         yield
         self._void = False
-        if self.watch is not None:
-            self.watch.start_over()
+        self.watch.start_over()
 
     def _check_open(self) -> None:
         self._check_valid()
@@ -308,3 +276,84 @@ class Run:
                 "a checkpoint could not be loaded to its end, so that nothing is known about what "
                 "would follow. Call make_private again."
             )
+
+
+class Record:
+    """A run's place in a ledger, or no ledger at all: of several processes the first one writes.
+
+    `name` is what the ledger calls the run: empty as long as it is not entered.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger | None,
+        data: str,
+        mechanism: Mechanism,
+        account: Account,
+        peers: Peers,
+    ) -> None:
+        self.ledger, self.data, self.mechanism = ledger, data, mechanism
+        self.peers = peers
+        self.name = ""
+        self._account = account
+        self._entered = False
+
+    def enter(self) -> None:
+        """Write the run down, once: from then on it counts, whatever becomes of it."""
+        if self.ledger is None or self._entered:
+            return
+        with self.peers.agreeing():
+            if self.peers.rank == 0:
+                self.name = self.ledger.begin(
+                    data=self.data,
+                    mechanism=_described(self.mechanism),
+                    guarantee=self._account(),
+                    steps=self.mechanism.steps,
+                    fingerprint=self.mechanism.fingerprint(),
+                )
+        self._entered = True
+
+    def check(self, name: str) -> None:
+        """Refuse a checkpoint whose run would be counted twice, or not at all."""
+        if bool(name) != (self.ledger is not None):
+            raise ParameterError(
+                "the run of the checkpoint is in a ledger: pass the same ledger to make_private."
+                if name
+                else "the run of the checkpoint is in no ledger, so that its first steps would not "
+                "count: leave out ledger=, or begin anew."
+            )
+
+    def take_up(self, name: str) -> None:
+        """Go on with a run that the ledger knows: the same noise, not counted again."""
+        if self.ledger is None:
+            return
+        if self.peers.rank == 0:
+            self.ledger.resume(name, self.mechanism.fingerprint(), data=self.data)
+        self.name, self._entered = name, True
+
+    def close(self, position: int) -> None:
+        """Write down that the run has ended; one that was never entered has nothing to end."""
+        if self.ledger is not None and self._entered and self.peers.rank == 0:
+            self.ledger.end(self.name, position=position)
+
+
+def ledger_of(ledger: Ledger | str | Path | None, data: str | None) -> tuple[Ledger | None, str]:
+    """The ledger, and the name under which it knows the data; both or neither."""
+    if (ledger is None) != (data is None):
+        raise ParameterError(
+            "ledger= and data_name= belong together: the ledger adds up the runs on one data set, "
+            "which it knows by name."
+        )
+    if ledger is None or data is None:
+        return None, ""
+    from mmcc.ledger import Ledger  # imports the accounting
+
+    return (ledger if isinstance(ledger, Ledger) else Ledger(ledger)), data
+
+
+def _described(mechanism: Mechanism) -> str:
+    return (
+        f"{mechanism.strategy!r}, {mechanism.sampling!r}, sigma {mechanism.sigma:.9g}, "
+        f"decoder {mechanism.decoder}, clip norm {mechanism.max_grad_norm:g}, "
+        f"{mechanism.examples} examples"
+    )

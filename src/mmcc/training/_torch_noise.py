@@ -28,7 +28,7 @@ HOST_PIECE = 2**16
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """Parameters with one device and type: their places in the list, and in a row of z."""
 
     device: torch.device
@@ -121,7 +121,7 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
         noises = []
         for group, recursion in zip(self._groups, self._recursions, strict=True):
 
-            def draw(row: int, group: Group = group) -> torch.Tensor:
+            def draw(row: int, group: ParameterGroup = group) -> torch.Tensor:
                 return group.taken(self._host_row(row))
 
             noises.append(recursion.noise(step, draw))
@@ -173,7 +173,7 @@ def _kind(value: object) -> str:
     return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
 
 
-def _groups(parameters: Sequence[torch.Tensor]) -> list[Group]:
+def _groups(parameters: Sequence[torch.Tensor]) -> list[ParameterGroup]:
     """Parameters by device and type, in the order in which these are first met."""
     members: dict[tuple[torch.device, torch.dtype], list[tuple[int, slice]]] = {}
     start = 0
@@ -182,6 +182,8 @@ def _groups(parameters: Sequence[torch.Tensor]) -> list[Group]:
         members.setdefault((parameter.device, parameter.dtype), []).append((index, span))
         start = span.stop
     return [
-        Group(device, dtype, tuple(index for index, _ in found), tuple(span for _, span in found))
+        ParameterGroup(
+            device, dtype, tuple(index for index, _ in found), tuple(span for _, span in found)
+        )
         for (device, dtype), found in members.items()
     ]

@@ -17,21 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mmcc.errors import MmccError
-from mmcc.training._agreement import Tolerance, difference, tolerance, worst
-from mmcc.training._examples import (
-    LOSS,
-    MEETING,
-    UNKNOWN,
-    Arguments,
-    Other,
-    Rows,
-    Take,
-    fits,
-    is_square,
-    layouts,
-    tensors_of,
-)
-from mmcc.training._refusals import (
+from mmcc.training._agreement import (
     AVERAGED,
     MEETS,
     MISSING,
@@ -39,25 +25,36 @@ from mmcc.training._refusals import (
     REMEMBERS,
     UNCLEAR_OUTPUT,
     WRONG,
+    Tolerance,
+    difference,
     first_sentence,
+    tolerance,
+    worst,
     wrong_count,
 )
-from mmcc.training._run import RunError
-from mmcc.training._stillness import (
-    Kept,
-    Still,
-    forget_gradients,
-    left_at_layers,
-    seeded,
-    untouched,
+from mmcc.training._contents import Attributes, forget_gradients, left_at_layers, untouched
+from mmcc.training._examples import (
+    LOSS,
+    MEETING,
+    UNKNOWN,
+    Arguments,
+    Layout,
+    Other,
+    Take,
+    fits,
+    is_square,
+    layouts,
+    tensors_of,
 )
+from mmcc.training._run import RunError
+from mmcc.training._stillness import Still, seeded
 
 if TYPE_CHECKING:
     from mmcc.training._per_example import Watched
 
 LEAST = 2
 """Fewer examples cannot be taken for each other."""
-ALONE = 3
+TRIED_ALONE = 3
 """How many of the examples are tried alone."""
 STEADY = 8
 """Seeds with which a module that is to be refused must give the same."""
@@ -105,8 +102,8 @@ class Trial:
             finally:
                 watch.clear()
 
-    def _run(self, kept: Kept) -> Findings:
-        alone = [self._alone(kept, member) for member in self.few[:ALONE]]
+    def _run(self, kept: Attributes) -> Findings:
+        alone = [self._alone(kept, member) for member in self.few[:TRIED_ALONE]]
         halves = self._halves(kept, self.few)
         divisions = self._divisions(kept, alone[0])
         together = self._by_example(kept)
@@ -115,7 +112,7 @@ class Trial:
             for name, output in together.items()
             if all(name in other for other in (*alone, *(half.outputs for half in halves)))
         }
-        rows = {name: layout for name, layout in found.items() if isinstance(layout, Rows)}
+        rows = {name: layout for name, layout in found.items() if isinstance(layout, Layout)}
         losses = [name for name, layout in found.items() if layout is LOSS]
         wrong = self._wrong_losses(together, divisions, losses)
         used = list(rows) or [name for name in losses if name not in wrong]
@@ -134,7 +131,7 @@ class Trial:
 
     def _layout(
         self, name: str, some: Tensor, alone: Sequence[Outputs], halves: Sequence[Part]
-    ) -> Rows | Other | None:
+    ) -> Layout | Other | None:
         """How an output has its examples, if they are the same in company as alone."""
         count, pairs = len(self.few), [one[name] for one in alone]
         if some.is_leaf or not all(output.requires_grad for output in (some, *pairs)):
@@ -179,22 +176,22 @@ class Trial:
                     wrong[name] = REDUCTION if _is_sum(other, whole, allowed) else AVERAGED
         return wrong
 
-    def _is_unlike(self, kept: Kept, name: str) -> bool:
+    def _is_unlike(self, kept: Attributes, name: str) -> bool:
         """Whether a loss gives an example another gradient in company than alone.
 
         In a new model all tokens have nearly the same loss, so that its value shows nothing.
         """
-        alone = [self._alone(kept, member) for member in self.few[:ALONE]]
+        alone = [self._alone(kept, member) for member in self.few[:TRIED_ALONE]]
         together = self._by_example(kept)
         return self._wrong_gradients(kept, together, alone, [name], {}) is not None
 
     def _wrong_gradients(
         self,
-        kept: Kept,
+        kept: Attributes,
         together: Outputs,
         alone: Sequence[Outputs],
         used: Sequence[str],
-        rows: dict[str, Rows],
+        rows: dict[str, Layout],
     ) -> RunError | None:
         """The refusal of rows of gradients that are not those of the examples."""
         watch, count = self.wrapped.watch, len(self.few)
@@ -252,7 +249,7 @@ class Trial:
         words = MISSING if found[place] is None else WRONG
         return RunError(words.format(watch.names[watch.trained[place]], length, true))
 
-    def _memory(self, kept: Kept, first: Outputs) -> RunError | None:
+    def _memory(self, kept: Attributes, first: Outputs) -> RunError | None:
         """The refusal of a module that gives an example something else after others came by."""
         again = self._alone(kept, self.few[0])
         apart = [
@@ -264,7 +261,7 @@ class Trial:
             return None
         return RunError(REMEMBERS)
 
-    def _check_steady(self, kept: Kept) -> None:
+    def _check_steady(self, kept: Attributes) -> None:
         """Nothing can be said of a module that draws random numbers by means of its own."""
         for members in ([self.few[0]] * 2, self.few):
             first = self._at_first(kept, members, 0)
@@ -275,13 +272,13 @@ class Trial:
                 ):
                     raise UnclearError("it draws random numbers of its own")
 
-    def _at_first(self, kept: Kept, members: Sequence[int], change: int) -> Outputs:
+    def _at_first(self, kept: Attributes, members: Sequence[int], change: int) -> Outputs:
         """As if nothing had come by before, with another seed for what the module draws itself."""
         kept.put_back()
         with torch.no_grad():
             return self._plain(kept, members, self.seed + change)
 
-    def _company(self, kept: Kept) -> str:
+    def _company(self, kept: Attributes) -> str:
         """Why an output cannot be used that is something else in company, with a layer's name."""
         seen: dict[str, list[Tensor]] = {}
         handles = [
@@ -304,7 +301,7 @@ class Trial:
                     return MEETS.format(f"layer {name!r}" if name else "the module itself")
         return MEETS.format("the module itself")
 
-    def _divisions(self, kept: Kept, first: Outputs) -> list[list[Part]]:
+    def _divisions(self, kept: Attributes, first: Outputs) -> list[list[Part]]:
         """Outputs of halves of the examples, for modules that compute losses.
 
         Several times: two halves may have as many tokens by chance.
@@ -317,16 +314,16 @@ class Trial:
             for _ in range(DIVISIONS)
         ]
 
-    def _halves(self, kept: Kept, members: Sequence[int]) -> list[Part]:
+    def _halves(self, kept: Attributes, members: Sequence[int]) -> list[Part]:
         middle = (len(members) + 1) // 2
         with torch.no_grad():
             return [self._part(kept, half) for half in (members[:middle], members[middle:])]
 
-    def _part(self, kept: Kept, members: Sequence[int]) -> Part:
+    def _part(self, kept: Attributes, members: Sequence[int]) -> Part:
         passed = [*members, *members] if len(members) == 1 else members
         return Part(self._plain(kept, passed), len(members), len(passed))
 
-    def _alone(self, kept: Kept, member: int) -> Outputs:
+    def _alone(self, kept: Attributes, member: int) -> Outputs:
         return self._plain(kept, [member, member])
 
     @property
@@ -334,7 +331,7 @@ class Trial:
         """The one number that stands in for what torch draws."""
         return random.Random(self.seed).uniform(0.02, 0.98)
 
-    def _plain(self, kept: Kept, members: Sequence[int], seed: int | None = None) -> Outputs:
+    def _plain(self, kept: Attributes, members: Sequence[int], seed: int | None = None) -> Outputs:
         seed = self.seed if seed is None else seed
         kept.put_back_counts(seed)
         self.wrapped.mute()
@@ -348,7 +345,7 @@ class Trial:
             ) from problem
         return outputs_of(self.wrapped._module, returned, kept.tensors)
 
-    def _by_example(self, kept: Kept) -> Outputs:
+    def _by_example(self, kept: Attributes) -> Outputs:
         kept.put_back_counts(self.seed)
         self.wrapped.watch.clear()
         args, kwargs = self.take(self.arguments, self.count, self.few)

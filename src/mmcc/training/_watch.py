@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mmcc.training._contents import Contents, forget_gradients
 from mmcc.training._examples import first_tensor, tensors_of
-from mmcc.training._run import Batch, Run, RunError
+from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
 LEFT = ("activations", "max_batch_len")
 """What Opacus keeps at a layer between a forward pass and its backward pass."""
@@ -25,8 +26,6 @@ FIRST = 3
 """Batches at the beginning that are looked at closely; a wrong model shows at once."""
 SELDOM = 100
 """After these one of so many, drawn by the operating system: no loop can know which."""
-WORD = 8
-"""Bytes that are added up at once."""
 
 
 class Watch:
@@ -34,59 +33,58 @@ class Watch:
 
     `close` says whether this batch is one of those that cost more: gradients are compared with
     those of plain autograd, and all that is frozen is read again; `thorough`, whether it is one of
-    the first, of which more examples are tried.  `finds_ordinary` says whether
-    the backward pass leaves ordinary gradients beside those by example.
+    the first, of which more examples are tried.  `finds_ordinary` says whether the backward pass
+    leaves ordinary gradients beside those by example.
     """
 
     def __init__(
         self, module: nn.Module, trained: Sequence[nn.Parameter], *, finds_ordinary: bool = True
     ) -> None:
-        self._module = module
+        self.module = module
         self.finds_ordinary = finds_ordinary
-        self.trained = tuple(trained)
-        self.names = {p: name for name, p in module.named_parameters()}
+        self.contents = Contents(module, trained)
+        self.trained, self.names = self.contents.trained, self.contents.names
         self.close = self.thorough = False
-        self._run: Run | None = None
+        self.run: TrainingRun | None = None
         self._due = FIRST
         self._passes = 0
         self._sizes: list[int | None] = []
         self._ordinary: dict[Tensor, Tensor] = {}
         self._handles: list[Any] = []
-        self._content: list[int] = []
-        self._frozen: list[int] = []
-        self._versions: list[int] = []
         self._unclear: int | None = 0
         self._coincided: set[int] = set()
         self.hooked: Sequence[nn.Module] = ()
 
-    def follow(self, run: Run) -> None:
-        """Of this run are the batches."""
-        self._run = run
+    def follow(self, run: TrainingRun) -> None:
+        """Of this run are the batches, and the module is as it should be."""
+        self.run = run
+        self.contents.accept()
 
     def guarded(self) -> bool:
         """Whether there are steps to come, so that nothing else may train the module."""
-        return self._run is not None and not (self._run.finished or self._run.ended)
+        return self.run is not None and not (self.run.finished or self.run.ended)
 
     @property
     def in_use(self) -> bool:
+        """Whether a pass was made whose step is still to come."""
         return any(size != 0 for size in self._sizes)
 
     def start_over(self) -> None:
-        self._due, self._passes, self._versions = FIRST, 0, []
+        """The module was loaded anew: what is known of it holds no longer."""
+        self._due, self._passes = FIRST, 0
+        self.contents.accept()
 
     def forget(self) -> None:
+        """A pass that was made has no step to come."""
         self._sizes.clear()
         self.clear()
 
     def mark(self, size: int) -> None:
+        """From now on, until the step on so many examples, nothing may be written to the module."""
         due = self._passes < FIRST or (self._due > 0 and size != 1)  # one alone cannot meet others
         self.thorough = bool(size) and due
         self.close = bool(size) and (due or secrets.randbelow(SELDOM) == 0)
-        self._content = check_sums(tensor for _, tensor in self._small())
-        versions = self._present_versions()
-        if self.close or versions != self._versions:
-            self._frozen = check_sums(tensor for _, tensor in self._kept())
-        self._versions = versions
+        self.contents.mark(self.close)
 
     def clear(self) -> None:
         """Take away what passes have left at the parameters and layers."""
@@ -102,11 +100,11 @@ class Watch:
             for name in LEFT:
                 layer.__dict__.pop(name, None)
 
-    def passed(self, inputs: Sequence[Any]) -> None:
-        """The module is about to make a pass for gradients."""
+    def passed(self, inputs: Sequence[Any]) -> int:
+        """The module is about to make a pass for gradients, over so many examples."""
         batch = first_tensor(inputs)
         size = None if batch is None else len(batch)
-        handed = () if self._run is None else self._run.handed
+        handed = () if self.run is None else self.run.handed
         if self.in_use and size != 0:
             raise RunError(
                 f"the module was called for gradients again, with {size} examples, before "
@@ -122,9 +120,9 @@ class Watch:
             )
         self._sizes.append(size)
         self.clear()
-        for parameter in self.trained:
-            parameter.grad = None  # what the last step has left there is no gradient of this batch
+        forget_gradients(self.trained)  # what the last step has left is not of this batch
         self._passes += 1
+        return size or 0
 
     def expect_gradients(self) -> None:
         """Keep what the coming backward pass finds, whatever is done to `p.grad` after it."""
@@ -149,7 +147,8 @@ class Watch:
         """A batch of several examples was looked at closely, to the end."""
         self._due = max(0, self._due - 1)
 
-    def check(self, batch: Batch) -> None:
+    def check(self, batch: PhysicalBatch) -> None:
+        """Refuse a step that does not follow one pass over the batch, with nothing written."""
         sizes, self._sizes = self._sizes, []
         mattering = sizes if batch.size else [size for size in sizes if size] or [0]
         if mattering != [batch.size]:
@@ -159,34 +158,13 @@ class Watch:
                 "tensor: each example goes through the module once for each batch, in training "
                 "mode. Use torch.no_grad() for anything else."
             )
-        changed = self._changed()
-        if changed is not None:
+        changed = self.contents.changed(self.close)
+        if changed:
             raise RunError(
-                f"{changed!r}, a parameter or buffer of the module, changed between a batch and "
-                "its step: what the data wrote there carries no noise. Leave out layers that keep "
-                "statistics or change their weights in the forward pass, such as "
-                "Embedding(max_norm=...)."
+                f"{changed}: what the data wrote there carries no noise. Leave out layers that "
+                "keep statistics (BatchNorm, running means) or change their weights in the forward "
+                "pass, such as Embedding(max_norm=...)."
             )
-
-    def _changed(self) -> str | None:
-        """What was written to, also behind autograd's back.
-
-        What is frozen is large and read in full on close batches, and where torch has counted
-        a change; what was written there and put back is no change.
-        """
-        tensors = dict(self._small())
-        names, before, present = [*tensors], self._content, check_sums(tensors.values())
-        if self.close or self._present_versions() != self._versions:
-            kept = dict(self._kept())
-            names, before = [*names, *kept], [*before, *self._frozen]
-            present += check_sums(kept.values())
-        for name, found, expected in zip(names, present, before, strict=True):
-            if found != expected:
-                return name
-        return None
-
-    def _present_versions(self) -> list[int]:
-        return [tensor._version for _, tensor in self._kept()]
 
     def is_about_examples(self, tensors: Sequence[Tensor], count: int) -> bool:
         """Whether tensors with a row for each of `count` examples are about them.
@@ -195,7 +173,7 @@ class Watch:
         in a batch of another size too.
         """
         self._coincided.add(count)
-        batch = self._run.handed[:1] if self._run is not None else ()
+        batch = self.run.handed[:1] if self.run is not None else ()
         return len(self._coincided) > 1 or any(
             _is_of([tensor], one) for one in batch for tensor in tensors
         )
@@ -217,49 +195,8 @@ class Watch:
                 stacklevel=5,
             )
 
-    def _small(self) -> Iterator[tuple[str, Tensor]]:
-        """What may change from step to step: trained parameters and buffers."""
-        yield from ((self.names[p], p) for p in self.trained)
-        yield from self._module.named_buffers()
 
-    def _kept(self) -> Iterator[tuple[str, Tensor]]:
-        """What is frozen."""
-        trained = set(self.trained)
-        yield from ((n, p) for n, p in self._module.named_parameters() if p not in trained)
-
-
-def check_sums(tensors: Iterable[Tensor]) -> list[int]:
-    """Of each tensor's bits, modulo 2^64: where one bit differs, so does it.
-
-    Reads all bytes once; the host gets all sums at once.
-    """
-    sums = [_bits(tensor) for tensor in tensors]
-    by_device: dict[torch.device, list[int]] = {}
-    for place, value in enumerate(sums):
-        by_device.setdefault(value.device, []).append(place)
-    found = [0] * len(sums)
-    for places in by_device.values():
-        for place, value in zip(
-            places, torch.stack([sums[i] for i in places]).tolist(), strict=True
-        ):
-            found[place] = value
-    return found
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    content = tensor.detach()
-    if content.is_complex():
-        content = torch.view_as_real(content)
-    flat = content.contiguous().view(-1).view(torch.uint8)
-    over = len(flat) % WORD
-    words = flat[: len(flat) - over] if over else flat
-    if flat.storage_offset() % WORD:
-        words = words.clone()  # words begin at multiples of their length
-    total: Tensor = words.view(torch.int64).sum()
-    return total + flat[-over:].sum(dtype=torch.int64) if over else total
-
-
-def _is_of_later(inputs: Sequence[Any], handed: Sequence[Batch]) -> bool:
+def _is_of_later(inputs: Sequence[Any], handed: Sequence[PhysicalBatch]) -> bool:
     """Whether inputs are of a batch whose turn has not come, and not of the next."""
     if len(handed) < 2:
         return False
@@ -267,7 +204,7 @@ def _is_of_later(inputs: Sequence[Any], handed: Sequence[Batch]) -> bool:
     return not _is_of(used, handed[0]) and any(_is_of(used, batch) for batch in handed[1:])
 
 
-def _is_of(used: Sequence[Tensor], batch: Batch) -> bool:
+def _is_of(used: Sequence[Tensor], batch: PhysicalBatch) -> bool:
     """Whether a tensor is one of the batch's: has the same memory, or the same content."""
     return any(
         tensor.numel() > 0

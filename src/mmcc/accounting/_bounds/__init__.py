@@ -1,1 +1,65 @@
-"""What can be proven about a mechanism: one module or package for each bound."""
+"""What can be proven about a mechanism: one module or package for each bound.
+
+`BOUNDS` are all that there are; whoever wants a number asks `mmcc.accounting._best`, which asks
+them.  A bound from elsewhere takes part once it is registered.
+"""
+
+from __future__ import annotations
+
+from mmcc.accounting._bounds.base import Answer, Bound, Cost, LowerEnd, Problem
+from mmcc.accounting._bounds.cascade import Cascade
+from mmcc.accounting._bounds.chain import ChainBound
+from mmcc.accounting._bounds.mmcc import Mmcc
+from mmcc.accounting._bounds.projection import Projection
+from mmcc.accounting._bounds.unamplified import ChanceToTakePart, Unamplified
+from mmcc.errors import MethodError, suggestion
+
+__all__ = (
+    "BOUNDS",
+    "CHANCE",
+    "PLAIN",
+    "Answer",
+    "Bound",
+    "Cost",
+    "LowerEnd",
+    "Mmcc",
+    "Problem",
+    "bound_named",
+    "known_bounds",
+    "register",
+    "unregister",
+)
+
+PLAIN, CHANCE = Unamplified(), ChanceToTakePart()
+BOUNDS: tuple[Bound, ...] = (PLAIN, Mmcc(), Cascade(), Projection(), ChainBound())
+_registered: list[Bound] = []
+
+
+def register(bound: Bound) -> None:
+    """Let a bound from elsewhere take part, under its own name, in every question from now on.
+
+    A guarantee is then as good as that bound's proof; it names the bound that gave the number.
+    """
+    if not isinstance(bound, Bound):
+        raise MethodError(f"a bound is a subclass of mmcc.accounting.Bound, got {bound!r}.")
+    if bound.name in (known.name for known in known_bounds()):
+        raise MethodError(f"there is a bound {bound.name!r} already; give yours another name.")
+    _registered.append(bound)
+
+
+def unregister(bound: Bound) -> None:
+    """Undo `register`."""
+    _registered.remove(bound)
+
+
+def known_bounds() -> tuple[Bound, ...]:
+    """All bounds, those from elsewhere last."""
+    return (*BOUNDS, *_registered)
+
+
+def bound_named(name: str) -> Bound:
+    """The bound of a method."""
+    known = {bound.name: bound for bound in known_bounds()}
+    if name not in known:
+        raise MethodError(f"unknown method {name!r}; {suggestion(name, tuple(known))}")
+    return known[name]

@@ -1,14 +1,11 @@
 r"""Composition of privacy losses: FFT on a tilted grid, every error bounded and added to delta.
 
-In: independent grid losses with their multiplicities.  Out: delta(epsilon), epsilon(delta).
+In: independent grid losses with their multiplicities.  Out: `Composed`, or an answer read off it.
 Rounding: upper bounds.
 
-With L the sum of the losses and K(lam) = log E[e^(lam L)], the tilted masses m e^(lam l - K) are
-centred where delta is decided, and
-
-    delta(eps) = sum_l m~(l) e^(K - lam l) (1 - e^(eps - l))_+
-
-so that a rounding error of the FFT, relative to one in m~, is relative to delta.
+With L the sum of the losses and K(lam) = log E[e^(lam L)], the tilted masses m~ = m e^(lam l - K)
+are centred where delta is decided, so that a rounding error of the FFT, relative to one in m~, is
+relative to delta.
 Wrapping around the window only adds mass; what lies above the window is added by Chernoff's bound.
 """
 
@@ -16,136 +13,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from mmcc._arrays import ComplexArray, FloatArray
+from mmcc.accounting._losses.composed import EPS, WINDOW_TAIL, Composed, Question
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.errors import PrecisionError
 
-EPS = 2.0**-53
 FFT_CONSTANT = 8.0
 """Error of one transform of length N: at most FFT_CONSTANT log2(N) 2^-53 times the 1-norm of the
 data for each value, and times the 2-norm for the 2-norm (a butterfly's own constant is below 5;
 lengths have no prime factor above 5, so every transform is made of butterflies)."""
-WINDOW_TAIL = 1e-12
 MAX_POINTS = 2**26
 COMFORTABLE_POINTS = 2**21
 MAX_RETRIES = 12
+FLATTER = (1.0, 1e-3)
+"""Tilts that are tried where the first did not do its work."""
+NO_ANSWER = 0.999
+"""A delta above this says next to nothing."""
 FAN = 4
 
 Parts = Sequence[tuple[GridLoss, int]]
 Cumulant = Callable[[float], float]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Composed:
-    """The composed loss in a window, tilted: valid for epsilon from `lowest` up."""
+def read_off(parts: Parts, question: Question, tilt: float, about: float) -> tuple[float, Composed]:
+    """The answer, an upper bound, and the composed losses that it was read off.
 
-    losses: FloatArray
-    tilted: FloatArray
-    tilt: float
-    cumulant: float
-    infinite: float
-    """Mass at infinity and above the window."""
-    error: float
-    """Bound on the 2-norm of the error that the transforms leave in `tilted`."""
-    relative: float
-    """Bound on the relative error of tilting and of the cumulant."""
-    below: float = 1.0
-    """Bound on the mass below the window, which reappears in it."""
-
-    @property
-    def lowest(self) -> float:
-        return float(self.losses[0])
-
-    def delta(self, epsilon: float) -> float:
-        """Upper bound on delta at an epsilon in the window."""
-        if not epsilon >= self.lowest:
-            raise PrecisionError(f"epsilon {epsilon:g} lies below the composed window.")
-        start = int(np.searchsorted(self.losses, epsilon, side="right"))
-        losses = self.losses[start:]
-        if self.cumulant - self.tilt * epsilon > 300.0:
-            return 1.0  # far below where this tilt can tell anything
-        weights = np.exp(self.cumulant - self.tilt * losses)
-        weights *= -np.expm1(epsilon - losses)
-        total = float(np.dot(self.tilted[start:], weights))
-        if math.isnan(total):
-            return 1.0
-        slack = self.error * float(np.linalg.norm(weights))
-        rounding = self.relative + (4 * losses.size + 16 * (1 + abs(self.cumulant))) * EPS
-        return min((max(total, 0.0) + slack) * (1 + 2 * rounding) + self.infinite, 1.0)
-
-    def lower_delta(self, epsilon: float) -> float:
-        """Lower bound on delta, if the parts' masses and losses were rounded down.
-
-        Subtracted: rounding; mass from below the window, which counts e^(-tilt W) times what it
-        is; mass from above, at most WINDOW_TAIL of the tilted law, as if it lay at epsilon.
-        """
-        start = int(np.searchsorted(self.losses, epsilon, side="right"))
-        losses = self.losses[start:]
-        if losses.size == 0 or self.cumulant - self.tilt * epsilon > 300.0:
-            return 0.0
-        weights = np.exp(self.cumulant - self.tilt * losses) * -np.expm1(epsilon - losses)
-        total = float(np.dot(self.tilted[start:], weights))
-        slack = self.error * float(np.linalg.norm(weights))
-        rounding = self.relative + (4 * losses.size + 16 * (1 + abs(self.cumulant))) * EPS
-        window = float(self.losses[-1] - self.losses[0])
-        wrapped = self.below * math.exp(-self.tilt * window)
-        wrapped += 2 * WINDOW_TAIL * math.exp(self.cumulant - self.tilt * epsilon)
-        return (total - slack) * (1 - 2 * rounding) - wrapped - slack * rounding
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest epsilon in the window with delta(epsilon) <= delta, infinity if none."""
-        if self.delta(float(self.losses[-1])) > delta:
-            return math.inf
-        place = self._guess(delta)
-        low, high = -1, self.losses.size - 1
-        for step in (2**k for k in range(self.losses.size.bit_length() + 1)):
-            if self.delta(float(self.losses[place])) <= delta:
-                high, place = place, max(place - step, 0)
-            else:
-                low, place = place, min(place + step, high)
-            if not low < place < high:
-                break
-        while high - low > 1 and high > 0:
-            middle = (low + high) // 2
-            if self.delta(float(self.losses[middle])) <= delta:
-                high = middle
-            else:
-                low = middle
-        if high == 0:
-            return self.lowest
-        return self._between(low, high, delta)
-
-    def slope(self, epsilon: float) -> float:
-        """About how fast log delta falls at an epsilon in the window: for choosing a grid."""
-        here = self.delta(epsilon)
-        step = float(self.losses[1] - self.losses[0]) / 16
-        there = self.delta(epsilon + step)
-        if not 0 < there < here:
-            return self.tilt
-        return math.log(here / there) / step
-
-    def _guess(self, delta: float) -> int:
-        """Where delta(epsilon) is about delta, by suffix sums."""
-        exponents = np.minimum(self.cumulant - self.tilt * self.losses, 300.0)
-        masses = np.maximum(self.tilted, 0.0) * np.exp(exponents)
-        tails = np.cumsum(masses[::-1])[::-1]
-        spacing = float(self.losses[1] - self.losses[0])
-        fall = np.exp(-np.minimum(np.arange(self.losses.size) * spacing, 600.0))
-        weighted = np.cumsum((masses * fall)[::-1])[::-1] / fall
-        over = np.flatnonzero(tails - weighted > delta)
-        return min(int(over[-1]) + 1 if over.size else 0, self.losses.size - 2)
-
-    def _between(self, low: int, high: int, delta: float) -> float:
-        """Between two grid points delta is linear in e^epsilon."""
-        left, right = float(self.losses[low]), float(self.losses[high])
-        over, under = self.delta(left), self.delta(right)
-        share = (over - delta) / (over - under) if over > under else 1.0
-        found = left + math.log1p(min(share + 1e-9, 1.0) * math.expm1(right - left))
-        return found if self.delta(found) <= delta else right
+    Every tilt gives a certified answer; flatter ones are tried where the first one's is far above
+    `about`, the epsilon expected, or where its delta says nothing.
+    """
+    at = question.epsilon
+    composed = compose(parts, tilt, math.inf if at is None else at)
+    found = composed.answer(question)
+    enough = 1.5 * about if at is None else NO_ANSWER
+    for other in FLATTER:
+        if found <= enough:
+            break
+        try:
+            another = compose(parts, other, composed.lowest if at is None else at)
+        except PrecisionError:
+            break
+        if (value := another.answer(question)) < found:
+            found, composed = value, another
+    if not math.isfinite(found):
+        raise PrecisionError(
+            f"delta = {question.delta:g} is below the mass that truncation and round-off leave at "
+            f"infinity ({composed.infinite:.2g}). Use a larger delta."
+        )
+    return found, composed
 
 
 def cumulant_of(parts: Parts) -> Cumulant:

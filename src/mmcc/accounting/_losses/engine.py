@@ -1,36 +1,31 @@
-"""Privacy loss distributions: independent mixtures of Gaussians, put on a grid when asked.
+"""The engine: a question about composed mixtures of Gaussians, the grid it needs, the answer.
 
-In: laws of sensitivities with multiplicities.  Out: epsilon(delta) and delta(epsilon).
-Rounding: upper bounds.
+In: laws of sensitivities with multiplicities, a `Question`.  Out: epsilon at delta, or delta at
+epsilon.  Rounding: upper bounds.
 
-A distribution keeps the laws themselves.  Only a question (epsilon at this delta, delta at that
-epsilon) decides the grid, the tilt and the tails, so nothing is lost by composing step by step.
+Only the question decides the grid, the tilt and the tails.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.conditional import Adjacency
-from mmcc.accounting._losses.compose import Composed, compose
+from mmcc.accounting._adjacency import Adjacency
+from mmcc.accounting._losses.compose import read_off
+from mmcc.accounting._losses.composed import Composed, Question
+from mmcc.accounting._losses.expansions import Expansion, expand
 from mmcc.accounting._losses.grid import GridLoss
-from mmcc.accounting._losses.laws import Expansion, Law, ProductLaw, expand
+from mmcc.accounting._losses.laws import Different, Law, ProductLaw
 from mmcc.accounting._losses.rows import discretise, sample_losses
 from mmcc.accounting._parallel import Progress, spread
-from mmcc.errors import MethodError, ParameterError, PrecisionError, real, suggestion, whole
-
-Side = Literal["remove", "add", "both"]
-SIDES: tuple[Side, ...] = ("remove", "add", "both")
-WeightedLaws = tuple[tuple[Law, int], ...]
+from mmcc.errors import PrecisionError
 
 TOLERANCE = 5e-5
 """How much of epsilon the grid may cost, roughly (the result is an upper bound either way)."""
@@ -58,17 +53,6 @@ MAX_REFINED_POINTS, LEAST_ROW_POINTS = 2**23, 2**12
 """Points of all rows together on a grid that is refined, and of each at least."""
 MAX_WINDOW_POINTS = 2**23
 MAX_TRANSFORMED = 2**27
-MAX_COUNT = 10**12
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The question: epsilon at a delta, or delta at an epsilon."""
-
-    epsilon: float | None = None
-    delta: float | None = None
-    floor: float = 0.0
-    """An epsilon below this need not be exact: the answer is a maximum with it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -91,39 +75,40 @@ def bound(
     laws: Callable[[], Iterable[tuple[Law, int]]],
     rows: int,
     side: Adjacency,
-    target: Target,
+    question: Question,
     effort: Effort,
 ) -> float:
     """Upper bound on the epsilon (or delta) of `rows` composed mixtures of Gaussians.
 
     `laws` may make them one by one, so that only one need be in memory.
     """
-    if target.delta is not None:
-        return _answer(laws, side, target, effort, max(TAIL_SHARE * target.delta / rows, 1e-290))
+    if question.delta is not None:
+        tail = max(TAIL_SHARE * question.delta / rows, 1e-290)
+        return _answer(laws, side, question, effort, tail)
     # Tails that are small beside any ordinary delta; smaller ones if this delta is not ordinary.
-    found = _answer(laws, side, target, effort, FIRST_TAIL / rows)
+    found = _answer(laws, side, question, effort, FIRST_TAIL / rows)
     if effort.scouting or TAIL_SHARE * found >= FIRST_TAIL:
         return found
-    return _answer(laws, side, target, effort, max(TAIL_SHARE * found / rows, 1e-290))
+    return _answer(laws, side, question, effort, max(TAIL_SHARE * found / rows, 1e-290))
 
 
 def bound_at_least(
     laws: Callable[[], Iterable[tuple[Law, int]]],
     rows: int,
-    target: Target,
+    question: Question,
     effort: Effort,
     floor: float,
 ) -> float:
     """The same for the add adjacency, exact only where it exceeds `floor`, remove's answer."""
-    enough = floor if target.epsilon is None else target.epsilon
+    enough = floor if question.epsilon is None else question.epsilon
     largest = largest_add_loss(laws(), enough)
     if largest <= enough:  # no loss is larger than that: epsilon at most this, delta zero
-        return largest if target.epsilon is None else 0.0
-    if target.delta is not None:
-        target = replace(target, floor=floor)
+        return largest if question.epsilon is None else 0.0
+    if question.delta is not None:
+        question = replace(question, floor=floor)
     rough = replace(effort, tolerance=ROUGH * effort.tolerance)
-    answer = bound(laws, rows, "add", target, rough)
-    return answer if answer <= floor else bound(laws, rows, "add", target, effort)
+    answer = bound(laws, rows, "add", question, rough)
+    return answer if answer <= floor else bound(laws, rows, "add", question, effort)
 
 
 def largest_add_loss(laws: Iterable[tuple[Law, int]], enough: float) -> float:
@@ -146,31 +131,31 @@ def largest_add_loss(laws: Iterable[tuple[Law, int]], enough: float) -> float:
 def _answer(
     laws: Callable[[], Iterable[tuple[Law, int]]],
     side: Adjacency,
-    target: Target,
+    question: Question,
     effort: Effort,
     tail: float,
 ) -> float:
     rows = _rows(laws, side, effort, tail)
     # Many different rows cost time in proportion to the grid: let them have a coarser one.
     tolerance = effort.tolerance * min(max(len(rows.counts) / 256, 1.0), 3.0)
-    grid = _choose_grid(rows.samples, rows.weights, target, tolerance)
+    grid = _choose_grid(rows, question, tolerance)
     points = MAX_ROW_POINTS // 32 if effort.scouting else MAX_ROW_POINTS
     spacing = effort.spacing or max(grid.spacing, rows.finest(points))
-    best, composed = _ask(rows, replace(grid, spacing=spacing), target, effort)
+    best, composed = _ask(rows, replace(grid, spacing=spacing), question, effort)
     points = min(points, max(MAX_REFINED_POINTS // len(rows.counts), LEAST_ROW_POINTS))
     for _ in range(0 if effort.spacing else MAX_REFINEMENTS):
-        finer = _refined(rows, composed, best, spacing, target, tolerance)
+        finer = _refined(rows, composed, best, spacing, question, tolerance)
         if finer is None:
             break
-        if finer.spacing < rows.finest(points) and tail < rows.tail_for(target.delta or best):
-            tail = rows.tail_for(target.delta or best)
+        if finer.spacing < rows.finest(points) and tail < rows.tail_for(question.delta or best):
+            tail = rows.tail_for(question.delta or best)
             rows = _rows(laws, side, effort, tail)
         finer = replace(finer, spacing=max(finer.spacing, rows.finest(points)))
         if not finer.spacing <= spacing / 2:
             break
         spacing = finer.spacing
         try:
-            found, composed = _ask(rows, finer, target, effort)
+            found, composed = _ask(rows, finer, question, effort)
         except PrecisionError:  # too fine for floating point: what is known will do
             break
         best = min(best, found)
@@ -179,7 +164,7 @@ def _answer(
 
 def _rows(
     laws: Callable[[], Iterable[tuple[Law, int]]], side: Adjacency, effort: Effort, tail: float
-) -> Rows:
+) -> PreparedRows:
     different = Different(laws())
     expansions: list[Expansion] = []
     samples: list[tuple[FloatArray, FloatArray]] = []
@@ -192,11 +177,11 @@ def _rows(
         expansions.append(expansion)
         samples.append((losses, masses))
         effort.report("laws of the rows", len(expansions))
-    return Rows(expansions, samples, different.counts, side)
+    return PreparedRows(expansions, samples, different.counts, side)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Rows:
+class PreparedRows:
     """The different rows, how often each one comes, and rough losses of them."""
 
     expansions: list[Expansion]
@@ -223,7 +208,8 @@ class Rows:
 
         It is spacing^2/6 a row, or spacing E|L| if the row's losses L are far smaller than a cell.
         """
-        return _added_variance(self.samples, self.weights, spacing)
+        sizes = np.array([float(np.abs(row) @ masses) for row, masses in self.samples])
+        return float(self.weights @ np.minimum(spacing**2 / 6, spacing * sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +221,9 @@ class Grid:
     epsilon: float
 
 
-def _ask(rows: Rows, grid: Grid, target: Target, effort: Effort) -> tuple[float, Composed]:
+def _ask(
+    rows: PreparedRows, grid: Grid, question: Question, effort: Effort
+) -> tuple[float, Composed]:
     """The answer on one grid, coarser if cells are too narrow for their rounding errors."""
     spacing = grid.spacing
     for widening in range(MAX_WIDENINGS):
@@ -251,15 +239,15 @@ def _ask(rows: Rows, grid: Grid, target: Target, effort: Effort) -> tuple[float,
             if effort.spacing or widening == MAX_WIDENINGS - 1:
                 raise
             spacing *= 8
-    return _read_off(parts, grid.tilt, grid.epsilon, target)
+    return read_off(parts, question, grid.tilt, grid.epsilon)
 
 
 def _refined(
-    rows: Rows,
+    rows: PreparedRows,
     composed: Composed,
     found: float,
     spacing: float,
-    target: Target,
+    question: Question,
     tolerance: float,
 ) -> Grid | None:
     """A finer grid, if the answer shows that the first guess at epsilon made it too coarse.
@@ -268,11 +256,11 @@ def _refined(
     noise, the true epsilon can be a thousandth of it, and delta falls far faster at first: on the
     scale of the losses of one participation.  So both are read off the composed curve.
     """
-    epsilon = found if target.epsilon is None else target.epsilon
-    if epsilon == 0.0 and target.epsilon is None:
+    epsilon = found if question.epsilon is None else question.epsilon
+    if epsilon == 0.0 and question.epsilon is None:
         return None
     slope = composed.slope(max(epsilon, composed.lowest))
-    scale = max(epsilon, target.floor, FLAT / slope)
+    scale = max(epsilon, question.floor, FLAT / slope)
 
     def added(spacing: float) -> float:
         # Between grid points the curve is a chord, as if the whole loss were spread over a cell.
@@ -301,37 +289,6 @@ def _on_grid(
     return parts
 
 
-class Different:
-    """Iterates over the different laws; `counts` then says how often each one came.
-
-    Equality by a hash of the bytes: no two laws are ever compared.
-    """
-
-    def __init__(self, laws: Iterable[tuple[Law, int]]) -> None:
-        self._laws = laws
-        self._place: dict[bytes, int] = {}
-        self.counts: list[int] = []
-
-    def __iter__(self) -> Iterator[tuple[Law, int]]:
-        for law, count in self._laws:
-            key = fingerprint(law)
-            if key in self._place:
-                self.counts[self._place[key]] += count
-            else:
-                self._place[key] = len(self.counts)
-                self.counts.append(count)
-                yield law, count
-
-
-def fingerprint(law: Law) -> bytes:
-    """A hash that two laws share only if they are equal."""
-    digest = hashlib.blake2b(law.values.tobytes(), digest_size=16)
-    digest.update(law.probs.tobytes())
-    repeats = law.repeats if isinstance(law, ProductLaw) else 0
-    digest.update(f"{law.values.size} {repeats}".encode())
-    return digest.digest()
-
-
 def _prepare(
     weighted: tuple[Law, int], tail: float, tolerance: float, side: Adjacency
 ) -> tuple[Expansion, FloatArray, FloatArray]:
@@ -343,83 +300,36 @@ def _prepare(
     return (expansion, losses, p) if side == "remove" else (expansion, -losses, q)
 
 
-def _read_off(
-    parts: list[tuple[GridLoss, int]], tilt: float, estimate: float, target: Target
-) -> tuple[float, Composed]:
-    # Every tilt gives a certified answer; others are tried where the first did not do its work.
-    composed = compose(parts, tilt, target.epsilon if target.epsilon is not None else math.inf)
-    found = _read(composed, target)
-    scale = 1.5 * estimate if target.epsilon is None else 0.999
-    for other in (1.0, 1e-3):
-        if found <= scale:
-            break
-        try:
-            another = compose(parts, other, composed.lowest)
-        except PrecisionError:
-            break
-        if (value := _read(another, target)) < found:
-            found, composed = value, another
-    if not math.isfinite(found):
-        raise PrecisionError(
-            f"delta = {target.delta:g} is below the mass that truncation and round-off leave at "
-            f"infinity ({composed.infinite:.2g}). Use a larger delta."
-        )
-    return found, composed
-
-
-def _read(composed: Composed, target: Target) -> float:
-    if target.epsilon is not None:
-        return composed.delta(target.epsilon)
-    assert target.delta is not None
-    if composed.lowest <= 0.0 and composed.delta(0.0) <= target.delta:
-        return 0.0
-    return max(composed.epsilon(target.delta), 0.0)
-
-
-def _choose_grid(
-    samples: list[tuple[FloatArray, FloatArray]],
-    counts: FloatArray,
-    target: Target,
-    tolerance: float,
-) -> Grid:
+def _choose_grid(rows: PreparedRows, question: Question, tolerance: float) -> Grid:
     """Spacing, tilt and epsilon from rough losses of the rows.
 
-    Spreading each loss over its cell adds a variance (`Rows.added_variance`), v in all, which
+    Spreading each loss over its cell adds a variance, v in all rows (`added_variance`), which
     raises epsilon by v (1 + tilt)/2 where delta falls as e^(-tilt epsilon).
     """
-    losses = np.array([row for row, _ in samples])
+    counts = rows.weights
+    losses = np.array([row for row, _ in rows.samples])
     with np.errstate(divide="ignore"):
-        logs = np.log(np.array([masses for _, masses in samples]))
+        logs = np.log(np.array([masses for _, masses in rows.samples]))
 
     def cumulant(tilt: float) -> float:
         exponents = logs + tilt * losses
         peaks = exponents.max(axis=1)
         return float(counts @ (peaks + np.log(np.exp(exponents - peaks[:, None]).sum(axis=1))))
 
-    if target.delta is not None:
-        log_delta = math.log(target.delta)
+    if question.delta is not None:
+        log_delta = math.log(question.delta)
         tilt = _best_tilt(lambda t: (cumulant(t) - log_delta - math.log1p(t)) / t)
         epsilon = (cumulant(tilt) - log_delta - math.log1p(tilt)) / tilt
     else:
-        assert target.epsilon is not None
-        epsilon = target.epsilon
+        assert question.epsilon is not None
+        epsilon = question.epsilon
         tilt = _best_tilt(lambda t: cumulant(t) - t * epsilon)
-    epsilon = max(epsilon, target.floor, 1e-3 / tilt)
-    spacing = _spacing_for(
-        lambda middle: _added_variance(samples, counts, middle),
-        2 * tolerance * epsilon / (1 + tilt),
-    )
+    epsilon = max(epsilon, question.floor, 1e-3 / tilt)
+    spacing = _spacing_for(rows.added_variance, 2 * tolerance * epsilon / (1 + tilt))
     curvature = abs(cumulant(1.01 * tilt) - 2 * cumulant(tilt) + cumulant(0.99 * tilt))
     width = 16 * math.sqrt(curvature) / (0.01 * tilt)
-    points = max(min(MAX_WINDOW_POINTS, MAX_TRANSFORMED // len(samples)), 2**16)
+    points = max(min(MAX_WINDOW_POINTS, MAX_TRANSFORMED // len(rows.samples)), 2**16)
     return Grid(max(spacing, width / points), tilt, epsilon)
-
-
-def _added_variance(
-    samples: list[tuple[FloatArray, FloatArray]], counts: FloatArray, spacing: float
-) -> float:
-    sizes = np.array([float(np.abs(row) @ masses) for row, masses in samples])
-    return float(counts @ np.minimum(spacing**2 / 6, spacing * sizes))
 
 
 def _spacing_for(added: Callable[[float], float], allowed: float) -> float:
@@ -442,92 +352,3 @@ def _best_tilt(objective: Callable[[float], float]) -> float:
         else:
             low = middle
     return float(tilts[(low + high) // 2])
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class PrivacyLossDistribution:
-    """Composed mixtures of Gaussians, both adjacencies, and the probability of bad events.
-
-    `slack` is added to every delta.  All answers are upper bounds.
-    """
-
-    remove: WeightedLaws
-    add: WeightedLaws
-    slack: float = 0.0
-    spacing: float | None = None
-
-    def __repr__(self) -> str:
-        slack = f", slack={self.slack:g}" if self.slack else ""
-        return (
-            f"PrivacyLossDistribution({self.rows} mechanisms, {len(self.remove)} different{slack})"
-        )
-
-    @property
-    def rows(self) -> int:
-        """How many mechanisms are composed."""
-        return sum(count for _, count in self.remove)
-
-    def compose(self, other: PrivacyLossDistribution) -> PrivacyLossDistribution:
-        """Both mechanisms run, the second possibly chosen after seeing the first."""
-        if not isinstance(other, PrivacyLossDistribution):
-            raise ParameterError(f"can only compose with another distribution, got {other!r}.")
-        return composed((self, other), 0.0)
-
-    def self_compose(self, count: int) -> PrivacyLossDistribution:
-        """The mechanism run `count` times."""
-        count = whole("count", count, 1, MAX_COUNT)
-        return replace(
-            self,
-            remove=tuple((law, n * count) for law, n in self.remove),
-            add=tuple((law, n * count) for law, n in self.add),
-            slack=min(self.slack * count, 1.0),
-        )
-
-    def epsilon(self, delta: float, adjacency: Side = "both") -> float:
-        """Smallest certified epsilon at this delta."""
-        delta = real("delta", delta, 0, 1)
-        left = delta - self.slack
-        if not left > 0:
-            raise PrecisionError(
-                f"delta = {delta:g} is not larger than the probability of the bad events, "
-                f"{self.slack:g}. Use a larger delta."
-            )
-        return self._largest(Target(delta=left * (1 - 1e-12)), adjacency)
-
-    def delta(self, epsilon: float, adjacency: Side = "both") -> float:
-        """Smallest certified delta at this epsilon."""
-        epsilon = real("epsilon", epsilon, 0, 1e6, closed="l")
-        found = self._largest(Target(epsilon=epsilon), adjacency)
-        return min((found + self.slack) * (1 + 1e-12), 1.0)
-
-    def _largest(self, target: Target, adjacency: Side) -> float:
-        if adjacency not in SIDES:
-            raise MethodError(f"unknown adjacency {adjacency!r}; {suggestion(adjacency, SIDES)}")
-        effort = Effort(spacing=self.spacing)
-        if adjacency == "add":
-            return bound(lambda: self.add, self.rows, "add", target, effort)
-        remove = bound(lambda: self.remove, self.rows, "remove", target, effort)
-        if adjacency == "remove":
-            return remove
-        return max(remove, bound_at_least(lambda: self.add, self.rows, target, effort, remove))
-
-
-def composed(
-    distributions: Iterable[PrivacyLossDistribution], bad_event_probability: float
-) -> PrivacyLossDistribution:
-    """All distributions together, equal laws counted, plus the probability of bad events."""
-    listed = list(distributions)
-    spacings = [d.spacing for d in listed if d.spacing is not None]
-    return PrivacyLossDistribution(
-        remove=merged(pair for d in listed for pair in d.remove),
-        add=merged(pair for d in listed for pair in d.add),
-        slack=min(math.fsum([d.slack for d in listed]) + bad_event_probability, 1.0),
-        spacing=min(spacings) if spacings else None,
-    )
-
-
-def merged(laws: Iterable[tuple[Law, int]]) -> WeightedLaws:
-    """Equal laws once, with their number."""
-    different = Different(laws)
-    kept = [law for law, _ in different]
-    return tuple(zip(kept, different.counts, strict=True))

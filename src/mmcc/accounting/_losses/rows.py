@@ -12,10 +12,10 @@ import math
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._losses import row_loops as kernels
+from mmcc.accounting._losses.expansions import EPS, Expansion
 from mmcc.accounting._losses.grid import GridLoss
-from mmcc.accounting._losses.laws import EPS, Expansion
 from mmcc.errors import PrecisionError
 
 MAX_NODES = 2**23

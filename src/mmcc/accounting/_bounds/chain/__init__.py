@@ -1,219 +1,67 @@
-"""The chain bound: certified epsilon and delta for banded Toeplitz strategies and BLTs.
+"""The chain bound: for banded Toeplitz strategies and BLTs under independent rounds.
 
-In: strategy, Poisson or cyclic Poisson sampling, sigma.  Out: `Sides`, both adjacencies.
-Rounding: results are upper bounds; infinite where nothing could be certified.
-
-The Gram matrix is dominated by that of a Markov chain plus white noise (`domination`), the
-likelihood ratio by a product of one-step factors (`factors`), the chain by one on a lattice
-(`lattice`); moments are powers of a transfer matrix (`operator`) and give delta by a Mellin
-inversion (`inversion`).  The cost grows with the logarithm of the number of steps.  Proofs:
-docs/theory-chain.md.
+The Gram matrix is dominated by that of a Markov chain plus white noise, of which the moments of the
+likelihood ratio are powers of a transfer matrix.  Proofs: docs/theory-chain.md.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
-from mmcc.accounting._bounds.chain.domination import UP, Profile, profile_of
-from mmcc.accounting._bounds.chain.inversion import Inversion, line_for
-from mmcc.accounting._bounds.chain.lattice import FINE, Lattice, lattice_for
-from mmcc.accounting._bounds.chain.operator import moments
-from mmcc.accounting._bounds.chain.settings import HOPELESS, Setting, good_settings
-from mmcc.accounting._bounds.sides import Sides
-from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
-from mmcc.accounting._parallel import Progress
+from mmcc.accounting._bounds.base import Answer, Bound, Cost, Problem
+from mmcc.accounting._bounds.chain.curves import bound_delta, bound_epsilon
+from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError
-from mmcc.sampling import PoissonScheme
-from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import Blt
-from mmcc.strategies._toeplitz import Toeplitz
-
-__all__ = ("applies", "bound_delta", "bound_epsilon")
 
 MAX_BANDS = 1024
 """More bands fall too slowly for a chain to be a good likeness; each costs a scalar product."""
-MAX_DIAGONAL = 60.0
-"""Squared column norm over sigma^2 above which no amplification is looked for."""
-BLUR = 5e-4
-"""What smoothing may cost in epsilon, relative to the larger of epsilon and a deviation."""
-DROP = 9.0
-"""The integrand is followed until its smoothing factor has fallen by e^-DROP."""
-PERIODS = 6.0
-"""Period of the Fourier sum in standard deviations of log X."""
-LEFT = 7.0
-MAX_NODES = 1500
-SMALLEST_GUESS, LARGEST_GUESS = 1e-200, 0.5
-TURNS = 8
 
 
-def applies(strategy: Strategy) -> bool:
-    """Toeplitz with at most MAX_BANDS bands, or a BLT of any length."""
-    if isinstance(strategy, Blt):
-        return True
-    return isinstance(strategy, Toeplitz) and strategy.bands <= MAX_BANDS
+@dataclass(frozen=True)
+class ChainBound(Bound):
+    """The cost grows with the logarithm of the number of steps."""
 
+    name: ClassVar[str] = "chain"
 
-def bound_epsilon(
-    strategy: Strategy,
-    scheme: PoissonScheme,
-    sigma: float,
-    delta: float,
-    progress: Progress | None = None,
-) -> Sides:
-    """Certified epsilons at delta; infinite where the chain certifies none."""
-    strategy = _checked(strategy)
-    if scheme.probability == 1:
-        exact = bound_gaussian_epsilon(_ratio(strategy, scheme, sigma), delta)
-        return Sides(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
-    profile = profile_of(strategy, scheme, sigma)
-    found = {"remove": math.inf, "add": math.inf}
-    notes: dict[str, Any] = {"remove": {}, "add": {}}
-    for count, adjacency in enumerate(found):
-        if progress is not None:
-            progress(f"chain, {adjacency}", count)
-        for curve in _curves(profile, scheme.probability, adjacency, delta):
-            value = curve.epsilon(delta)
-            if value < found[adjacency]:
-                found[adjacency], notes[adjacency] = value, curve.notes()
-    return Sides(found["remove"], found["add"], notes=notes)
+    def refusal(self, problem: Problem) -> str | None:
+        strategy = problem.strategy
+        toeplitz = strategy.toeplitz
+        if toeplitz is None or not (toeplitz.geometric or toeplitz.bands <= MAX_BANDS):
+            return (
+                f"the chain bound needs a Toeplitz strategy with at most {MAX_BANDS} bands or a "
+                f"BLT with one buffer, not {strategy!r}. Use method='tight'."
+            )
+        if problem.rounds is None:
+            return (
+                f"the chain bound is for independent rounds, as in Poisson and CyclicPoisson, and "
+                f"proves nothing for {problem.scheme!r}. Use method='tight'."
+            )
+        return None
 
+    def cost(self, problem: Problem) -> Cost:
+        return Cost.STEADY
 
-def bound_delta(
-    strategy: Strategy,
-    scheme: PoissonScheme,
-    sigma: float,
-    epsilon: float,
-    progress: Progress | None = None,
-) -> Sides:
-    """Certified deltas at epsilon; 1 where the chain certifies nothing.
+    def close(self, problem: Problem) -> bool:
+        """The chain's Gram matrix is that of a one-buffer BLT itself, so it loses little there."""
+        return problem.strategy.toeplitz is not None and problem.strategy.toeplitz.geometric
 
-    The setting is chosen for a guess at delta, which is what the last setting gave.
-    """
-    strategy = _checked(strategy)
-    if scheme.probability == 1:
-        exact = bound_gaussian_delta(_ratio(strategy, scheme, sigma), epsilon)
-        return Sides(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
-    profile = profile_of(strategy, scheme, sigma)
-    found = {"remove": 1.0, "add": 1.0}
-    notes: dict[str, Any] = {"remove": {}, "add": {}}
-    for count, adjacency in enumerate(found):
-        guess = 1e-5
-        for turn in range(TURNS):
-            if progress is not None:
-                progress(f"chain, {adjacency}", count + turn / TURNS)
-            wanted = 1.0
-            for curve in _curves(profile, scheme.probability, adjacency, guess):
-                value = curve.delta(epsilon)
-                wanted = min(wanted, curve.inversion.excess(epsilon))
-                if value < found[adjacency]:
-                    found[adjacency], notes[adjacency] = value, curve.notes()
-            wanted = min(max(wanted, SMALLEST_GUESS), LARGEST_GUESS)
-            if abs(math.log(wanted / guess)) < 0.2:
-                break
-            guess = wanted
-    return Sides(found["remove"], found["add"], notes=notes)
+    def epsilon(self, problem: Problem, delta: float) -> Answer:
+        return self._ask(bound_epsilon, problem, delta)
 
+    def delta(self, problem: Problem, epsilon: float) -> Answer:
+        return self._ask(bound_delta, problem, epsilon)
 
-class Curve:
-    """A certified delta(epsilon) of one adjacency."""
-
-    def __init__(self, setting: Setting, lattice: Lattice, inversion: Inversion) -> None:
-        self.setting = setting
-        self.lattice = lattice
-        self.inversion = inversion
-
-    def delta(self, epsilon: float) -> float:
-        """(1 - kappa)^-n times (what the lattice holds and what leaves it)."""
-        total = self.inversion.excess(epsilon) + self.lattice.exits
-        return min(total * math.exp(self.lattice.inflation) * UP, 1.0)
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest epsilon found at which delta is certified, by bisection."""
-        if self.delta(0.0) <= delta:
-            return 0.0
-        low, high = 0.0, max(self.setting.epsilon, 1e-12)
-        while not self.delta(high) <= delta:
-            low, high = high, 2 * high
-            if high > HOPELESS:
-                return math.inf
-        while high - low > 1e-9 * high:
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
-        return high
-
-    def notes(self) -> dict[str, Any]:
-        """The choices behind the number."""
-        chain, tangent = self.setting.chain, self.setting.tangent
-        return {
-            "rho": chain.decay,
-            "s": chain.share,
-            "block": chain.block,
-            "cap": tangent.cap,
-            "q": (float(tangent.q.min()), float(tangent.q.max())),
-            "order": self.inversion.line.order,
-            "exits": self.lattice.exits,
-            "states": self.lattice.states.size,
-            "nodes": self.inversion.line.count,
-        }
-
-
-def _curves(profile: Profile, probability: float, adjacency: str, delta: float) -> Iterator[Curve]:
-    """Curves that are good near this delta; none if nothing can be certified."""
-    if not profile.diagonal <= MAX_DIAGONAL:
-        return
-    for setting in good_settings(profile, probability, adjacency, delta):
-        if setting.epsilon < HOPELESS:
-            lattice = lattice_for(setting.chain, adjacency, setting.exit_share * delta, FINE)
-            curve = None if lattice is None else _curve(setting, lattice, delta)
-            if curve is not None:
-                yield curve
-
-
-def _curve(setting: Setting, lattice: Lattice, delta: float) -> Curve | None:
-    """The curve of one setting; None if its moments leave the range of floats."""
-    order, deviation = _saddle(setting, lattice, delta)
-    blur = BLUR * max(setting.epsilon, deviation)
-    # Aliases from the left weigh e^{-(order-1) period} at most, which must be small next to delta.
-    period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / (order - 1))
-    line = line_for(order, period, blur, DROP)
-    if line.count > MAX_NODES:
-        line = line_for(order, period, blur * (line.count / MAX_NODES) ** 2, DROP)
-    powers = line.nodes() if setting.adjacency == "remove" else 1 - line.nodes()
-    found = moments(lattice, setting.factors(lattice), setting.chain, powers)
-    return None if found is None else Curve(setting, lattice, Inversion(line, found))
-
-
-def _saddle(setting: Setting, lattice: Lattice, delta: float) -> tuple[float, float]:
-    """An order for the inversion and the deviation of log X there, from second differences.
-
-    Just below the order at which moments explode the deviation is huge; a smaller order is better.
-    """
-    factors = setting.factors(lattice)
-    order, deviation = setting.order, 1.0
-    for _ in range(12):
-        step = 0.05 * (order - 1)
-        low, middle, high = (
-            setting.log_moment(lattice, factors, order + shift) for shift in (-step, 0.0, step)
-        )
-        variance = (low - 2 * middle + high) / step**2
-        if variance > 0 and math.sqrt(variance) * (order - 1) < 2 * math.sqrt(-math.log(delta)) + 4:
-            return order, math.sqrt(variance)
-        deviation = math.log(1 / delta) / (order - 1)
-        order = 1 + 0.85 * (order - 1)
-    return order, deviation
-
-
-def _ratio(strategy: Toeplitz, scheme: PoissonScheme, sigma: float) -> float:
-    separation = min(scheme.separation, strategy.steps)
-    return strategy.sensitivity(separation) / sigma * UP
-
-
-def _checked(strategy: Strategy) -> Toeplitz:
-    if isinstance(strategy, Toeplitz) and applies(strategy):
-        return strategy
-    raise MethodError(
-        f"the chain bound is for Toeplitz strategies with at most {MAX_BANDS} bands and for BLTs, "
-        f"not for {strategy!r}. Use method='tight'."
-    )
+    def _ask(self, question: Callable[..., Answer], problem: Problem, at: float) -> Answer:
+        refused = self.refusal(problem)
+        if refused is not None:
+            raise MethodError(refused)
+        with one_thread():
+            return question(
+                problem.strategy.toeplitz,
+                problem.rounds,
+                problem.sigma,
+                at,
+                problem.effort.progress,
+            )

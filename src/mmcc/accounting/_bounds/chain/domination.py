@@ -22,8 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.sampling import PoissonScheme
-from mmcc.strategies._blt import Blt
+from mmcc.sampling import Rounds
 from mmcc.strategies._toeplitz import Toeplitz
 
 ROUND = 2.0**-52
@@ -101,15 +100,16 @@ class Chain:
         return (turn + self.block * self.share / (1 - self.share)) * UP
 
 
-def profile_of(strategy: Toeplitz, scheme: PoissonScheme, sigma: float) -> Profile:
+def profile_of(strategy: Toeplitz, rounds: Rounds, sigma: float) -> Profile:
     """The Gram matrix of the first group of steps, the worst.
 
     G_jl = sum_i c_i c_{i+|j-l|} over the rows that are left: the most for the first column.
     """
-    separation = min(scheme.separation, strategy.steps)
+    separation = rounds.separation
     steps = -(-strategy.steps // separation)
-    if isinstance(strategy, Blt):
-        diagonal, lags, floor = _blt_gram(strategy, separation)
+    if strategy.geometric and strategy.buffer_numbers is not None:
+        decay, scale = (float(numbers[0]) for numbers in strategy.buffer_numbers)
+        diagonal, lags, floor = _blt_gram(strategy.steps, decay, scale, separation)
     else:
         c = strategy.coefficients
         diagonal = float(c @ c)
@@ -122,21 +122,22 @@ def profile_of(strategy: Toeplitz, scheme: PoissonScheme, sigma: float) -> Profi
     return Profile(steps, max(diagonal * scale, SMALLEST_DIAGONAL), lags, floor)
 
 
-def _blt_gram(strategy: Blt, separation: int) -> tuple[float, FloatArray, float]:
+def _blt_gram(
+    steps: int, decay: float, scale: float, separation: int
+) -> tuple[float, FloatArray, float]:
     """Closed form of the first column's products, which are the largest, for one buffer.
 
     With t_m = w^2 (1 - rho^{2m})/(1 - rho^2): g_0 = 1 + t_{n-1} and
     g_k = rho^k (w/rho + t_{n-1-k}), which falls at least as fast as rho^k.
     """
-    decay, scale = float(strategy.decay[0]), float(strategy.scale[0])
 
     def tail(terms: int) -> float:
         gone = math.expm1(2 * max(terms, 0) * math.log(decay))
         return scale * scale * -gone / ((1 - decay) * (1 + decay))
 
     floor = decay**separation * UP
-    lag = (scale / decay + tail(strategy.steps - 1 - separation)) * floor
-    return 1 + tail(strategy.steps - 1), np.array([lag]), floor
+    lag = (scale / decay + tail(steps - 1 - separation)) * floor
+    return 1 + tail(steps - 1), np.array([lag]), floor
 
 
 def chain_at(profile: Profile, probability: float, decay: float) -> Chain | None:

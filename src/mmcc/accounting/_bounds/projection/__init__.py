@@ -1,1 +1,76 @@
-"""The projection bracket: exact along one direction, moments for the rest (docs/theory.md)."""
+"""The projection: certified bounds on both sides for any matrix, by one direction of the output.
+
+Everything that the output shows is projected on the direction in which the mean of the
+participation sets lies; the rest is bounded.  Proofs: docs/theory.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, Cost, LowerEnd, Problem
+from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
+from mmcc.errors import MethodError, PrecisionError, StrategyError
+from mmcc.sampling._scheme import unproven
+from mmcc.strategies._gram import MAX_COLUMNS
+
+LONG = 4096
+"""From this many columns on bounds that do not grow with them are cheaper."""
+
+
+@dataclass(frozen=True)
+class Projection(Bound):
+    """Tight for dense matrices with much noise; the lower end holds for any method."""
+
+    name: ClassVar[str] = "projection"
+
+    def refusal(self, problem: Problem) -> str | None:
+        if problem.rounds is None and problem.positions is None:
+            return str(unproven(problem.scheme))
+        return None
+
+    def cost(self, problem: Problem) -> Cost:
+        rounds = problem.rounds
+        many = rounds is not None and problem.steps // rounds.separation > LONG
+        return Cost.LONG if many else Cost.SHORT
+
+    def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
+        """Not for more bins than fit in memory if they form a tree: its law is tighter anyway."""
+        positions = problem.positions
+        return positions is None or positions <= MAX_COLUMNS or problem.tree_of_positions is None
+
+    def epsilon(self, problem: Problem, delta: float) -> Answer:
+        return _bracket(problem).bound_epsilon(delta)
+
+    def delta(self, problem: Problem, epsilon: float) -> Answer:
+        return _bracket(problem).bound_delta(epsilon)
+
+    def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
+        return _known(lambda: _bracket(problem).lower_epsilon(delta))
+
+    def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
+        return _known(lambda: _bracket(problem).lower_delta(epsilon))
+
+
+def _bracket(problem: Problem) -> ProjectionBracket:
+    """The bracket of this mechanism, which keeps what it finds."""
+
+    def make() -> ProjectionBracket:
+        sampled = problem.rounds or problem.positions
+        if sampled is None:
+            raise unproven(problem.scheme)
+        effort = problem.effort
+        return ProjectionBracket(
+            problem.strategy, sampled, problem.sigma, effort.progress, effort.executor
+        )
+
+    return problem.kept(ProjectionBracket, make)
+
+
+def _known(ask: Callable[[], Answer]) -> LowerEnd:
+    try:
+        return LowerEnd(ask().value)
+    except (MethodError, PrecisionError, StrategyError):
+        return NOTHING_KNOWN

@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Literal, Protocol
 
-from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._adjacency import Adjacency
+from mmcc.accounting._bounds.base import Answer
 from mmcc.accounting._bounds.projection.deficit import BinsNodesAround, Deficit, NodesAround
 from mmcc.accounting._bounds.projection.line import Chance
 from mmcc.accounting._bounds.projection.lower import Lower, lower_delta, lower_epsilon
 from mmcc.accounting._bounds.projection.upper import Projected
 from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd
 from mmcc.accounting._bounds.projection.upper_bins import ProjectedBins
-from mmcc.accounting._bounds.sides import Sides
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import Progress, one_thread, spread
 from mmcc.errors import MethodError, PrecisionError
-from mmcc.sampling import BallsInBins, PoissonScheme
+from mmcc.sampling import Rounds
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._gram import DenseGram, Gram
 
@@ -55,38 +55,39 @@ class Curve(Protocol):
 
 
 @dataclass(eq=False)
-class Projection:
+class ProjectionBracket:
     """The bracket of one mechanism: lower bounds are kept, upper bounds start from them."""
 
     strategy: Strategy
-    scheme: PoissonScheme | BallsInBins
+    sampled: Rounds | int
+    """Independent rounds, or so many positions of which an example has one in every epoch."""
     sigma: float
     progress: Progress | None = None
     executor: Executor | None = None
     """Where groups of examples are analysed, if there are several."""
     _known: dict[tuple[str, float, int, Adjacency], Lower] = field(default_factory=dict)
 
-    def lower_epsilon(self, delta: float) -> Sides:
+    def lower_epsilon(self, delta: float) -> Answer:
         """Certified lower bounds on epsilon at delta: no method can prove less."""
         return self._worst("lower_epsilon", delta)
 
-    def lower_delta(self, epsilon: float) -> Sides:
+    def lower_delta(self, epsilon: float) -> Answer:
         """Certified lower bounds on delta at epsilon."""
         return self._worst("lower_delta", epsilon)
 
-    def bound_epsilon(self, delta: float) -> Sides:
+    def bound_epsilon(self, delta: float) -> Answer:
         """Certified epsilon at delta for the worst group, both adjacencies."""
         if self._chance == 1.0:
             return self._certain(lambda ratio: bound_gaussian_epsilon(ratio, delta))
         return self._worst("bound_epsilon", delta)
 
-    def bound_delta(self, epsilon: float) -> Sides:
+    def bound_delta(self, epsilon: float) -> Answer:
         """Certified delta at epsilon for the worst group, both adjacencies."""
         if self._chance == 1.0:
             return self._certain(lambda ratio: bound_gaussian_delta(ratio, epsilon))
         return self._worst("bound_delta", epsilon)
 
-    def of_group(self, asked: Asked, at: float, group: int, gram: Gram | None = None) -> Sides:
+    def of_group(self, asked: Asked, at: float, group: int, gram: Gram | None = None) -> Answer:
         """What is asked, for one group alone."""
         if gram is None:
             gram = self.strategy.gram(self._separation, group, self.sigma)
@@ -98,7 +99,7 @@ class Projection:
             raise PrecisionError(
                 "the projection bound is beyond floating point here; use method='tight'."
             )
-        return Sides(remove, add, group)
+        return Answer(remove, add, group)
 
     def _side(
         self, asked: Asked, at: float, group: int, gram: Gram, side: Adjacency, enough: float
@@ -121,15 +122,15 @@ class Projection:
             self._known[key] = find(gram, self._chance, at, side)
         return self._known[key]
 
-    def _certain(self, answer: Callable[[float], float]) -> Sides:
+    def _certain(self, answer: Callable[[float], float]) -> Answer:
         """Every step is taken part in: one Gaussian, along the mean direction exactly."""
         ratio = self.strategy.sensitivity(self._separation) / self.sigma * (1 + 2.0**-50)
-        return Sides(answer(ratio), answer(ratio))
+        return Answer(answer(ratio), answer(ratio))
 
-    def _worst(self, asked: Asked, at: float) -> Sides:
+    def _worst(self, asked: Asked, at: float) -> Answer:
         """The largest answer for each adjacency, and the group with the largest of all."""
         groups = self._groups()
-        every: Iterator[Sides]
+        every: Iterator[Answer]
         if len(groups) == 1:
             every = iter([self.of_group(asked, at, groups[0], self._only_gram)])
         else:
@@ -142,11 +143,11 @@ class Projection:
                 worst, group = found.value, found.group
             if self.progress is not None:
                 self.progress("projection: groups of steps", done + 1)
-        return Sides(remove, add, group)
+        return Answer(remove, add, group)
 
     def _groups(self) -> Sequence[int]:
         """The groups that can be the worst; those with equal Gram matrices once."""
-        if isinstance(self.scheme, BallsInBins):
+        if isinstance(self.sampled, int):
             return (0,)
         groups = self.strategy.groups(self._separation)
         if len(groups) > MAX_GROUPS:
@@ -165,25 +166,22 @@ class Projection:
 
     @cached_property
     def _only_gram(self) -> Gram:
-        if isinstance(self.scheme, BallsInBins):
-            self.scheme.epochs(self.strategy.steps)
-            return self.strategy.bins_gram(self.scheme.bins, self.sigma)
+        if isinstance(self.sampled, int):
+            return self.strategy.bins_gram(self.sampled, self.sigma)
         groups = self.strategy.groups(self._separation)
         return self.strategy.gram(self._separation, groups[0], self.sigma)
 
     @property
     def _chance(self) -> Chance:
         """How likely each column of the Gram matrices is; a single bin is certain."""
-        if isinstance(self.scheme, BallsInBins):
-            return 1.0 if self.scheme.bins == 1 else None
-        return self.scheme.probability
+        if isinstance(self.sampled, int):
+            return 1.0 if self.sampled == 1 else None
+        return self.sampled.probability
 
     @property
     def _separation(self) -> int:
         """Steps between two of the rounds in which one example may take part."""
-        if isinstance(self.scheme, BallsInBins):
-            return self.scheme.bins
-        return min(self.scheme.separation, self.strategy.steps)
+        return self.sampled if isinstance(self.sampled, int) else self.sampled.separation
 
 
 def _bound_epsilon(

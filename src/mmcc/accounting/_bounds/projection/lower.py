@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.conditional import Adjacency
+from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.projection.bins import line_of
 from mmcc.accounting._bounds.projection.line import AnyLine, Chance
 from mmcc.errors import PrecisionError

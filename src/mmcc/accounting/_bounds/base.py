@@ -1,0 +1,221 @@
+"""What a bound is: a proof about a mechanism that can be asked for numbers.
+
+In: a `Problem`, a mechanism with its noise level, and a delta or an epsilon.  Out: an `Answer`, the
+certified numbers of both adjacencies.  Rounding: upwards; `lower_*` downwards.
+
+A new bound is a subclass of `Bound`: a name, `refusal`, `cost`, `epsilon` and `delta`, and lower
+ends where it has them.  It takes part once it stands in `BOUNDS` or was registered.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar, cast
+
+from mmcc.accounting._guarantee import Details
+from mmcc.accounting._losses.engine import Effort
+from mmcc.sampling import Rounds, Scheme
+from mmcc.strategies._base import Strategy
+from mmcc.strategies._hierarchy import Node
+
+T = TypeVar("T")
+
+
+class Cost(IntEnum):
+    """What one answer costs, roughly; bounds are asked in this order."""
+
+    FREE = 0
+    """A closed form."""
+    FAST = 1
+    """A fraction of a second."""
+    SHORT = 2
+    """A second or more, growing with the number of columns, which are few."""
+    STEADY = 3
+    """Seconds, however many steps there are."""
+    LONG = 4
+    """As `SHORT`, with many columns."""
+    SLOW = 5
+    """Minutes."""
+
+
+@dataclass(eq=False)
+class Problem:
+    """A mechanism with its noise level, and how to compute."""
+
+    strategy: Strategy
+    scheme: Scheme
+    sigma: float
+    effort: Effort = field(default_factory=Effort)
+    _kept: dict[Hashable, Any] = field(default_factory=dict)
+
+    def at(self, sigma: float) -> Problem:
+        """The same mechanism with another noise level."""
+        return Problem(self.strategy, self.scheme, sigma, self.effort)
+
+    def scouting(self) -> Problem:
+        """The same problem, solved roughly: for making choices."""
+        effort = replace(self.effort, scouting=True)
+        return Problem(self.strategy, self.scheme, self.sigma, effort)
+
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returns, made once: bounds keep here what several questions share."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return cast(T, self._kept[key])
+
+    @property
+    def steps(self) -> int:
+        """Columns of C."""
+        return self.strategy.steps
+
+    @cached_property
+    def rounds(self) -> Rounds | None:
+        """The independent rounds of the scheme, if participation is that."""
+        return self.scheme.rounds(self.steps)
+
+    @cached_property
+    def positions(self) -> int | None:
+        """Of how many positions an example has one, if participation is that."""
+        return self.scheme.positions(self.steps)
+
+    @cached_property
+    def tree_of_positions(self) -> Node | None:
+        """The tree that the positions form, if they do."""
+        return None if self.positions is None else self.strategy.hierarchy(self.positions)
+
+    @property
+    def columns(self) -> int:
+        """Rounds of one example, or positions: what amplified bounds look at."""
+        if self.rounds is not None:
+            return self.rounds.count(self.steps)
+        return self.positions or self.steps
+
+    @property
+    def certain(self) -> bool:
+        """Whether an example has no choice: in every round, or in the only position."""
+        return self.positions == 1 or (self.rounds is not None and self.rounds.probability == 1.0)
+
+    @cached_property
+    def chance(self) -> float:
+        """How likely it is, at most, that the example takes part at all."""
+        return self.scheme.chance(self.steps)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """|C 1_S| for the worst participation set that the scheme allows, rounded up."""
+        return self.scheme.sensitivity(self.strategy)
+
+    @property
+    def ratio(self) -> float:
+        """The sensitivity in units of sigma, rounded up."""
+        return self.sensitivity / self.sigma * (1 + 2.0**-50)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Certified numbers of the same kind, each side for every group of examples by itself.
+
+    All epsilons at one delta, or all deltas at one epsilon: the two sides may come from different
+    groups, and either may be combined with another bound's other side.
+    """
+
+    remove: float
+    add: float
+    group: int = 0
+    """The group that has the larger of the two."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """How the numbers came about: shown to users, never computed with."""
+    bound: Bound | None = None
+    """What gives the same answer again, with every choice made."""
+
+    @property
+    def value(self) -> float:
+        """The larger of the two: what is promised."""
+        return max(self.remove, self.add)
+
+
+@dataclass(frozen=True, slots=True)
+class LowerEnd:
+    """No method can prove less than `value`; `closed` if looking on is not worth the time."""
+
+    value: float
+    closed: bool = False
+
+
+NOTHING_KNOWN = LowerEnd(0.0)
+
+
+class Bound(ABC):
+    """A certified bound.  Instances are values: equal ones give equal answers."""
+
+    name: ClassVar[str]
+    """As in `method=`."""
+    amplified: ClassVar[bool] = True
+    """Whether use is made of sampling."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def label(self) -> str:
+        """In the legend of a picture."""
+        return self.name
+
+    @abstractmethod
+    def refusal(self, problem: Problem) -> str | None:
+        """Why the bound says nothing about a mechanism, and what to do; None where it applies."""
+
+    @abstractmethod
+    def cost(self, problem: Problem) -> Cost:
+        """What an answer costs: cheap bounds are asked first."""
+
+    @abstractmethod
+    def epsilon(self, problem: Problem, delta: float) -> Answer:
+        """Certified epsilon at delta; infinite where nothing is certified."""
+
+    @abstractmethod
+    def delta(self, problem: Problem, epsilon: float) -> Answer:
+        """Certified delta at epsilon."""
+
+    def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
+        """No method can prove a smaller epsilon at delta."""
+        return NOTHING_KNOWN
+
+    def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
+        """No method can prove a smaller delta at epsilon."""
+        return NOTHING_KNOWN
+
+    def exact(self, problem: Problem) -> bool:
+        """Whether nothing is lost but by rounding, whatever the noise: others are hardly needed."""
+        return False
+
+    def close(self, problem: Problem) -> bool:
+        """Whether little is lost: then nobody who is in a hurry asks others."""
+        return self.exact(problem)
+
+    def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
+        """Whether a smaller number may be expected than those already known."""
+        return True
+
+    def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
+        """The same bound with its free choices made well for this question."""
+        return self
+
+    def settled_for_delta(self, problem: Problem, epsilon: float) -> Bound:
+        """The same for delta at epsilon."""
+        return self
+
+    def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
+        """What is shown beside an answer of this bound."""
+        notes = {"setting": dict(answer.notes)} if answer.notes else {}
+        sides = {"remove": answer.remove, "add": answer.add}
+        return Details({"worst_group": answer.group, **sides, **notes})
+
+
+def same(value: float) -> Answer:
+    """One number for both adjacencies."""
+    return Answer(value, value)

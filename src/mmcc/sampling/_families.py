@@ -1,0 +1,151 @@
+"""Sampling schemes at one rate: the expected share of the examples in a batch.
+
+In: schemes, or words for them.  Out: their rate, and families of schemes among which the best one
+is looked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mmcc.errors import SamplingError, real, shown, suggestion, whole
+from mmcc.sampling._balls_in_bins import BallsInBins
+from mmcc.sampling._cyclic_poisson import CyclicPoisson
+from mmcc.sampling._min_separation import MinSeparation
+from mmcc.sampling._poisson import Poisson
+from mmcc.sampling._registry import SCHEMES
+from mmcc.sampling._scheme import MAX_STEPS, Scheme
+from mmcc.sampling._shuffle import Shuffle
+
+SAME_RATE = 1e-6
+"""Relative difference up to which two rates are the same."""
+SEPARATED = "min-separation"
+FIXED_ORDER = "fixed-order"
+MOST_DIGITS = 18
+"""Of the number after a colon; Python refuses to read thousands."""
+WORDS = ("poisson", "cyclic-poisson", "balls-in-bins", FIXED_ORDER, "shuffle", f"{SEPARATED}:N")
+"""Schemes that a rate alone describes, and one with its separation N."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Schemes of one kind and rate; a table shows the one that needs the least noise."""
+
+    name: str
+    schemes: tuple[Scheme, ...]
+
+
+def family_of(given: object) -> Family:
+    """One scheme, or several among which the best is looked for."""
+    schemes = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
+    if not isinstance(schemes, tuple):
+        schemes = (schemes,)
+    for scheme in schemes:
+        if not isinstance(scheme, Scheme):
+            names = ", ".join(entry.class_name for entry in SCHEMES.values())
+            raise SamplingError(
+                f"samplings must come from mmcc.sampling ({names}), or be lists of them among "
+                f"which the best is looked for; got {scheme!r}."
+            )
+    if not schemes:
+        raise SamplingError("an empty list of schemes has no best one; leave it out.")
+    return Family("/".join(dict.fromkeys(_label(scheme) for scheme in schemes)), schemes)
+
+
+def _label(scheme: Scheme) -> str:
+    """The name of a scheme; cyclic rounds that are all certain are a fixed order."""
+    certain = isinstance(scheme, CyclicPoisson) and scheme.probability == 1
+    return FIXED_ORDER if certain else scheme.name
+
+
+def common_rate(families: Sequence[Family], steps: int) -> float:
+    """The one rate of all schemes; refused where they differ, as nothing would be equal then."""
+    rates = {scheme: scheme.rate(steps) for family in families for scheme in family.schemes}
+    first, rate = next(iter(rates.items()))
+    for scheme, other in rates.items():
+        if not abs(other - rate) <= SAME_RATE * rate:
+            raise SamplingError(
+                f"{first!r} has batches of {rate:g} of the examples but {scheme!r} has {other:g}: "
+                "only schemes with the same rate can be compared. Change a probability, or ask "
+                "for two tables."
+            )
+    return rate
+
+
+def family(word: str, rate: float, steps: int) -> Family:
+    """The schemes that a word means at a rate.
+
+    `cyclic-poisson` is all of `separations(...)`; `fixed-order` is cyclic Poisson sampling in which
+    every round is certain, so that nothing is amplified.
+    """
+    rate, steps = real("rate", rate, 0, 1, closed="h"), whole("steps", steps, 1, MAX_STEPS)
+    if word == "poisson":
+        return Family(word, (Poisson(rate),))
+    if word == "cyclic-poisson":
+        several = tuple(CyclicPoisson(b * rate, b) for b in separations(rate, steps))
+        if not several:
+            raise SamplingError(
+                f"rate {rate:g} leaves no separation of 2 or more steps with a chance below 1; "
+                "leave cyclic-poisson out."
+            )
+        return Family(word, several)
+    if word.partition(":")[0] == SEPARATED:
+        return Family(word, (_separated(word, rate, steps),))
+    if word not in WORDS:
+        raise SamplingError(f"unknown scheme {word!r}; {suggestion(word, WORDS)}")
+    length = epoch(rate, steps)
+    if length is None:
+        raise SamplingError(
+            f"{word} needs epochs of 1 / rate = {1 / rate:g} steps, a whole number that divides "
+            f"the {steps} steps. Change the rate or the steps, or leave {word} out."
+        )
+    if word == "balls-in-bins":
+        return Family(word, (BallsInBins(length),))
+    if word == FIXED_ORDER:
+        return Family(word, (CyclicPoisson(1, length),))
+    return Family(word, (Shuffle(length),))
+
+
+def _separated(word: str, rate: float, steps: int) -> MinSeparation:
+    """The separation after the colon, with the chance p at which `rate` is the rate."""
+    _, _, size = word.partition(":")
+    if not (size.isascii() and size.isdigit() and len(size) <= MOST_DIGITS):
+        raise SamplingError(
+            f"{shown(word)}: {SEPARATED} needs a separation, such as {SEPARATED}:4."
+        )
+    separation = whole("separation", int(size), 1, steps)
+    if separation * rate > 1 + SAME_RATE:
+        raise SamplingError(
+            f"with a separation of {separation} steps no batch has {rate:g} of the examples in the "
+            f"long run; use {SEPARATED}:{int((1 + SAME_RATE) / rate)} or less."
+        )
+    return MinSeparation(min(1.0, rate / (1 - rate * (separation - 1))), separation)
+
+
+def default_words(rate: float, steps: int) -> tuple[str, ...]:
+    """The schemes that amplify and are possible at this rate."""
+    cyclic = ("cyclic-poisson",) if separations(rate, steps) else ()
+    bins = ("balls-in-bins",) if epoch(rate, steps) else ()
+    return ("poisson", *cyclic, *bins)
+
+
+def epoch(rate: float, steps: int) -> int | None:
+    """Steps of an epoch in which everyone takes part once; None if epochs do not fit."""
+    length = round(min(1 / rate, 2.0 * steps))  # a longer epoch does not fit, and may be infinite
+    fits = abs(length * rate - 1) <= SAME_RATE and steps % length == 0
+    return length if fits else None
+
+
+def separations(rate: float, steps: int) -> tuple[int, ...]:
+    """Candidates for the separation of cyclic Poisson sampling: powers of two, and two between.
+
+    From 2 up to what leaves a chance below 1 in a round; powers of two, 1/2 and 3/4 of the longest
+    epoch.  Separation 1 is Poisson sampling, and a certain round is a fixed order.
+    """
+    rate, steps = real("rate", rate, 0, 1, closed="h"), whole("steps", steps, 1, MAX_STEPS)
+    longest = min(1 / rate, float(steps))
+    powers = [2**k for k in range(1, math.ceil(math.log2(longest)) + 1)]
+    found = {*powers, round(longest / 2), round(3 * longest / 4)}
+    return tuple(sorted(b for b in found if b >= 2 and b * rate < 1 - SAME_RATE and b <= steps))

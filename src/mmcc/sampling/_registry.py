@@ -1,0 +1,102 @@
+"""The names of all schemes, as they are typed, with what each needs: one place for all of them.
+
+Read by the command line, the explorer, reports and did-you-mean.  Imports nothing heavy: help and
+mistakes in words do not wait for numpy; classes are loaded when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from mmcc.sampling._scheme import Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a scheme: its name in Python, the option, and what it takes."""
+
+    name: str
+    option: str
+    kind: Literal["number", "whole"]
+    help: str
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeEntry:
+    """A scheme by its name."""
+
+    name: str
+    class_name: str
+    label: str
+    """On a form that asks for the required arguments alone."""
+    help: str
+    arguments: tuple[Argument, ...]
+
+    def load(self) -> type[Scheme]:
+        """The class itself."""
+        found: type[Scheme] = getattr(import_module("mmcc.sampling"), self.class_name)
+        return found
+
+
+PROBABILITY = Argument(
+    "probability", "prob", "number", "Chance to take part in a step, or in a round of one's group."
+)
+SEPARATION = Argument(
+    "separation", "separation", "whole", "Steps from one round of an example to the next."
+)
+BINS = Argument("bins", "bins", "whole", "Positions in an epoch, one of which an example draws.")
+EPOCH_STEPS = Argument(
+    "epoch_steps", "epoch-steps", "whole", "Steps of an epoch; left out, one pass.", required=False
+)
+
+SCHEMES: Mapping[str, SchemeEntry] = {
+    entry.name: entry
+    for entry in (
+        SchemeEntry(
+            "poisson",
+            "Poisson",
+            "Poisson",
+            "Each example in each step, independently.",
+            (PROBABILITY,),
+        ),
+        SchemeEntry(
+            "cyclic-poisson",
+            "CyclicPoisson",
+            "Cyclic Poisson",
+            "Groups take turns; each example of the group that is up, independently.",
+            (PROBABILITY, SEPARATION),
+        ),
+        SchemeEntry(
+            "min-separation",
+            "MinSeparation",
+            "Min separation",
+            "Poisson sampling with a pause after each participation.",
+            (PROBABILITY, SEPARATION),
+        ),
+        SchemeEntry(
+            "balls-in-bins",
+            "BallsInBins",
+            "Balls in bins",
+            "One random position for each example, the same in every epoch.",
+            (BINS,),
+        ),
+        SchemeEntry(
+            "shuffle",
+            "Shuffle",
+            "One shuffled pass",
+            "A new random order of the data in every epoch.",
+            (EPOCH_STEPS,),
+        ),
+    )
+}
+
+
+def option_of(argument: str) -> str:
+    """The option of an argument, by its name in Python."""
+    known = (one for entry in SCHEMES.values() for one in entry.arguments)
+    return next((one.option for one in known if one.name == argument), argument.replace("_", "-"))

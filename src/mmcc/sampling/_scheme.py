@@ -1,0 +1,315 @@
+"""Who takes part when: what every sampling scheme knows about itself.
+
+A scheme says in which steps one example may take part, and with which probability.  It holds
+public facts only; the accounting, the simulation and the training read the same object.
+Rounding: chances and sensitivities are upper bounds; rates are plain floating point.
+
+A new scheme is a subclass that says how participation sets are drawn (`draw`) and how large batches
+are (`expected_batch`).  It then has estimates, the certificate without amplification, batches for
+training and an audit.  What else it knows makes these tighter or faster: amplified certificates
+come from the bounds, which ask for `rounds` or `positions`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from mmcc._arrays import FloatArray, IntArray
+from mmcc.errors import MethodError, ParameterError, SamplingError, real
+
+if TYPE_CHECKING:
+    from mmcc.strategies import Strategy
+
+MAX_STEPS = 10**12
+LEAST = 1e-300
+"""Of probabilities above 0."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Participations:
+    """Participation sets, one after another: set i holds steps[edges[i] : edges[i + 1]]."""
+
+    steps: IntArray
+    edges: IntArray
+
+    @classmethod
+    def from_rows(cls, rows: IntArray) -> Participations:
+        """Sets of equal size, one a row."""
+        return cls(rows.reshape(-1), rows.shape[1] * np.arange(len(rows) + 1))
+
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    def sizes(self) -> IntArray:
+        """How many steps each set has."""
+        return np.diff(self.edges)
+
+    def owners(self) -> IntArray:
+        """The set to which each of `steps` belongs."""
+        return np.repeat(np.arange(len(self)), self.sizes())
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Participation in rounds g, g + separation, ..., each independent with this probability."""
+
+    probability: float
+    separation: int
+    """At most the number of steps."""
+
+    def count(self, steps: int) -> int:
+        """Rounds of the largest group."""
+        return -(-steps // self.separation)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Waits between participations are gap - 1 plus a geometric number of steps."""
+
+    probability: float
+    gap: int = 1
+
+    def draw(self, steps: int, count: int, generator: np.random.Generator) -> Participations:
+        """Participation sets of `count` examples."""
+        places = generator.geometric(self.probability, count) - 1
+        sets: list[IntArray] = [np.empty(0, np.int64)]
+        found: list[IntArray] = [np.empty(0, np.int64)]
+        members = np.arange(count)
+        while True:
+            inside = places < steps
+            members, places = members[inside], places[inside]
+            if not members.size:
+                break
+            sets.append(members)
+            found.append(places)
+            waits = generator.geometric(self.probability, members.size)
+            places = places + (self.gap - 1) + waits
+        owner = np.concatenate(sets)
+        order = np.argsort(owner, kind="stable")
+        edges = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
+        return Participations(np.concatenate(found)[order], edges)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Law:
+    """The law of one example's participations, and how examples depend on each other."""
+
+    share: int
+    """One in so many examples can be in a batch; populations are multiples of it."""
+    rates: FloatArray
+    """For each of these and each step: the chance to be in the batch."""
+    pairs: FloatArray
+    """For each of these and each two steps: the chance to be in both batches."""
+    numbers: FloatArray
+    """Law of the number of an example's participations."""
+    independent: bool
+    """Examples are independent of each other."""
+    steps_independent: bool
+    """Sizes of different batches are independent of each other."""
+    surprise: float
+    """Minus log of the largest chance of one outcome, for each example, at least."""
+
+
+class Bits(Protocol):
+    """Random generators of a run: the same ones whenever they are asked for."""
+
+    def of_step(self, step: int) -> np.random.Generator:
+        """For what is drawn anew in a step."""
+        ...
+
+    def of_arrangement(self, index: int) -> np.random.Generator:
+        """For what is arranged for a whole epoch or run."""
+        ...
+
+
+class Drawing(Protocol):
+    """A scheme played out over a data set."""
+
+    def at(self, step: int) -> IntArray:
+        """Sorted indices of the examples that take part in a step."""
+        ...
+
+
+class Scheme(ABC):
+    """Who takes part when; the base of all sampling schemes.
+
+    The participations of one example must be independent of the other examples, of noise and of
+    everything that was released; a scheme in which they are not says so in `setting`.
+    """
+
+    __slots__ = ()
+
+    # ------------------------------------------------------------------ what a scheme must know
+
+    @abstractmethod
+    def draw(
+        self, steps: int, count: int, generator: np.random.Generator, group: int = 0
+    ) -> Participations:
+        """Participation sets of `count` examples (of one group, if there are public groups)."""
+
+    @abstractmethod
+    def expected_batch(self, steps: int, examples: int) -> float:
+        """Expected number of examples in a step: public, whatever a step really draws."""
+
+    # ------------------------------------------------------------------ what it may know better
+
+    @property
+    def setting(self) -> str:
+        """What amplified numbers assume beyond the scheme; empty where nothing is."""
+        return ""
+
+    @property
+    def groups(self) -> int | None:
+        """How many public groups take turns; None where examples are not split."""
+        return None
+
+    @property
+    def renewal(self) -> Renewal | None:
+        """The participations among the steps of one group, where they are a renewal process."""
+        return None
+
+    def check(self, steps: int) -> None:
+        """Refuse a number of steps that does not fit."""
+        return
+
+    def check_prefix(self, steps: int) -> None:
+        """Refuse to be cut off: a run that ends early must be drawn like the start of a long one.
+
+        `steps` are those of the whole run.
+        """
+        return
+
+    def rounds(self, steps: int) -> Rounds | None:
+        """Independent rounds, if participation is that: what amplified bounds are proven for."""
+        return None
+
+    def positions(self, steps: int) -> int | None:
+        """How many positions there are, if an example has one random position in every epoch."""
+        return None
+
+    def chance(self, steps: int) -> float:
+        """The chance that an example takes part at all, rounded up."""
+        return 1.0
+
+    def least_gap(self, steps: int) -> int:
+        """Steps from one participation of an example to the next, at the least."""
+        return 1
+
+    def sensitivity(self, strategy: Strategy) -> float:
+        """Upper bound on |C 1_S| over all participation sets S; C >= 0, so all steps are most."""
+        self.check(strategy.steps)
+        return strategy.sensitivity(1)
+
+    def equally_likely(self, steps: int) -> IntArray | None:
+        """All participation sets, one a row, where they are equally likely and few."""
+        return None
+
+    def law(self, steps: int) -> Law | None:
+        """The exact law of participation, for audits; None: batches are not held to one."""
+        return None
+
+    def drawing(self, steps: int, examples: int, bits: Bits) -> Drawing:
+        """The batches of a training run: all examples drawn before the first step."""
+        return DrawnBefore(self.draw(steps, examples, bits.of_arrangement(0)), steps)
+
+    # ------------------------------------------------------------------ what follows
+
+    def rate(self, steps: int) -> float:
+        """The expected share of the examples in a batch."""
+        return self.expected_batch(steps, 1)
+
+    def stride(self, steps: int) -> int:
+        """Steps between two turns of one group."""
+        return min(self.groups or 1, steps)
+
+    def columns(self, steps: int, group: int = 0) -> int:
+        """How many steps an example of a group may take part in."""
+        return len(range(group, steps, self.stride(steps)))
+
+    # ------------------------------------------------------------------ names and words
+
+    @property
+    def name(self) -> str:
+        """As it is typed: the name of the class with hyphens."""
+        return typed_name(type(self).__name__)
+
+    def arguments(self) -> Mapping[str, Any]:
+        """What makes this scheme again: `type(scheme)(**scheme.arguments())`."""
+        if not is_dataclass(self):
+            return {}
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def words(self, steps: int) -> str:
+        """Who takes part when, in a sentence for readers of a report."""
+        first = (type(self).__doc__ or "").strip().partition("\n\n")[0]
+        return f"{self!r}: {' '.join(first.split())}"
+
+    @property
+    def caution(self) -> str:
+        """What is easily mistaken for this scheme, in a sentence for readers of a report."""
+        return "Batches that are made in another way are not sampled so."
+
+
+class DrawnBefore:
+    """Participation sets of all examples, by step."""
+
+    def __init__(self, sets: Participations, steps: int) -> None:
+        order = np.argsort(sets.steps, kind="stable")  # within a step the indices stay sorted
+        self._members = sets.owners()[order]
+        self._edges = np.concatenate(
+            [[0], np.cumsum(np.bincount(sets.steps, minlength=steps))]
+        ).astype(np.int64)
+
+    def at(self, step: int) -> IntArray:
+        return self._members[self._edges[step] : self._edges[step + 1]]
+
+
+def typed_name(class_name: str) -> str:
+    """`BallsInBins` as `balls-in-bins`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", class_name).lower()
+
+
+def checked_scheme(scheme: object) -> Scheme:
+    """The scheme, if it is one."""
+    if not isinstance(scheme, Scheme):
+        from mmcc.sampling._registry import SCHEMES
+
+        names = ", ".join(entry.class_name for entry in SCHEMES.values())
+        raise SamplingError(
+            f"sampling must be one of mmcc.sampling.{names}, got {type(scheme).__name__}."
+        )
+    return scheme
+
+
+def unproven(scheme: Scheme) -> MethodError:
+    """What to say where no amplified bound applies to a scheme."""
+    return MethodError(
+        f"no amplification is proven for {scheme!r}. Use method='unamplified' for a certificate, "
+        "or mmcc.estimate for a Monte Carlo estimate."
+    )
+
+
+def checked_probability(value: Any) -> float:
+    """A probability above 0 and at most 1 that floating point can work with."""
+    number = real("probability", value, 0, 1, closed="h")
+    if number < LEAST:
+        raise ParameterError(
+            f"probability {number!r} is too small for floating point; use {LEAST:g}, with which "
+            "nobody takes part either."
+        )
+    return number
+
+
+def chance_in_rounds(probability: float, rounds: int) -> float:
+    """1 - (1 - probability)^rounds, rounded up: four operations, none of which cancels."""
+    if probability == 1.0:
+        return 1.0
+    return min(-math.expm1(rounds * math.log1p(-probability)) * (1 + 2.0**-49), 1.0)

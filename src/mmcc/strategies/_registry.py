@@ -1,0 +1,301 @@
+"""Every strategy by name, once: what it needs, what makes it, what it is for.
+
+In: nothing.  Out: entries that the command line, `compare`, the explorer, reports, saved files and
+"did you mean" read.  A constructor is named as text and imported when it is called: help and
+completion do not wait for numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from mmcc.errors import StrategyError, shown, suggestion
+
+WHOLE, LIST, WORD, MATRIX = "whole number", "list of numbers", "word", "matrix"
+"""What the value of an argument is."""
+OBJECTIVES = ("mean", "max")
+"""Errors of prefix sums that an optimised strategy can be made for."""
+MOST_DIGITS = 18
+"""Of a size after a colon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a constructor, which is an option of the command line."""
+
+    name: str
+    kind: str
+    help: str
+    needed: bool = True
+    choices: tuple[str, ...] = ()
+    label: str = ""
+    """What the explorer calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A constructor: `name` as it is typed, `constructor` as `module:function`."""
+
+    name: str
+    constructor: str
+    help: str
+    signatures: tuple[tuple[Argument, ...], ...]
+    """The ways to call it; most have one."""
+    kind: str = ""
+    """What it is saved as; empty where nothing can be saved."""
+    typed: bool = True
+    """Whether `--strategy` knows it."""
+    searched: bool = False
+    """Whether it takes a while, and says how far it is by `progress`."""
+    plain: bool = False
+    """Whether `mmcc compare` takes it without a size."""
+    sized: str = ""
+    """The constructor of (steps, N) that `name:N` means in `mmcc compare`."""
+    size: str = ""
+    """The argument that is the size of it in the explorer."""
+    label: str = ""
+    """What the explorer calls it; empty where it is not offered there."""
+
+    @property
+    def python(self) -> str:
+        """The name of the function."""
+        return self.name.replace("-", "_")
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """All arguments of all signatures."""
+        every = (argument for way in self.signatures for argument in way)
+        return tuple({argument.name: argument for argument in every}.values())
+
+    @property
+    def by_numbers(self) -> bool:
+        """Whether a few whole numbers say all, so that it can be called again with them."""
+        return self.typed and all(argument.kind == WHOLE for argument in self.arguments)
+
+    def signature(self, given: Iterable[str]) -> tuple[Argument, ...]:
+        """The way to call it that these arguments mean: the first that knows them all.
+
+        Otherwise the one that knows most, to tell what is missing or too much.
+        """
+        names = set(given)
+        known = [names & {argument.name for argument in way} for way in self.signatures]
+        most = max(len(some) for some in known)
+        places = [place for place, some in enumerate(known) if len(some) == most]
+        return self.signatures[places[0] if most == len(names) else places[-1]]
+
+    def make(self, *values: Any, **named: Any) -> Any:
+        """Call the constructor."""
+        return imported(self.constructor)(*values, **named)
+
+    def make_sized(self, steps: int, size: int) -> Any:
+        """What `name:size` means."""
+        return imported(self.sized)(steps, size)
+
+
+def imported(place: str) -> Callable[..., Any]:
+    """The function that `module:name` names."""
+    module, _, name = place.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found
+
+
+STEPS = Argument("steps", WHOLE, "training steps: columns of the strategy", label="Steps n")
+BANDS = Argument("bands", WHOLE, "bands of C", label="Bands")
+INVERSE_BANDS = Argument("bands", WHOLE, "bands of C^-1", label="Bands")
+HEIGHT = Argument("height", WHOLE, "levels of each tree", label="Height of each tree")
+COEFFICIENTS = Argument("coefficients", LIST, "the first column, such as 1,0.5,0.25")
+BUFFERS = Argument("buffers", WHOLE, "buffers, optimised for prefix sums", False, label="Buffers")
+OBJECTIVE = Argument(
+    "objective", WORD, "the error to reduce, mean (default) or max", False, OBJECTIVES
+)
+DECAY = Argument("decay", LIST, "decay of each buffer, such as 0.9,0.5; not optimised then")
+SCALE = Argument("scale", LIST, "scale of each buffer, such as 0.2,0.1; with --decay")
+
+IDENTITY = Entry(
+    "identity",
+    "mmcc.strategies._toeplitz:identity",
+    "Independent noise: DP-SGD.",
+    ((STEPS,),),
+    kind="identity",
+    plain=True,
+    label="Identity (DP-SGD)",
+)
+BINARY_TREE = Entry(
+    "binary-tree",
+    "mmcc.strategies._tree:binary_tree",
+    "The sums of the nodes of a binary tree over the steps.",
+    ((STEPS,),),
+    kind="tree",
+    plain=True,
+    label="Binary tree",
+)
+TREE_RESTART = Entry(
+    "tree-restart",
+    "mmcc.strategies._tree:tree_restart",
+    "DP-FTRL-TreeRestart: one tree after another.",
+    ((STEPS, HEIGHT),),
+    kind="tree",
+    sized="mmcc.strategies._tree:tree_restart",
+    size=HEIGHT.name,
+    label="Restarted tree",
+)
+CONTINUAL_COUNTING = Entry(
+    "continual-counting",
+    "mmcc.strategies._toeplitz:continual_counting",
+    "The square root of the prefix sums.",
+    ((STEPS,),),
+    kind="continual_counting",
+    plain=True,
+    sized="mmcc.strategies._toeplitz:first_bands",
+    label="Continual counting",
+)
+TOEPLITZ = Entry(
+    "toeplitz",
+    "mmcc.strategies._toeplitz:toeplitz",
+    "Lower triangular Toeplitz, given by its first column.",
+    ((STEPS, COEFFICIENTS),),
+    kind="toeplitz",
+)
+OPTIMAL = Entry(
+    "optimal",
+    "mmcc.strategies._optimal:optimal",
+    "The least mean squared error of prefix sums at one participation.",
+    ((STEPS,),),
+    kind="dense",
+    searched=True,
+    plain=True,
+)
+BANDED = Entry(
+    "banded",
+    "mmcc.strategies._banded:banded",
+    "The best encoder with so many bands.",
+    ((STEPS, BANDS),),
+    kind="banded",
+    searched=True,
+    sized="mmcc.strategies._banded:banded",
+)
+BANDED_TOEPLITZ = Entry(
+    "banded-toeplitz",
+    "mmcc.strategies._banded_toeplitz:banded_toeplitz",
+    "The best Toeplitz encoder with so many bands.",
+    ((STEPS, BANDS),),
+    kind="toeplitz",
+    searched=True,
+    sized="mmcc.strategies._banded_toeplitz:banded_toeplitz",
+    size=BANDS.name,
+    label="Banded Toeplitz",
+)
+BANDED_INVERSE = Entry(
+    "banded-inverse",
+    "mmcc.strategies._banded_inverse:banded_inverse",
+    "The banded inverse square root of the prefix sums.",
+    ((STEPS, INVERSE_BANDS),),
+    kind="banded_inverse",
+    sized="mmcc.strategies._banded_inverse:banded_inverse",
+)
+BLT = Entry(
+    "blt",
+    "mmcc.strategies._blt:blt",
+    "Buffered linear Toeplitz: optimised, or given by decay and scale.",
+    ((STEPS, BUFFERS, OBJECTIVE), (STEPS, DECAY, SCALE, BUFFERS)),
+    kind="blt",
+    searched=True,
+    plain=True,
+    sized="mmcc.strategies._blt:blt",
+    size=BUFFERS.name,
+    label="Buffered (BLT)",
+)
+TUNED_BLT = Entry(
+    "tuned-blt",
+    "mmcc.design._tuned:TunedBlt",
+    "A BLT of one buffer, searched for each scheme and target.",
+    ((STEPS,),),
+    typed=False,
+    plain=True,
+)
+DENSE = Entry(
+    "dense",
+    "mmcc.strategies._dense:dense",
+    "An array, released row by row.",
+    ((Argument("array", MATRIX, "the encoder"),),),
+    kind="dense",
+    typed=False,
+)
+
+ENTRIES = (
+    IDENTITY,
+    BINARY_TREE,
+    TREE_RESTART,
+    CONTINUAL_COUNTING,
+    TOEPLITZ,
+    OPTIMAL,
+    BANDED,
+    BANDED_TOEPLITZ,
+    BANDED_INVERSE,
+    BLT,
+    TUNED_BLT,
+    DENSE,
+)
+TYPED = {entry.name: entry for entry in ENTRIES if entry.typed}
+"""What `--strategy` takes."""
+CONSTRUCTORS = {entry.python: entry for entry in ENTRIES if entry.kind}
+"""Functions of `mmcc.strategies`, which can be what made a saved strategy."""
+KINDS = {
+    "tree": "mmcc.strategies._tree:rebuild",
+    "identity": "mmcc.strategies._toeplitz:rebuild_identity",
+    "continual_counting": "mmcc.strategies._toeplitz:rebuild_continual_counting",
+    "toeplitz": "mmcc.strategies._toeplitz:rebuild",
+    "blt": "mmcc.strategies._blt:rebuild",
+    "banded_inverse": "mmcc.strategies._banded_inverse:rebuild",
+    "banded": "mmcc.strategies._banded:rebuild",
+    "dense": "mmcc.strategies._dense:rebuild",
+}
+"""What builds a saved strategy again, by kind: a function of what made it and what defines it."""
+
+
+def arguments() -> dict[str, str]:
+    """Every argument that can be typed, with its help: "banded: bands of C; ...: of C^-1"."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for entry in TYPED.values():
+        for argument in entry.arguments:
+            told.setdefault(argument.name, {}).setdefault(argument.help, []).append(entry.name)
+    return {name: _sentence(helps) for name, helps in told.items()}
+
+
+def _sentence(helps: dict[str, list[str]]) -> str:
+    if any(len(names) == len(TYPED) for names in helps.values()):
+        return f"{next(iter(helps)).capitalize()}."
+    return "; ".join(f"{', '.join(names)}: {help}" for help, names in helps.items()) + "."
+
+
+def compared_words() -> tuple[str, ...]:
+    """Words of `mmcc compare`; N is a number of bands, levels or buffers."""
+
+    def words() -> Iterator[str]:
+        yield from (entry.name for entry in ENTRIES if entry.plain)
+        yield from (f"{entry.name}:N" for entry in ENTRIES if entry.sized)
+
+    return tuple(words())
+
+
+def from_word(word: str, steps: int) -> Any:
+    """The strategy that a word of `mmcc compare` means, such as `banded:8`."""
+    name, colon, size = word.partition(":")
+    compared = {entry.name: entry for entry in ENTRIES if entry.plain or entry.sized}
+    entry = compared.get(name)
+    if entry is None:
+        raise StrategyError(f"unknown strategy {word!r}; {suggestion(word, compared_words())}")
+    if not colon:
+        if not entry.plain:
+            raise StrategyError(f"{word!r}: {name} needs a size, such as {name}:8.")
+        return entry.make(steps)
+    if not entry.sized:
+        raise StrategyError(f"{word!r}: {name} takes no size.")
+    if not (size.isascii() and size.isdigit() and len(size) <= MOST_DIGITS):
+        raise StrategyError(
+            f"{shown(word)} needs a whole number after the colon, not {shown(size)}."
+        )
+    return entry.make_sized(steps, int(size))

@@ -1,0 +1,161 @@
+"""Which modules and optimizers can be trained with gradients by example.
+
+In: what make_private is given.  Out: a refusal with its remedy, or nothing; the parameters that are
+trained, and what their layout is.
+Refused is what Opacus cannot take apart by example, and what would leak past the noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from opacus.grad_sample import AbstractGradSampleModule
+from opacus.optimizers import DPOptimizer
+from opacus.validators import ModuleValidator
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
+
+from mmcc.errors import MethodError, ParameterError, suggestion
+
+HOOKS, FUNCTORCH, EXPANDED = MODES = ("hooks", "functorch", "ew")
+
+
+def check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
+    """Refuse a module, an optimizer or a mode that cannot be trained with."""
+    if not isinstance(module, nn.Module) or not isinstance(optimizer, Optimizer):
+        raise ParameterError(
+            "make_private takes a torch.nn.Module and a torch.optim.Optimizer, got "
+            f"{type(module).__name__} and {type(optimizer).__name__}."
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ParameterError(
+            "LBFGS looks at the data several times in one step, and only one look is accounted "
+            "for. Use SGD, Adam or another optimizer with one gradient a step."
+        )
+    _check_mode(mode)
+    hooked = hasattr(module, "autograd_grad_sample_hooks")
+    if hooked or isinstance(module, AbstractGradSampleModule) or isinstance(optimizer, DPOptimizer):
+        raise ParameterError(
+            "module or optimizer is private already: pass a new module and its plain optimizer."
+        )
+    if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        raise ParameterError(
+            f"{type(optimizer).__name__} is not a whole torch optimizer (it does not call "
+            "Optimizer.__init__), so that its own step() could not be refused. Pass the "
+            "optimizer that it wraps, as torch.optim has it."
+        )
+    _check_whole(module)
+    _check_layers(module, mode)
+    _check_parameters(trained_by(optimizer), set(module.parameters()))
+
+
+def trained_by(optimizer: Optimizer) -> list[nn.Parameter]:
+    """The parameters that an optimizer trains, in its order."""
+    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+
+
+def layout_digest(module: nn.Module, trained: list[nn.Parameter]) -> str:
+    """Of all that says which number is which: names, shapes, types, and what is trained."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    names = {id(tensor): name for name, tensor in tensors}
+    content = [f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in tensors]
+    content += [names[id(p)] for p in trained]
+    return hashlib.sha256("\n".join(content).encode()).hexdigest()
+
+
+def untrainable(what: str, problem: Exception) -> ParameterError:
+    """What Opacus said, in one line."""
+    said = str(problem).replace("\\n", " ").replace("\n", " ").rstrip(". !")
+    return ParameterError(f"Opacus cannot train {what}: {said}.")
+
+
+def _check_mode(mode: object) -> None:
+    if not isinstance(mode, str):
+        raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion('', MODES)}")
+    if mode.startswith("ghost"):
+        raise MethodError(
+            f"grad_sample_mode={mode!r} clips in a second backward pass that belongs to Opacus's "
+            f"own optimizer and loss; {suggestion('', MODES)}"
+        )
+    if mode not in MODES:
+        raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion(mode, MODES)}")
+
+
+def _check_whole(module: nn.Module) -> None:
+    """Refuse modules of which not all is here to be taken apart."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ParameterError(
+            "a scripted module cannot be taken apart by example: pass the module that was scripted."
+        )
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        raise ParameterError(
+            "DistributedDataParallel averages gradients that are not clipped yet: pass the plain "
+            "module, with distributed=True."
+        )
+    for name, layer in module.named_modules():
+        if any(kind.__module__.startswith("torch.distributed.fsdp") for kind in type(layer).mro()):
+            raise ParameterError(
+                f"layer {name!r} is sharded (FSDP), and a process has only a part of its "
+                "parameters, so that no gradient of an example could be clipped as a whole. Pass "
+                "the plain module, with distributed=True."
+            )
+    if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
+        raise ParameterError(
+            "the module has lazy layers whose sizes are not known yet. Pass one batch through it "
+            "before make_private, of data that need no protection."
+        )
+
+
+def _check_layers(module: nn.Module, mode: str) -> None:
+    for name, layer in module.named_modules():
+        if isinstance(layer, _BatchNorm):
+            raise ParameterError(
+                f"layer {name!r} is a {type(layer).__name__}: it mixes the examples of a batch and "
+                "keeps statistics without noise. Use GroupNorm or LayerNorm."
+            )
+    for name, layer in module.named_modules():
+        validator = ModuleValidator.VALIDATORS.get(type(layer))
+        if validator is not None and any(p.requires_grad for p in layer.parameters()):
+            for problem in validator(layer):
+                raise untrainable(f"layer {name!r}", problem)
+    for problem in ModuleValidator.validate(module, strict=False):
+        raise untrainable("this module", problem)
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.EmbeddingBag) and layer.weight.requires_grad:
+            raise ParameterError(
+                f"layer {name!r} is an EmbeddingBag, whose gradients by example are not known. Use "
+                "an Embedding, and a mean or sum over its rows."
+            )
+        if (
+            mode == EXPANDED
+            and isinstance(layer, nn.Embedding)
+            and (layer.padding_idx is not None or layer.scale_grad_by_freq)
+        ):
+            raise ParameterError(
+                f"layer {name!r} has padding_idx or scale_grad_by_freq, of which expanded weights "
+                "know nothing. Use grad_sample_mode='hooks' and no scale_grad_by_freq."
+            )
+
+
+def _check_parameters(trained: list[nn.Parameter], known: set[nn.Parameter]) -> None:
+    if not trained:
+        raise ParameterError("the optimizer has no parameter that is trained.")
+    if not known.issuperset(trained):
+        raise ParameterError(
+            "the optimizer has parameters that are not the module's: they would get no clipped "
+            "gradients. Make the optimizer from module.parameters()."
+        )
+    if any(p.requires_grad for p in known.difference(trained)):
+        raise ParameterError(
+            "the module has parameters to be trained that the optimizer does not have: their "
+            "gradients would be neither clipped nor noised. Freeze them (requires_grad_(False)), "
+            "or give them to the optimizer."
+        )
+    for p in trained:
+        if p.dtype not in (torch.float32, torch.float64):
+            raise ParameterError(
+                f"a parameter is {p.dtype}: noise rounded so coarsely is no Gaussian noise. Train "
+                "in float32 or float64."
+            )

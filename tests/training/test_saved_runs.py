@@ -1,0 +1,64 @@
+"""Claim: what earlier releases saved is read, and goes on with the bits that they had."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("opacus")
+
+from cases.saved_runs import RUNS, SAVED, STEPS, made, parameters, train  # noqa: E402
+
+from mmcc.ledger import Ledger  # noqa: E402
+from mmcc.training import load_checkpoint  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
+FOLDERS = sorted(path.parent for path in Path(__file__).parents[1].glob("saved/*/ends.json"))
+
+
+@pytest.fixture(params=FOLDERS, ids=lambda folder: folder.name)
+def folder(request):
+    return request.param
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_saved_run_goes_on_to_the_end_that_it_had(folder, name):
+    stored = json.loads((folder / "ends.json").read_text())
+    whole = made(name)
+    train(whole)
+    resumed = made(name, seed=None)
+    torch.manual_seed(99)
+    assert load_checkpoint(folder / f"{name}.checkpoint", *resumed) == {"run": name}
+    assert resumed[1].position == SAVED
+    train(resumed)
+    assert parameters(resumed) == parameters(whole)
+    if stored["torch"] == torch.__version__:
+        assert parameters(resumed) == stored["ends"][name]
+    for p, end in zip(resumed[0].parameters(), stored["ends"][name], strict=True):
+        assert torch.allclose(p, torch.tensor(end, dtype=p.dtype), rtol=1e-9, atol=1e-12)
+
+
+def test_a_ledger_amounts_to_the_same_to_the_last_bit(folder):
+    for data, delta, epsilon, stored in json.loads((folder / "totals.json").read_text()):
+        total = Ledger(folder / "ledger.jsonl").total(data, delta=delta)
+        assert (total.epsilon.hex(), total.delta.hex()) == (epsilon, stored)
+
+
+@pytest.mark.parametrize(
+    ("saved", "name", "reached"),
+    [("killed", "cyclic-poisson", SAVED), ("entered", "balls-in-bins", 0)],
+)
+def test_a_run_in_a_ledger_goes_on_and_counts_once(tmp_path, folder, saved, name, reached):
+    book = Path(shutil.copy(folder / "ledger.jsonl", tmp_path))
+    before = Ledger(book).total("survey")
+    run = made(name, ledger=book, data_name="survey")
+    load_checkpoint(folder / f"{saved}.checkpoint", *run)
+    assert run[1].position == reached
+    train(run)
+    entry = Ledger(book).history().runs[run[1].run.record.name]
+    assert (entry.resumed, entry.position) == (1, STEPS)
+    assert Ledger(book).total("survey").epsilon == before.epsilon
