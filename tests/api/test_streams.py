@@ -48,9 +48,9 @@ def gone():
         ("--version", 0),
         ("epsilon --help", 0),
         (EPSILON, 0),
-        (f"{EPSILON} --json", 0),
-        (VIOLATED, 1),
         (f"{VIOLATED} --json", 1),
+        pytest.param(f"{EPSILON} --json", 0, marks=pytest.mark.slow),
+        pytest.param(VIOLATED, 1, marks=pytest.mark.slow),
         ("epsilo", 2),
     ],
 )
@@ -85,7 +85,12 @@ def test_closed_streams(line, code):
 
 
 @pytest.mark.parametrize(
-    ("line", "encoding"), [(REPORT, "ascii"), (REPORT, "cp1252"), ("--help", "ascii")]
+    ("line", "encoding"),
+    [
+        (REPORT, "ascii"),
+        pytest.param(REPORT, "cp1252", marks=pytest.mark.slow),
+        ("--help", "ascii"),
+    ],
 )
 def test_letters_that_the_encoding_lacks(tmp_path, line, encoding):
     file = tmp_path / "printed"

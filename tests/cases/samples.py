@@ -32,6 +32,11 @@ def sampled(*axes: Iterable[Any], strength: int = 2) -> list[Any]:
     return cases
 
 
+def first(values: Sequence[Any], count: int) -> list[Any]:
+    """All values for `pytest.mark.parametrize`; those after the first `count` are slow."""
+    return [*values[:count], *(pytest.param(one, marks=pytest.mark.slow) for one in values[count:])]
+
+
 def covering(sizes: Sequence[int], strength: int) -> set[tuple[int, ...]]:
     """A few of all places such that any `strength` of them occur together, found greedily."""
     strength = min(strength, len(sizes))

@@ -93,7 +93,7 @@ def _families(words: str | None, rate: float, steps: int) -> list[Family]:
 
 
 def _strategies(words: str | None, rate: float, steps: int, adaptive: bool) -> dict[str, Compared]:
-    from mmcc.design._candidates import default_words
+    from mmcc.design._compare import default_words
 
     names = default_words(steps, rate) if words is None else words.split(",")
     names = [name.strip() for name in names]
