@@ -25,7 +25,8 @@ STRATEGY, SCHEME = "What is released", "Who takes part when"
 GUARANTEE, QUESTION, OUTPUT = "Noise and guarantee", "What to compute", "Output"
 TITLES = (STRATEGY, SCHEME, GUARANTEE, QUESTION, OUTPUT)
 """Titles above the options, in the order of the help."""
-NEVER = "\N{NO-BREAK SPACE}"
+NEVER, JOINED = "\N{NO-BREAK SPACE}", "\N{NON-BREAKING HYPHEN}"
+"""Where no line ends: within an option and its value, and within a name."""
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
@@ -117,7 +118,7 @@ class Helped(click.Command):
 
 def _print_help(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        print(ctx.get_help())
+        print(ctx.get_help().replace(JOINED, "-"))
         ctx.exit()
 
 
@@ -158,7 +159,10 @@ class Command(Helped):
             record = param.get_help_record(ctx)
             usual = "Arguments" if isinstance(param, Argument) else OUTPUT
             if record is not None:
-                titled[getattr(param, "title", usual)].append(record)
+                name, explained = record
+                titled[getattr(param, "title", usual)].append(
+                    (name, explained.replace("-", JOINED))
+                )
         for title, records in titled.items():
             if records:
                 with formatter.section(title):
