@@ -84,7 +84,8 @@ def optimise(
     evaluations = whole("evaluations", evaluations, 0, 10**6)
     check_progress(progress)
     rivals = _checked_fixed(fixed, steps) or fixed_strategies(steps, scheme, bands)
-    question = _Question(scheme, target, error_of, progress)
+    usual = None if method is None else Budget.MINUTES
+    question = _Question(scheme, target, error_of, progress, usual)
     compared = question.settle(list(question.calibrate(rivals)))
     best = min((one for one in compared if isinstance(one, Candidate)), key=lambda one: one.error)
     noise = RoughNoise(scheme, target.epsilon, target.delta)
@@ -130,6 +131,14 @@ def fixed_strategies(steps: int, scheme: Scheme, bands: int | None) -> list[Toep
     return strategies
 
 
+def budget_for(strategy: Strategy) -> Budget:
+    """A quick bound will do at first for few bands and BLTs; it tells little about others."""
+    toeplitz = strategy.toeplitz
+    if toeplitz is not None and (toeplitz.geometric or toeplitz.bands <= max(LEADING)):
+        return Budget.STEADY
+    return Budget.MINUTES
+
+
 @dataclass(frozen=True, slots=True)
 class _Question:
     """What all strategies are asked: their error at the noise that is certified for the target."""
@@ -138,9 +147,11 @@ class _Question:
     target: Target
     error_of: ErrorOf
     progress: Progress | None
+    usual: Budget | None = None
+    """Of fixed strategies, to begin with; what suits each of them unless given."""
 
     def certify(self, strategy: Strategy, budget: Budget = Budget.MINUTES) -> Candidate:
-        """The strategy at the smallest noise that we can certify for the target."""
+        """The strategy at the smallest noise that we can certify within the budget."""
         guarantee = calibrate(strategy, self.scheme, replace(self.target, budget=budget))
         return Candidate(strategy, guarantee, self.error_of(strategy) * guarantee.sigma)
 
@@ -160,7 +171,7 @@ class _Question:
             if least > best:
                 yield RuledOut(strategy, least)
                 continue
-            found = self.certify(strategy, self.target.budget)
+            found = self.certify(strategy, self.usual or budget_for(strategy))
             best = min(best, found.error)
             yield found
 
@@ -197,8 +208,7 @@ class _Question:
         if error == math.inf:
             return True
         sigma = error / self.error_of(strategy)
-        target = replace(self.target, budget=Budget.MINUTES)
-        return prove(strategy, self.scheme, sigma, target) is not None
+        return prove(strategy, self.scheme, sigma, self.target) is not None
 
     def _report(self, what: str, done: int) -> None:
         if self.progress is not None:
@@ -245,10 +255,8 @@ def _error_of(objective: str) -> ErrorOf:
 
 
 def _checked_target(epsilon: float, delta: float, method: str | None, chance: float) -> Target:
-    """The target; with a method of the user's choice all strategies get their full time."""
     if method is not None:
         check_method(method)
-    budget = Budget.STEADY if method is None else Budget.MINUTES
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
     delta = real("delta", delta, MIN_DELTA, 1)
     if chance <= delta:
@@ -256,7 +264,7 @@ def _checked_target(epsilon: float, delta: float, method: str | None, chance: fl
             f"the chance to take part at all, {chance:.3g}, is no larger than delta, so that no "
             "noise is needed and there is nothing to optimise. Use a smaller delta."
         )
-    return Target(epsilon, delta, TIGHT if method is None else method, budget)
+    return Target(epsilon, delta, TIGHT if method is None else method)
 
 
 def _checked_scheme(sampling: Scheme, steps: int) -> Scheme:
