@@ -21,7 +21,7 @@ def environment(shell: str, line: str) -> dict[str, str]:
     """What the completion script of a shell sets when the cursor is at the end of the line."""
     asked = {"_MMCC_COMPLETE": f"{shell}_complete"}
     words = re.split(" +", line)
-    if shell == "fish":
+    if shell in ("fish", "powershell"):
         return asked | {"COMP_WORDS": line, "COMP_CWORD": words[-1]}
     return asked | {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
 
@@ -29,6 +29,8 @@ def environment(shell: str, line: str) -> dict[str, str]:
 def offered(shell: str, printed: str) -> list[str]:
     """The words that the shell would offer; where a file is asked for it looks for them itself."""
     lines = printed.splitlines()
+    if shell == "powershell":
+        return lines
     if shell == "zsh":
         return [word for kind, word in zip(lines[::3], lines[1::3], strict=True) if kind != "file"]
     pairs = [line.split("\t")[0].partition(",") for line in lines]
@@ -77,7 +79,7 @@ def test_names_are_completed(completed, line, expected):
     assert sorted(completed(line)) == sorted(expected)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_every_shell_is_answered_by_a_new_process(shell):
     line = "mmcc epsilon --sampling sh"
     run = subprocess.run(
@@ -91,13 +93,15 @@ def test_every_shell_is_answered_by_a_new_process(shell):
     assert offered(shell, run.stdout) == ["shuffle"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_the_script_for_a_shell(monkeypatch, capsys, shell):
     """The one that `mmcc --show-completion` prints."""
-    monkeypatch.setenv("SHELL", f"/bin/{shell}")
+    monkeypatch.setenv("SHELL", "" if shell == "powershell" else f"/bin/{shell}")
+    monkeypatch.setenv("PSModulePath", "modules")
     assert main(["--show-completion"]) == 0
     script = capsys.readouterr().out
-    assert f"_MMCC_COMPLETE={shell}_complete" in script
+    assert f"{shell}_complete" in script
+    assert "_MMCC_COMPLETE" in script
     assert " mmcc" in script
 
 

@@ -29,7 +29,7 @@ from mmcc._cli import (
     report,
     sigma,
 )
-from mmcc._cli.command import OUTPUT, Commands, Option
+from mmcc._cli.command import FLAG, OUTPUT, Commands, Option
 from mmcc._cli.completion import COMPLETION, PROGRAM, complete, install, script
 from mmcc._cli.mistakes import one_line
 from mmcc._cli.standard_streams import lasting_streams
@@ -60,9 +60,7 @@ def _script(ctx: click.Context, _: Any, wanted: bool) -> None:
 
 def _switch(name: str, callback: Any, help: str) -> Option:
     """An option that is all of a command."""
-    return Option(
-        name, help=help, title=OUTPUT, callback=callback, is_eager=True, expose_value=False
-    )
+    return Option(name, FLAG, OUTPUT, help, callback=callback, is_eager=True, expose_value=False)
 
 
 cli = Commands(

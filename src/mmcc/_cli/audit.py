@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from click.exceptions import Exit
 
 from mmcc._cli import output
-from mmcc._cli.command import GUARANTEE, NUMBER, QUESTION, TEXT, WHOLE, Command, Option
+from mmcc._cli.command import GUARANTEE, NUMBER, QUESTION, WHOLE, Command, Option, one_of
 from mmcc._cli.mechanism import DELTA, MECHANISM, SIGMA, mechanism
 from mmcc._cli.question import CONFIDENCE, JSON, SEED, said
 from mmcc.accounting._guarantee import rounded_down, rounded_up
@@ -128,40 +128,29 @@ COMMAND = Command(
     run,
     *MECHANISM,
     SIGMA,
-    Option(
-        "--epsilon",
-        help="Hold the runs to this epsilon, not the certified.",
-        title=GUARANTEE,
-        type=NUMBER,
-    ),
+    Option("--epsilon", NUMBER, GUARANTEE, "Hold the runs to this epsilon, not the certified."),
     DELTA,
-    Option("--runs", help="Runs with the canary, and as many without.", title=QUESTION, type=WHOLE),
+    Option("--runs", WHOLE, QUESTION, "Runs with the canary, and as many without."),
     CONFIDENCE,
     SEED,
     Option(
         "--decoder",
-        help=f"Trees: {' or '.join(DECODERS)} (default {DECODERS[0]}).",
-        title=QUESTION,
-        type=TEXT,
-        names=DECODERS,
-        metavar="NAME",
+        one_of(DECODERS),
+        QUESTION,
+        f"Trees: {' or '.join(DECODERS)} (default {DECODERS[0]}).",
     ),
     Option(
         "--stream",
-        help="The noise that is played: torch, as in training (default where torch is installed), "
+        one_of(STREAMS),
+        QUESTION,
+        "The noise that is played: torch, as in training (default where torch is installed), "
         "or numpy.",
-        title=QUESTION,
-        type=TEXT,
-        names=STREAMS,
-        metavar="NAME",
     ),
     Option(
         "--generator",
-        help="Random numbers of the noise: philox (default) or chacha.",
-        title=QUESTION,
-        type=TEXT,
-        names=GENERATORS,
-        metavar="NAME",
+        one_of(GENERATORS),
+        QUESTION,
+        "Random numbers of the noise: philox (default) or chacha.",
     ),
     JSON,
     help="Play the real noise and batches many times and look for a violation of what is "

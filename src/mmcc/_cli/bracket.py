@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from mmcc._cli import output
-from mmcc._cli.command import QUESTION, Command, Option
+from mmcc._cli.command import FLAG, QUESTION, Command, Option
 from mmcc._cli.mechanism import BOUND, DELTA, MECHANISM, SIGMA, check_bound, mechanism
 from mmcc._cli.question import JSON, PLOT, SIMULATION, said
 from mmcc._cli.words import UsageError
@@ -66,9 +66,7 @@ COMMAND = Command(
     DELTA,
     *BOUND,
     Option(
-        "--estimate",
-        help="Also print a Monte Carlo estimate: an interval, not a proof.",
-        title=QUESTION,
+        "--estimate", FLAG, QUESTION, "Also print a Monte Carlo estimate: an interval, not a proof."
     ),
     *SIMULATION,
     PLOT,

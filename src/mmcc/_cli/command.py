@@ -29,52 +29,69 @@ NEVER = "\N{NO-BREAK SPACE}"
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
-    """Text that a function of (option, text) reads."""
+    """Text that a function of (option, text) reads; `names` are completed."""
 
-    def __init__(self, metavar: str, read: Callable[[str, str], Any]) -> None:
-        self.name, self._read = metavar, read
+    def __init__(
+        self, metavar: str, read: Callable[[str, str], Any], names: Iterable[str] = ()
+    ) -> None:
+        self.name, self._read, self.names = metavar, read, tuple(names)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         return self._read(param.opts[-1].removeprefix("--"), value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        start = incomplete.rfind(",") + 1 if self.name == "LIST" else 0
+        before, last = incomplete[:start], incomplete[start:]
+        found = [name for name in self.names if name.startswith(last)]
+        if not found and "FILE" in self.name:
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(before + name) for name in found]
+
+
+def _as_typed(_: str, text: str) -> str:
+    return text
+
+
+def one_of(names: Iterable[str], metavar: str = "NAME") -> Value:
+    """A name that is completed; the library refuses those that it does not know."""
+    return Value(metavar, _as_typed, names)
+
+
+def several_of(names: Iterable[str]) -> Value:
+    """Names with commas between them."""
+    return Value("LIST", _as_typed, names)
 
 
 NUMBER = Value("NUMBER", words.number)
 WHOLE = Value("N", words.whole_number)
 LIST = Value("LIST", words.numbers)
-TEXT = Value("TEXT", lambda _, text: text)
+TEXT = Value("TEXT", _as_typed)
+FILE = Value("FILE", _as_typed)
+FLAG = None
+"""In the place of a type: the option is there or not."""
 
 
 class Option(click.Option):
-    """An option under a title.  `names` are completed; `several`: in a list with commas."""
+    """An option under a title; a pair of names is that of the option and of its variable."""
 
     def __init__(
-        self,
-        *declared: str,
-        help: str,
-        title: str,
-        type: Value | None = None,
-        names: Iterable[str] = (),
-        several: bool = False,
-        **more: Any,
+        self, name: str | tuple[str, str], type: Value | None, title: str, help: str, **more: Any
     ) -> None:
-        more |= {"is_flag": True} if type is None else {"type": type}
+        declared = [name] if isinstance(name, str) else list(name)
+        if type is None:
+            more["is_flag"] = True
+        else:
+            more = {"type": type, "metavar": type.name, **more}
         super().__init__(declared, help=help, **more)
-        if type is not None:
-            self.metavar = self.metavar or type.name
-        self.title, self._names, self._several = title, tuple(names), several
+        self.title = title
 
     def optional(self) -> Option:
         """The same for a command that can do without it."""
         other = copy.copy(self)
         other.required = False
         return other
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        before, comma, last = incomplete.rpartition(",") if self._several else ("", "", incomplete)
-        found = [name for name in self._names if name.startswith(last)]
-        if not found and "FILE" in str(self.metavar):
-            return [CompletionItem(incomplete, type="file")]
-        return [CompletionItem(f"{before}{comma}{name}") for name in found]
 
 
 class Argument(click.Argument):

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 from mmcc._cli import output
 from mmcc._cli.command import (
+    FLAG,
     GUARANTEE,
     LIST,
     NUMBER,
     QUESTION,
     SCHEME,
     STRATEGY,
-    TEXT,
     Command,
     Option,
+    several_of,
 )
 from mmcc._cli.group import needed
 from mmcc._cli.mechanism import DELTA, METHOD, NON_ADAPTIVE, STEPS, check_method
@@ -92,7 +93,7 @@ def _families(words: str | None, rate: float, steps: int) -> list[Family]:
 
 
 def _strategies(words: str | None, rate: float, steps: int, adaptive: bool) -> dict[str, Compared]:
-    from mmcc.design._candidates import default_words
+    from mmcc.design._compare import default_words
 
     names = default_words(steps, rate) if words is None else words.split(",")
     names = [name.strip() for name in names]
@@ -130,48 +131,26 @@ COMMAND = Command(
     STEPS,
     Option(
         "--strategies",
-        help="Strategies to compare, such as identity,continual-counting:16,tuned-blt; left out, "
+        several_of([word.removesuffix("N") for word in compared_words()]),
+        STRATEGY,
+        "Strategies to compare, such as identity,continual-counting:16,tuned-blt; left out, "
         "a choice for this length and rate.",
-        title=STRATEGY,
-        type=TEXT,
-        names=[word.removesuffix("N") for word in compared_words()],
-        several=True,
-        metavar="LIST",
     ),
     NON_ADAPTIVE,
     Option(
         "--schemes",
-        help="Schemes to compare: poisson, cyclic-poisson (at its best separation), balls-in-bins, "
+        several_of([word.removesuffix("N") for word in COMPARED]),
+        SCHEME,
+        "Schemes to compare: poisson, cyclic-poisson (at its best separation), balls-in-bins, "
         "fixed-order, shuffle, min-separation:4; left out, those that amplify at this rate.",
-        title=SCHEME,
-        type=TEXT,
-        names=[word.removesuffix("N") for word in COMPARED],
-        several=True,
-        metavar="LIST",
     ),
-    Option(
-        "--rate",
-        help="Share of the examples in a batch, such as 1/100.",
-        title=SCHEME,
-        type=NUMBER,
-    ),
-    Option(
-        "--epsilon",
-        help="Epsilon, or several: 1,2,4.",
-        title=GUARANTEE,
-        type=LIST,
-        required=True,
-    ),
+    Option("--rate", NUMBER, SCHEME, "Share of the examples in a batch, such as 1/100."),
+    Option("--epsilon", LIST, GUARANTEE, "Epsilon, or several: 1,2,4.", required=True),
     DELTA,
     METHOD,
-    Option("--only-wins", help="Ask only who wins: one evaluation a row.", title=QUESTION),
-    Option("--estimates", help="Simulated rows where no amplification is proven.", title=QUESTION),
-    Option(
-        "--seconds",
-        help="Leave a row without an answer after about this time.",
-        title=QUESTION,
-        type=NUMBER,
-    ),
+    Option("--only-wins", FLAG, QUESTION, "Ask only who wins: one evaluation a row."),
+    Option("--estimates", FLAG, QUESTION, "Simulated rows where no amplification is proven."),
+    Option("--seconds", NUMBER, QUESTION, "Leave a row without an answer after about this time."),
     PLOT,
     JSON,
     help="Print strategies at equal guarantees, with the noise and the error of each.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mmcc._cli.command import QUESTION, Command, Option
+from mmcc._cli.command import FLAG, QUESTION, Command, Option
 from mmcc._cli.mechanism import BOUND, DELTA, MECHANISM, METHODS, SIGMA, check_bound
 from mmcc._cli.question import JSON, answer
 from mmcc._cli.words import UsageError
@@ -65,7 +65,7 @@ COMMAND = Command(
     SIGMA,
     DELTA,
     *BOUND,
-    Option("--compare", help="Also print what other certified bounds give.", title=QUESTION),
+    Option("--compare", FLAG, QUESTION, "Also print what other certified bounds give."),
     JSON,
     help="Print the certified epsilon of a mechanism at a delta.",
     example="mmcc epsilon --strategy binary-tree --steps 128 --sampling poisson --prob 1/128 "

@@ -5,7 +5,7 @@ In: a port.  Out: the address on stdout, and the page behind it.
 
 from __future__ import annotations
 
-from mmcc._cli.command import OUTPUT, WHOLE, Command, Option
+from mmcc._cli.command import FLAG, OUTPUT, WHOLE, Command, Option
 from mmcc._cli.words import UsageError
 from mmcc.errors import whole
 
@@ -39,14 +39,8 @@ def run(port: int, no_browser: bool) -> None:
 COMMAND = Command(
     "explore",
     run,
-    Option(
-        "--port",
-        help="Port on 127.0.0.1; 0 is any that is free.",
-        title=OUTPUT,
-        type=WHOLE,
-        default=PORT,
-    ),
-    Option("--no-browser", help="Print the address, open nothing.", title=OUTPUT),
+    Option("--port", WHOLE, OUTPUT, "Port on 127.0.0.1; 0 is any that is free.", default=PORT),
+    Option("--no-browser", FLAG, OUTPUT, "Print the address, open nothing."),
     help="Open a page on this machine in which parameters move and certified numbers follow.",
     example="mmcc explore --port 0",
 )

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from mmcc._cli import output
-from mmcc._cli.command import SCHEME, WHOLE, Command, Option
+from mmcc._cli.command import FLAG, SCHEME, WHOLE, Command, Option
 from mmcc._cli.mechanism import DELTA, PROB, SIGMA, STEPS
 from mmcc._cli.question import JSON
 from mmcc._cli.words import UsageError
@@ -77,24 +77,19 @@ COMMAND = Command(
     run,
     STEPS,
     PROB,
-    Option(
-        "--group",
-        help="Examples that are protected together.",
-        title=SCHEME,
-        type=WHOLE,
-        metavar="K",
-    ),
-    Option("--examples", help="Fixed batches: examples in the data set.", title=SCHEME, type=WHOLE),
+    Option("--group", WHOLE, SCHEME, "Examples that are protected together.", metavar="K"),
+    Option("--examples", WHOLE, SCHEME, "Fixed batches: examples in the data set."),
     Option(
         "--batch",
-        help="Fixed batches: examples in each batch, drawn without replacement.",
-        title=SCHEME,
-        type=WHOLE,
+        WHOLE,
+        SCHEME,
+        "Fixed batches: examples in each batch, drawn without replacement.",
     ),
     Option(
         "--zero-one",
-        help="Fixed batches: the paper's 0-1 setting, in which no other example contributes.",
-        title=SCHEME,
+        FLAG,
+        SCHEME,
+        "Fixed batches: the paper's 0-1 setting, in which no other example contributes.",
     ),
     SIGMA,
     DELTA,

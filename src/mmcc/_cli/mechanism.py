@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mmcc._cli.command import (
+    FLAG,
     GUARANTEE,
     LIST,
     NUMBER,
@@ -18,6 +19,7 @@ from mmcc._cli.command import (
     TEXT,
     WHOLE,
     Option,
+    one_of,
 )
 from mmcc._cli.words import A_FILE, UsageError, names_a_file
 from mmcc.errors import suggestion
@@ -41,11 +43,9 @@ def _strategy_options() -> dict[str, Option]:
     return {
         one.name: Option(
             f"--{one.name}",
-            help=helps[one.name],
-            title=STRATEGY,
-            type=types[one.kind],
-            names=one.choices,
-            metavar="NAME" if one.choices else None,
+            one_of(one.choices) if one.choices else types[one.kind],
+            STRATEGY,
+            helps[one.name],
         )
         for one in every
     }
@@ -61,9 +61,9 @@ def _scheme_options() -> dict[str, Option]:
     return {
         option.replace("-", "_"): Option(
             f"--{option}",
-            help=f"{', '.join(users[option])}: {one.help[0].lower()}{one.help[1:]}",
-            title=SCHEME,
-            type=types[one.kind],
+            types[one.kind],
+            SCHEME,
+            f"{', '.join(users[option])}: {one.help[0].lower()}{one.help[1:]}",
         )
         for option, one in arguments.items()
     }
@@ -74,60 +74,38 @@ SHAPES, ROUNDS = _strategy_options(), _scheme_options()
 STEPS, PROB = SHAPES["steps"], ROUNDS["prob"]
 NAME = Option(
     "--strategy",
-    help=f"{', '.join(strategies.TYPED)}, or {A_FILE}.",
-    title=STRATEGY,
-    type=TEXT,
-    names=strategies.TYPED,
-    metavar="NAME|FILE",
+    one_of(strategies.TYPED, "NAME|FILE"),
+    STRATEGY,
+    f"{', '.join(strategies.TYPED)}, or {A_FILE}.",
     required=True,
 )
-SAMPLING = Option(
-    "--sampling",
-    help=f"{', '.join(SCHEMES)}.",
-    title=SCHEME,
-    type=TEXT,
-    names=SCHEMES,
-    metavar="NAME",
-    required=True,
-)
+SAMPLING = Option("--sampling", one_of(SCHEMES), SCHEME, f"{', '.join(SCHEMES)}.", required=True)
 NON_ADAPTIVE = Option(
-    "--non-adaptive", help="File: accept rows that are not in causal order.", title=STRATEGY
+    "--non-adaptive", FLAG, STRATEGY, "File: accept rows that are not in causal order."
 )
 OF_STRATEGY = (*SHAPES.values(), NON_ADAPTIVE)
 MECHANISM = (NAME, *OF_STRATEGY, SAMPLING, *ROUNDS.values())
 SIGMA = Option(
     "--sigma",
-    help="Noise standard deviation in units of the clip norm.",
-    title=GUARANTEE,
-    type=NUMBER,
+    NUMBER,
+    GUARANTEE,
+    "Noise standard deviation in units of the clip norm.",
     required=True,
 )
-EPSILON = Option(
-    "--epsilon", help="Epsilon of the guarantee.", title=GUARANTEE, type=NUMBER, required=True
-)
-DELTA = Option(
-    "--delta",
-    help="Delta of the guarantee, such as 1e-6.",
-    title=GUARANTEE,
-    type=NUMBER,
-    required=True,
-)
+EPSILON = Option("--epsilon", NUMBER, GUARANTEE, "Epsilon of the guarantee.", required=True)
+DELTA = Option("--delta", NUMBER, GUARANTEE, "Delta of the guarantee, such as 1e-6.", required=True)
 METHOD = Option(
     "--method",
-    help=f"Which bound: {', '.join(METHODS)}.",
-    title=GUARANTEE,
-    type=TEXT,
-    names=METHODS,
-    metavar="NAME",
+    one_of(METHODS),
+    GUARANTEE,
+    f"Which bound: {', '.join(METHODS)}.",
     default=METHODS[0],
 )
 ORDER = Option(
     "--order",
-    help=f"mmcc: the order of analysis: {', '.join(strategies.ORDERS)}.",
-    title=GUARANTEE,
-    type=TEXT,
-    names=strategies.ORDERS,
-    metavar="NAME",
+    one_of(strategies.ORDERS),
+    GUARANTEE,
+    f"mmcc: the order of analysis: {', '.join(strategies.ORDERS)}.",
 )
 BOUND = (METHOD, ORDER)
 

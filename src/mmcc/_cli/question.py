@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mmcc._cli import output
-from mmcc._cli.command import NUMBER, OUTPUT, QUESTION, TEXT, WHOLE, Option
+from mmcc._cli.command import FILE, FLAG, NUMBER, OUTPUT, QUESTION, WHOLE, Option
 from mmcc._cli.mechanism import Given, check_bound, mechanism
 from mmcc._cli.words import UsageError
 
@@ -17,26 +17,19 @@ if TYPE_CHECKING:
     from mmcc.sampling import Scheme
     from mmcc.strategies import Strategy
 
-JSON = Option("--json", "as_json", help="Print one JSON object.", title=OUTPUT)
+JSON = Option(("--json", "as_json"), FLAG, OUTPUT, "Print one JSON object.")
 SIMULATION = (
-    Option("--samples", help="Estimate: at most this many samples.", title=QUESTION, type=WHOLE),
-    Option(
-        "--width",
-        help="Estimate: stop at this relative width of the interval.",
-        title=QUESTION,
-        type=NUMBER,
-    ),
+    Option("--samples", WHOLE, QUESTION, "Estimate: at most this many samples."),
+    Option("--width", NUMBER, QUESTION, "Estimate: stop at this relative width of the interval."),
     CONFIDENCE := Option(
         "--confidence",
-        help="Chance that the interval, or the audit's bound, is right.",
-        title=QUESTION,
-        type=NUMBER,
+        NUMBER,
+        QUESTION,
+        "Chance that the interval, or the audit's bound, is right.",
     ),
-    SEED := Option("--seed", help="Random numbers start here.", title=QUESTION, type=WHOLE),
+    SEED := Option("--seed", WHOLE, QUESTION, "Random numbers start here."),
 )
-PLOT = Option(
-    "--plot", help="Draw a picture: .png .svg .pdf.", title=OUTPUT, type=TEXT, metavar="FILE"
-)
+PLOT = Option("--plot", FILE, OUTPUT, "Draw a picture: .png .svg .pdf.")
 MAX_COMPARED_STEPS = 4096
 Others = Callable[["Strategy", "Scheme", "Guarantee", "Progress | None"], output.Comparison]
 """What other bounds say to the same question."""

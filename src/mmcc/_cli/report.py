@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmcc._cli import output
-from mmcc._cli.command import NUMBER, OUTPUT, QUESTION, TEXT, Command, Option
+from mmcc._cli.command import FILE, NUMBER, OUTPUT, QUESTION, TEXT, Command, Option, one_of
 from mmcc._cli.mechanism import (
     BOUND,
     DELTA,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mmcc.report._facts import Claim
 
 FORMATS = ("html", "markdown")
-FILE = {"html": "privacy-report.html", "markdown": "privacy-report.md"}
+PAGES = {"html": "privacy-report.html", "markdown": "privacy-report.md"}
 STDOUT = "-"
 NEEDED = (NAME, SAMPLING, SIGMA, DELTA)
 """For a report of a mechanism; a checkpoint and a ledger have their own."""
@@ -50,10 +50,10 @@ def run(out: str | None, format: str | None, **given: Any) -> None:
     from mmcc.report._pages import check_packages, page_format
 
     if out is None:
-        out = FILE.get(format or "html", FILE["html"])
+        out = PAGES.get(format or "html", PAGES["html"])
     if out == STDOUT:
         kind = format or "html"
-        page_format(FILE["html"], kind)
+        page_format(PAGES["html"], kind)
         check_packages(kind)
     else:
         _keep_inputs(given, Path(out))
@@ -162,52 +162,28 @@ COMMAND = Command(
     *BOUND,
     Option(
         "--checkpoint",
-        help="Report on the run of a checkpoint; its strategy is found there.",
-        title=QUESTION,
-        type=TEXT,
-        metavar="FILE",
+        FILE,
+        QUESTION,
+        "Report on the run of a checkpoint; its strategy is found there.",
     ),
-    Option(
-        "--ledger",
-        help="Report on all runs of a ledger.",
-        title=QUESTION,
-        type=TEXT,
-        metavar="FILE",
-    ),
-    Option(
-        "--seconds",
-        help="Time for the curve besides the point asked for.",
-        title=QUESTION,
-        type=NUMBER,
-    ),
-    Option("--title", help="Title of the report.", title=OUTPUT, type=TEXT),
+    Option("--ledger", FILE, QUESTION, "Report on all runs of a ledger."),
+    Option("--seconds", NUMBER, QUESTION, "Time for the curve besides the point asked for."),
+    Option("--title", TEXT, OUTPUT, "Title of the report."),
     Option(
         "--unit",
-        help="What the training treats as one example: one training example, one user.",
-        title=OUTPUT,
-        type=TEXT,
+        TEXT,
+        OUTPUT,
+        "What the training treats as one example: one training example, one user.",
     ),
-    Option(
-        "--data",
-        help="Name of the data set; with --ledger: report on this one only.",
-        title=OUTPUT,
-        type=TEXT,
-    ),
-    Option(
-        "--clip-norm",
-        help="Clip norm of the training, to be told.",
-        title=OUTPUT,
-        type=NUMBER,
-    ),
+    Option("--data", TEXT, OUTPUT, "Name of the data set; with --ledger: report on this one only."),
+    Option("--clip-norm", NUMBER, OUTPUT, "Clip norm of the training, to be told."),
     Option(
         "--format",
-        help="html or markdown; left out, the ending of --out says it.",
-        title=OUTPUT,
-        type=TEXT,
-        names=FORMATS,
-        metavar="NAME",
+        one_of(FORMATS),
+        OUTPUT,
+        "html or markdown; left out, the ending of --out says it.",
     ),
-    Option("--out", help="File to write; - is stdout.", title=OUTPUT, type=TEXT, metavar="FILE"),
+    Option("--out", FILE, OUTPUT, "File to write; - is stdout."),
     help="Write a guarantee with all it assumes to one file, to attach to a model release.\n\n"
     "On a mechanism (--strategy and the rest), a training run (--checkpoint) or a ledger "
     "(--ledger).",

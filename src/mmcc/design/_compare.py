@@ -22,10 +22,17 @@ from mmcc.sampling import Poisson, Scheme
 from mmcc.sampling._families import Family, common_rate, family_of
 from mmcc.strategies import identity
 from mmcc.strategies._base import Strategy
+from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TUNED_BLT
 
 Compared = Strategy | TunedBlt
 SECONDS = 300.0
 """How long one cell may take unless another limit is given."""
+MOST_DENSE = 2048
+"""Default strategies without few bands are left out above this many steps: minutes a row."""
+MANY_PARTS = 4
+"""With fewer participations a BLT is tuned slowly and bands do as well."""
+FEW, MANY = 16, 100
+"""Bands of the default banded strategies, at most."""
 MARGIN = 2e-3
 """What a win must exceed where DP-SGD's least noise is not known closely: its bound, which composes
 exactly, was never seen to lose more than 0.11 % of sigma (in a single step)."""
@@ -77,6 +84,16 @@ def compare(
     ]
     rows = [row for found in _run(cells, executor, progress, "rows of the table") for row in found]
     return Comparison(steps, rate, delta, method, baseline, tuple(rows))
+
+
+def default_words(steps: int, rate: float) -> tuple[str, ...]:
+    """Strategies that may win at this length and rate, within minutes."""
+    longest = round(min(1 / rate, float(steps)))
+    bands = dict.fromkeys(b for b in (min(FEW, longest), min(MANY, longest)) if b > 1)
+    banded = (f"{CONTINUAL_COUNTING.name}:{b}" for b in bands)
+    dense = (CONTINUAL_COUNTING.name,) if steps <= MOST_DENSE else ()
+    tuned = (TUNED_BLT.name,) if steps > 1 and steps * rate >= MANY_PARTS else ()
+    return (IDENTITY.name, *dense, *banded, *tuned)
 
 
 def baseline_cell(steps: int, rate: float, epsilon: float, delta: float, limits: Limits) -> Cell:

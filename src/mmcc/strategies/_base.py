@@ -32,9 +32,9 @@ from mmcc.strategies._worst_sets import largest_apart, largest_shuffled
 from mmcc.strategies._written import Call, Record
 
 if TYPE_CHECKING:
-    from mmcc.design._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
     from mmcc.strategies._toeplitz import Toeplitz
     from mmcc.strategies._tree import Tree
+    from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
 
 MAX_DENSE_BYTES = 4 * 2**30
 CHUNK = 2**22
