@@ -15,8 +15,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-import mmcc
-
 pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings")
 
