@@ -32,6 +32,15 @@ def sampled(*axes: Iterable[Any], strength: int = 2) -> list[Any]:
     return cases
 
 
+def in_turn(cases: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Every case with one of the others by default, which come in turn; all products are there."""
+    return [
+        pytest.param(case, other, marks=() if j == i % len(others) else (pytest.mark.slow,))
+        for i, case in enumerate(cases)
+        for j, other in enumerate(others)
+    ]
+
+
 def first(values: Sequence[Any], count: int) -> list[Any]:
     """All values for `pytest.mark.parametrize`; those after the first `count` are slow."""
     return [*values[:count], *(pytest.param(one, marks=pytest.mark.slow) for one in values[count:])]

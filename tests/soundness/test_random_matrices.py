@@ -1,6 +1,6 @@
 """Claim: on random small mechanisms no method goes below enumeration of all participations.
 
-Shapes alternate with the seed, so that each of the seven is there ten times by default; 210
+Shapes alternate with the seed, so that each of the seven is there six times by default; 210
 mechanisms and more are slow.
 
 The truth is sampled, so it is compared with its own limit of four standard errors.  At equal delta
@@ -52,7 +52,7 @@ def lower_limit(case: Case, epsilon: float, seed: int, samples: int) -> float:
     return max(mean - 4 * error for mean, error in found)
 
 
-@pytest.mark.parametrize("seed", first(range(210), 70))
+@pytest.mark.parametrize("seed", first(range(210), 42))
 def test_epsilon_is_never_below_enumeration(seed):
     case = random_case(seed)
     found = {

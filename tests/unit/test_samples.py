@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from cases.samples import covering, sampled
+from cases.samples import covering, first, in_turn, sampled
 
 
 @pytest.mark.parametrize("sizes", [(1,), (4,), (5, 3), (2, 2, 2), (5, 3, 4), (13, 7, 2, 3)])
@@ -32,3 +32,12 @@ def test_the_product_is_whole_and_tuples_are_several_arguments():
     ]
     assert sum(not case.marks for case in cases) == 3
     assert {mark.name for case in cases for mark in case.marks} == {"slow"}
+
+
+def test_turns_and_first_values_leave_the_rest_to_slow():
+    turns = in_turn("abc", [1, 2])
+    assert [case.values for case in turns if not case.marks] == [("a", 1), ("b", 2), ("c", 1)]
+    assert len(turns) == 6
+    kept, *slow = first(range(3), 1)
+    assert kept == 0
+    assert [(case.values, case.marks[0].name) for case in slow] == [((1,), "slow"), ((2,), "slow")]

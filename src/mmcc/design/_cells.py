@@ -58,7 +58,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class UnitErrors:
     """What a strategy's noise does to prefix sums at sigma = 1."""
 
     rmse: float
@@ -80,13 +80,13 @@ class Cell:
     """What a win must stay below: the least RMSE of DP-SGD; NaN: this is DP-SGD."""
     ceiling: float = math.nan
     """The RMSE at which DP-SGD is certified."""
-    errors: Errors | MmccError | None = None
+    errors: UnitErrors | MmccError | None = None
     """Known beforehand for a strategy that does not depend on the target."""
 
 
-def errors_of(strategy: Strategy) -> Errors:
+def errors_of(strategy: Strategy) -> UnitErrors:
     """Prefix-sum errors at sigma = 1."""
-    return Errors(
+    return UnitErrors(
         utility.rmse(strategy, 1.0),
         utility.max_error(strategy, 1.0),
         utility.noise_memory(strategy),
@@ -140,7 +140,7 @@ class _Mechanism:
 
     cell: Cell
     strategy: Strategy
-    errors: Errors
+    errors: UnitErrors
     empty: Row
     limit: TimeLimit
 

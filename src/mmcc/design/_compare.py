@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
-from mmcc.design._cells import Cell, Errors, Limits, answer, errors_of
+from mmcc.design._cells import Cell, Limits, UnitErrors, answer, errors_of
 from mmcc.design._table import BASELINE, Comparison, Row
 from mmcc.design._tuned import TunedBlt
 from mmcc.errors import MethodError, MmccError, ParameterError, StrategyError, real
@@ -109,7 +109,7 @@ def cell_against(
     strategy: Compared,
     family: Family,
     limits: Limits,
-    errors: Errors | MmccError | None,
+    errors: UnitErrors | MmccError | None,
 ) -> Cell:
     """A strategy under a family of schemes, against DP-SGD at the same target."""
     if base.rmse is None or base.sigma is None:
@@ -128,7 +128,7 @@ def cell_against(
     )
 
 
-def known_errors(strategy: Compared) -> Errors | MmccError | None:
+def known_errors(strategy: Compared) -> UnitErrors | MmccError | None:
     """The errors of a strategy that does not depend on the target, or why there are none."""
     if isinstance(strategy, TunedBlt):
         return None

@@ -71,7 +71,7 @@ def optimise(
     `objective`: "mean" is the root mean squared error over the steps, "max" the largest error.
     `bands`: at most so many bands; any number unless given.  `method`: how all are calibrated, as
     for `mmcc.sigma`; unless given "tight".  Above 600 rounds of one example a fixed BLT or few
-    bands have the chain's noise where "tight" cannot make them the best.
+    bands have the noise of a quick bound where "tight" cannot make them the best.
     `fixed`: strategies to be compared with, instead of the usual ones.
     `evaluations`: strategies that the search may try.
     For `Poisson`, `CyclicPoisson` and `BallsInBins`.  Deterministic.
@@ -84,20 +84,11 @@ def optimise(
     evaluations = whole("evaluations", evaluations, 0, 10**6)
     check_progress(progress)
     rivals = _checked_fixed(fixed, steps) or fixed_strategies(steps, scheme, bands)
-    usual = None if method is None else Budget.MINUTES
-    question = _Question(scheme, target, error_of, progress, usual)
+    question = _Question(scheme, target, error_of, progress, quick=method is None)
     compared = question.settle(list(question.calibrate(rivals)))
     best = min((one for one in compared if isinstance(one, Candidate)), key=lambda one: one.error)
-    noise = RoughNoise(scheme, target.epsilon, target.delta)
-    search = Search(noise, error_of, evaluations, progress)
-    tuned = None
-    if steps > 1 and bands != 1:
-        for one in compared:
-            if isinstance(one, Candidate) and one.strategy.toeplitz is not None:
-                noise.remember(one.strategy.toeplitz, one.sigma)
-        _explore(search, steps, bands, best)
-        if search.best is not None:
-            tuned = question.certify(search.best[1])
+    search = _search(question, compared, best, bands, evaluations)
+    tuned = None if search.best is None else question.certify(search.best[1])
     winner = tuned if tuned is not None and tuned.error < best.error else best
     return Optimised(
         strategy=winner.strategy,
@@ -147,8 +138,8 @@ class _Question:
     target: Target
     error_of: ErrorOf
     progress: Progress | None
-    usual: Budget | None = None
-    """Of fixed strategies, to begin with; what suits each of them unless given."""
+    quick: bool
+    """Whether fixed strategies are calibrated by quick bounds to begin with."""
 
     def certify(self, strategy: Strategy, budget: Budget = Budget.MINUTES) -> Candidate:
         """The strategy at the smallest noise that we can certify within the budget."""
@@ -171,7 +162,7 @@ class _Question:
             if least > best:
                 yield RuledOut(strategy, least)
                 continue
-            found = self.certify(strategy, self.usual or budget_for(strategy))
+            found = self.certify(strategy, budget_for(strategy) if self.quick else Budget.MINUTES)
             best = min(best, found.error)
             yield found
 
@@ -213,6 +204,25 @@ class _Question:
     def _report(self, what: str, done: int) -> None:
         if self.progress is not None:
             self.progress(f"optimise: {what}", done)
+
+
+def _search(
+    question: _Question,
+    compared: Sequence[Candidate | RuledOut],
+    best: Candidate,
+    bands: int | None,
+    evaluations: int,
+) -> Search:
+    """What was found for the target, starting from the noise of the fixed strategies."""
+    steps = best.strategy.steps
+    noise = RoughNoise(question.scheme, question.target.epsilon, question.target.delta)
+    for one in compared:
+        if isinstance(one, Candidate) and one.strategy.toeplitz is not None:
+            noise.remember(one.strategy.toeplitz, one.sigma)
+    search = Search(noise, question.error_of, evaluations, question.progress)
+    if steps > 1 and bands != 1:
+        _explore(search, steps, bands, best)
+    return search
 
 
 def _explore(search: Search, steps: int, bands: int | None, best: Candidate) -> None:
