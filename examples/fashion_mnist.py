@@ -169,7 +169,7 @@ def banded(setting: Setting, scheme: Scheme) -> Strategy:
 def blt(setting: Setting, scheme: Scheme) -> Strategy:
     """One buffer, with decay and scale for this scheme and target."""
     if setting.search and isinstance(scheme, TUNED):
-        return TunedBlt(setting.steps).tuned(scheme, setting.epsilon, setting.delta)
+        return TunedBlt(setting.steps).tune(scheme, setting.epsilon, setting.delta)
     return strategies.blt(setting.steps, decay=[0.884], scale=[0.154])
 
 

@@ -131,7 +131,7 @@ def _tuned(part: int, epsilon: float, method: str) -> Strategy:
     """The one-buffer BLT found for a target by a bound."""
     from mmcc.design import TunedBlt  # takes a second to import
 
-    return TunedBlt(STEPS).tuned(sampling.Poisson(1 / part), epsilon, DELTA, method)
+    return TunedBlt(STEPS).tune(sampling.Poisson(1 / part), epsilon, DELTA, method)
 
 
 def best(table: Table, part: int, analysis: str) -> Table:

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray
-from mmcc.design._workloads import Workload, cooldown, momentum, schedule, workload_of
 from mmcc.errors import PrecisionError, real
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._decoders import decoder_matrix, decoder_name, noise_memory
 from mmcc.strategies._tree_errors import level_weights
+from mmcc.strategies._workloads import Workload, cooldown, momentum, schedule, workload_of
 
 __all__ = (
     "Workload",

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mmcc._cli.guide import example
+from mmcc._cli import report
 from mmcc._cli.standard_streams import lasting_streams
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and /dev/full")
@@ -19,7 +19,7 @@ EPSILON = (
 )
 AUDIT = "audit --strategy binary-tree --steps 4 --sampling poisson --prob 1/2 --sigma 2 --delta 0.1"
 VIOLATED = f"{AUDIT} --runs 1000 --epsilon 0.01"
-REPORT = example("report").removeprefix("mmcc ").replace("report.html", "- --format markdown")
+REPORT = report.COMMAND.example.removeprefix("mmcc ").replace("report.html", "- --format markdown")
 
 
 def run(line: str, *, stdout, stderr=subprocess.PIPE, **options) -> tuple[int, str]:

@@ -57,7 +57,7 @@ def at_once(asked, *, curve=False):
             pass
 
         def ask(self, questions, seconds):
-            wanted = questions if curve else [answers.Question(read(asked))]
+            wanted = questions if curve else [answers.BracketQuestion(read(asked))]
             return {question: answers.answer(question) for question in wanted}
 
     return views.privacy_view(asked, Now())
@@ -196,7 +196,7 @@ def test_a_bound_for_less_noise_is_shown_until_there_is_a_better_one(mechanism):
 
         def ask(self, questions, seconds):
             others = [asked.at(sigma) for sigma in levels if sigma != 3.1]
-            return {q: answers.answer(q) for q in map(answers.Question, others)}
+            return {q: answers.answer(q) for q in map(answers.BracketQuestion, others)}
 
     shown = views.privacy_view(values(*mechanism, sigma="3.1"), Slow())
     strategy, scheme = MECHANISMS[mechanism]
@@ -212,8 +212,8 @@ def test_the_lower_end_comes_first_and_is_the_bracket_s():
     """Asked before anything else, equal to what the bracket says later."""
     asked = read(values("continual-counting"))
     first, *_ = answers.questions(asked)
-    assert first == answers.Question(asked, lower_only=True)
-    later = answers.answer(answers.Question(asked))
+    assert first == answers.BracketQuestion(asked, lower_only=True)
+    later = answers.answer(answers.BracketQuestion(asked))
     assert 0 < answers.answer(first) == later.lower < later.upper
 
 

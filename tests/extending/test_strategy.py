@@ -9,32 +9,10 @@ import pytest
 import scipy.linalg
 
 import mmcc
+from extending.falling import Falling
 from mmcc import sampling, strategies, utility
 from mmcc.errors import StrategyError
 from mmcc.training import NoiseStream
-
-
-class Falling(strategies.Strategy):
-    """Every release holds the last three gradients, the oldest with less weight each time."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    @property
-    def steps(self) -> int:
-        return self.length
-
-    @property
-    def rows(self) -> int:
-        return self.length
-
-    def prefix(self, steps: int) -> Falling:
-        return Falling(steps)
-
-    def _dense(self) -> np.ndarray:
-        weights = np.eye(self.length) + 0.5 * np.eye(self.length, k=-1)
-        return weights + np.diag(0.25 / np.arange(1, self.length - 1), k=-2)
-
 
 OURS = Falling(16)
 SAME = strategies.dense(OURS.to_dense())

@@ -10,10 +10,10 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.design._fixed import fixed_strategies, usual_method
-from mmcc.design._rough_noise import Noise
-from mmcc.design._shapes import LIMITS, Shapes, coefficients
-from mmcc.design._simplex import descend
+from mmcc.design._noise import Target
+from mmcc.design._optimise import budget_for, fixed_strategies
+from mmcc.design._rough_noise import RoughNoise
+from mmcc.design._search import LIMITS, Shapes, coefficients, descend
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_simplex_ends_where_nothing_has_a_value():
 )
 def test_rough_noise_is_near_the_certified_one(strategy, scheme):
     certified = mmcc.sigma(strategy, scheme, epsilon=1.0, delta=1e-5).sigma
-    noise = Noise(scheme, 1.0, 1e-5)
+    noise = RoughNoise(scheme, 1.0, 1e-5)
     assert math.exp(noise.log_sigma(strategy)) == pytest.approx(certified, rel=5e-3)
 
 
@@ -133,7 +133,8 @@ def test_rough_noise_is_near_the_certified_one(strategy, scheme):
     ],
 )
 def test_many_rounds_of_few_bands_are_calibrated_by_the_chain(strategy, scheme, method):
-    assert usual_method(strategy, scheme) == method
+    target = Target(1.0, 1e-5, budget=budget_for(strategy))
+    assert target.methods(strategy, scheme) == (method,)
 
 
 def test_a_quick_bound_does_not_choose_the_best_fixed_strategy(monkeypatch):
@@ -146,7 +147,7 @@ def test_a_quick_bound_does_not_choose_the_best_fixed_strategy(monkeypatch):
         for rival in rivals
     ]
     assert chain[0] < chain[1]
-    monkeypatch.setattr("mmcc.design._fixed.PROJECTED", 10)
+    monkeypatch.setattr("mmcc.accounting._best.FEW_COLUMNS", 10)
     found = strategies.optimise(64, scheme, **target, fixed=rivals, evaluations=0)
     assert found.fixed.strategy == rivals[1]
     assert found.error < min(chain)

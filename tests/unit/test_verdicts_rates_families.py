@@ -10,7 +10,7 @@ import pytest
 
 from mmcc import sampling
 from mmcc.design import Comparison, Row, TunedBlt, family, separations
-from mmcc.design import _candidates as candidates
+from mmcc.design import _compare as comparison
 from mmcc.design._table import CANNOT, LOSES, UNAMPLIFIED, UNKNOWN, WINS
 from mmcc.errors import MmccError, SamplingError, StrategyError
 from mmcc.sampling._families import common_rate, default_words, family_of
@@ -145,7 +145,7 @@ def test_words_that_are_no_strategies(word):
 
 @pytest.mark.parametrize(("steps", "rate"), [(1, 1.0), (2, 0.5), (512, 1 / 512), (10**6, 1e-3)])
 def test_default_strategies_exist(steps, rate):
-    words = candidates.default_words(steps, rate)
+    words = comparison.default_words(steps, rate)
     assert "identity" in words
     assert all(from_word(word, steps).steps == steps for word in words)
     with pytest.raises(StrategyError, match="unknown"):

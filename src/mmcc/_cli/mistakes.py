@@ -45,7 +45,7 @@ def in_options(text: str) -> str:
 
 
 def _usage(problem: Any) -> str:
-    """Typer's usage errors: an option that there is not, or one without its value."""
+    """Click's usage errors: an option that there is not, or one without its value."""
     context = getattr(problem, "ctx", None)
     where = getattr(context, "command_path", "mmcc")
     if hasattr(problem, "possibilities"):  # an unknown option

@@ -12,11 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mmcc.accounting._bounds import BOUNDS, register, unregister
+    from mmcc.accounting._bounds import BOUNDS, PLAIN, register, unregister
     from mmcc.accounting._bounds.base import Answer, Bound, Cost, LowerEnd, Problem
 
 __all__ = (
     "BOUNDS",
+    "PLAIN",
     "Answer",
     "Bound",
     "Cost",

@@ -15,6 +15,7 @@ from typing import Any
 from mmcc._simulation.estimate import estimate as simulate
 from mmcc.accounting._best import (
     Best,
+    Budget,
     ask_delta,
     ask_epsilon,
     best_delta,
@@ -64,7 +65,7 @@ def epsilon(
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
     problem = _problem(strategy, sampling, sigma, _effort(executor, progress))
-    bounds = _feasible(problem, _bounds(problem, method, order))
+    bounds = _feasible(problem, bounds_by(problem, method, order))
     if method == TIGHT:
         best = best_epsilon(problem, delta, bounds)
     else:
@@ -92,7 +93,7 @@ def delta(
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON, closed="l")
     problem = _problem(strategy, sampling, sigma, _effort(executor, progress))
-    bounds = _feasible(problem, _bounds(problem, method, order))
+    bounds = _feasible(problem, bounds_by(problem, method, order))
     if method == TIGHT:
         best = best_delta(problem, epsilon, bounds)
     else:
@@ -125,7 +126,7 @@ def sigma(
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
     delta = real("delta", delta, MIN_DELTA, 1)
     first = _problem(strategy, sampling, 1.0, _effort(executor, progress))
-    bounds = _bounds(first, method, order)
+    bounds = bounds_by(first, method, order)
     if method == TIGHT and first.chance <= delta:
         problem = first.at(max(NEXT_TO_NOTHING * first.sensitivity, 2 * MIN_SIGMA))
         best = best_of([ask_epsilon(CHANCE, problem, delta)])
@@ -211,11 +212,16 @@ def _problem(strategy: Strategy, scheme: Scheme, sigma: float, effort: Effort) -
     return Problem(strategy, scheme, sigma, effort)
 
 
-def _bounds(problem: Problem, method: str, order: Order | None) -> list[Bound]:
+def bounds_by(
+    problem: Problem,
+    method: str,
+    order: Order | None = None,
+    budget: Budget = Budget.MINUTES,
+) -> list[Bound]:
     """The certified bounds that a method tries."""
     check_method(method, order)
     if method == TIGHT:
-        return bounds_for(problem)
+        return bounds_for(problem, budget)
     bound = bound_named(method) if order is None else Mmcc(order)
     refusal = bound.refusal(problem)
     if refusal is not None:

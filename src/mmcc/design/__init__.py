@@ -5,7 +5,8 @@ families of schemes at one rate (`family`), a BLT tuned to each target (`TunedBl
 """
 
 from mmcc.design._compare import compare
-from mmcc.design._optimise import Optimised, optimise
+from mmcc.design._optimise import optimise
+from mmcc.design._optimised import Optimised
 from mmcc.design._table import Comparison, Crossing, Row
 from mmcc.design._tuned import TunedBlt
 from mmcc.sampling._families import Family, family, separations

@@ -11,18 +11,19 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mmcc.accounting._best import amplified
+from mmcc import utility
+from mmcc.accounting._best import Budget, amplified
 from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._parallel import Progress
-from mmcc.design._certified_noise import (
+from mmcc.design._noise import (
     Target,
-    certified_sigma,
+    calibrate,
+    estimate_sigma,
     lower_epsilon,
     may_need_less,
-    proves,
+    prove,
 )
-from mmcc.design._estimated_noise import estimated_sigma
 from mmcc.design._table import (
     BASELINE,
     CANNOT,
@@ -35,7 +36,7 @@ from mmcc.design._table import (
     ZERO_ONE,
     Row,
 )
-from mmcc.design._time_limit import TimeUpError, Watch
+from mmcc.design._time_limit import TimeLimit, TimeUpError
 from mmcc.design._tuned import TunedBlt
 from mmcc.errors import MmccError
 from mmcc.sampling import Scheme
@@ -57,7 +58,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class UnitErrors:
     """What a strategy's noise does to prefix sums at sigma = 1."""
 
     rmse: float
@@ -79,15 +80,13 @@ class Cell:
     """What a win must stay below: the least RMSE of DP-SGD; NaN: this is DP-SGD."""
     ceiling: float = math.nan
     """The RMSE at which DP-SGD is certified."""
-    errors: Errors | MmccError | None = None
+    errors: UnitErrors | MmccError | None = None
     """Known beforehand for a strategy that does not depend on the target."""
 
 
-def errors_of(strategy: Strategy) -> Errors:
+def errors_of(strategy: Strategy) -> UnitErrors:
     """Prefix-sum errors at sigma = 1."""
-    from mmcc import utility
-
-    return Errors(
+    return UnitErrors(
         utility.rmse(strategy, 1.0),
         utility.max_error(strategy, 1.0),
         utility.noise_memory(strategy),
@@ -96,7 +95,7 @@ def errors_of(strategy: Strategy) -> Errors:
 
 def answer(cell: Cell, progress: Progress | None = None) -> tuple[Row, ...]:
     """The rows of a cell: one, and an estimated one after it where that was asked for."""
-    watch = Watch(cell.limits.seconds, progress)
+    limit = TimeLimit(cell.limits.seconds, progress)
     empty = Row(
         strategy=cell.label,
         detail=repr(cell.strategy),
@@ -110,7 +109,7 @@ def answer(cell: Cell, progress: Progress | None = None) -> tuple[Row, ...]:
         correlated=cell.strategy.correlated,
     )
     try:
-        rows = _rows(cell, empty, watch)
+        rows = _rows(cell, empty, limit)
     except MmccError as refusal:
         rows = (replace(empty, reason=str(refusal)),)
     except MemoryError:
@@ -118,21 +117,21 @@ def answer(cell: Cell, progress: Progress | None = None) -> tuple[Row, ...]:
     except TimeUpError:
         reason = f"not finished in {cell.limits.seconds:g} s; ask for it with mmcc.sigma."
         rows = (replace(empty, reason=reason),)
-    return tuple(replace(row, seconds=round(watch.passed(), 3)) for row in rows)
+    return tuple(replace(row, seconds=round(limit.passed(), 3)) for row in rows)
 
 
-def _rows(cell: Cell, empty: Row, watch: Watch) -> tuple[Row, ...]:
+def _rows(cell: Cell, empty: Row, limit: TimeLimit) -> tuple[Row, ...]:
     strategy, errors, limits = cell.strategy, cell.errors, cell.limits
     if isinstance(strategy, TunedBlt):
         scheme = cell.family.schemes[len(cell.family.schemes) // 2]
-        strategy = strategy.tuned(scheme, cell.epsilon, cell.delta, limits.method, watch)
+        strategy = strategy.tune(scheme, cell.epsilon, cell.delta, limits.method, limit)
         empty = replace(empty, detail=repr(strategy))
     if isinstance(errors, MmccError):
         raise errors
-    one = _Mechanism(cell, strategy, errors or errors_of(strategy), empty, watch)
-    row = one.tie() if limits.only_wins and not math.isnan(cell.floor) else one.calibrated()
+    one = _Mechanism(cell, strategy, errors or errors_of(strategy), empty, limit)
+    row = one.tie() if limits.only_wins and not math.isnan(cell.floor) else one.calibrate()
     unproven = not amplified(Problem(strategy, cell.family.schemes[0], 1.0))
-    return (row, one.estimated()) if limits.estimates and unproven else (row,)
+    return (row, one.estimate()) if limits.estimates and unproven else (row,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,16 +140,16 @@ class _Mechanism:
 
     cell: Cell
     strategy: Strategy
-    errors: Errors
+    errors: UnitErrors
     empty: Row
-    watch: Watch
+    limit: TimeLimit
 
     @property
     def target(self) -> Target:
         cell = self.cell
-        return Target(cell.epsilon, cell.delta, cell.limits.method, self.watch)
+        return Target(cell.epsilon, cell.delta, cell.limits.method, Budget.TABLE, self.limit)
 
-    def calibrated(self) -> Row:
+    def calibrate(self) -> Row:
         """The smallest certified noise over the family."""
         best: tuple[Scheme, Guarantee] | None = None
         refusal: MmccError | None = None
@@ -162,7 +161,7 @@ class _Mechanism:
                 if best and not may_need_less(self.strategy, scheme, known, self.target):
                     skipped += 1
                     continue
-                found = certified_sigma(self.strategy, scheme, self.target)
+                found = calibrate(self.strategy, scheme, self.target)
             except MmccError as not_possible:
                 refusal = refusal or not_possible
                 continue
@@ -193,7 +192,7 @@ class _Mechanism:
                 if lower > self.cell.epsilon:
                     impossible += 1
                     continue
-                found = proves(self.strategy, scheme, sigma, self.target)
+                found = prove(self.strategy, scheme, sigma, self.target)
             except MmccError as not_possible:
                 refusal = refusal or not_possible
                 continue
@@ -207,13 +206,12 @@ class _Mechanism:
         empty = replace(self.empty, at_tie=True, skipped=impossible, noise_memory=memory)
         return replace(empty, verdict=verdict, sampling=_several(self.cell.family))
 
-    def estimated(self) -> Row:
+    def estimate(self) -> Row:
         """A row by simulation, marked as such."""
         scheme = self.cell.family.schemes[0]
         empty = replace(self.empty, sampling=repr(scheme))
-        epsilon, delta = self.cell.epsilon, self.cell.delta
         try:
-            sigma, how = estimated_sigma(self.strategy, scheme, epsilon, delta, self.watch)
+            sigma, how = estimate_sigma(self.strategy, scheme, self.target)
         except MmccError as refusal:
             return replace(empty, reason=str(refusal))
         except TimeUpError:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
-from mmcc.design._cells import Cell, Errors, Limits, answer, errors_of
+from mmcc.design._cells import Cell, Limits, UnitErrors, answer, errors_of
 from mmcc.design._table import BASELINE, Comparison, Row
 from mmcc.design._tuned import TunedBlt
 from mmcc.errors import MethodError, MmccError, ParameterError, StrategyError, real
@@ -22,10 +22,17 @@ from mmcc.sampling import Poisson, Scheme
 from mmcc.sampling._families import Family, common_rate, family_of
 from mmcc.strategies import identity
 from mmcc.strategies._base import Strategy
+from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TUNED_BLT
 
 Compared = Strategy | TunedBlt
 SECONDS = 300.0
 """How long one cell may take unless another limit is given."""
+MOST_DENSE = 2048
+"""Default strategies without few bands are left out above this many steps: minutes a row."""
+MANY_PARTS = 4
+"""With fewer participations a BLT is tuned slowly and bands do as well."""
+FEW, MANY = 16, 100
+"""Bands of the default banded strategies, at most."""
 MARGIN = 2e-3
 """What a win must exceed where DP-SGD's least noise is not known closely: its bound, which composes
 exactly, was never seen to lose more than 0.11 % of sigma (in a single step)."""
@@ -79,6 +86,16 @@ def compare(
     return Comparison(steps, rate, delta, method, baseline, tuple(rows))
 
 
+def default_words(steps: int, rate: float) -> tuple[str, ...]:
+    """Strategies that may win at this length and rate, within minutes."""
+    longest = round(min(1 / rate, float(steps)))
+    bands = dict.fromkeys(b for b in (min(FEW, longest), min(MANY, longest)) if b > 1)
+    banded = (f"{CONTINUAL_COUNTING.name}:{b}" for b in bands)
+    dense = (CONTINUAL_COUNTING.name,) if steps <= MOST_DENSE else ()
+    tuned = (TUNED_BLT.name,) if steps > 1 and steps * rate >= MANY_PARTS else ()
+    return (IDENTITY.name, *dense, *banded, *tuned)
+
+
 def baseline_cell(steps: int, rate: float, epsilon: float, delta: float, limits: Limits) -> Cell:
     """DP-SGD at a target: by the tightest bound, whatever the others are asked for."""
     family = Family("poisson", (Poisson(rate),))
@@ -92,7 +109,7 @@ def cell_against(
     strategy: Compared,
     family: Family,
     limits: Limits,
-    errors: Errors | MmccError | None,
+    errors: UnitErrors | MmccError | None,
 ) -> Cell:
     """A strategy under a family of schemes, against DP-SGD at the same target."""
     if base.rmse is None or base.sigma is None:
@@ -111,7 +128,7 @@ def cell_against(
     )
 
 
-def known_errors(strategy: Compared) -> Errors | MmccError | None:
+def known_errors(strategy: Compared) -> UnitErrors | MmccError | None:
     """The errors of a strategy that does not depend on the target, or why there are none."""
     if isinstance(strategy, TunedBlt):
         return None

@@ -10,8 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from mmcc.accounting._best import Budget, ask_epsilon, best_of, bounds_for
+from mmcc.accounting._best import Budget, ask_epsilon, best_of
 from mmcc.accounting._bounds import PLAIN, Answer, Bound, Problem
+from mmcc.accounting._losses.engine import Effort
+from mmcc.accounting._parallel import Progress
+from mmcc.accounting._questions import TIGHT, bounds_by
 from mmcc.errors import MmccError
 from mmcc.sampling import Scheme
 from mmcc.strategies._toeplitz import Toeplitz
@@ -39,12 +42,15 @@ class Known:
 
 
 @dataclass(eq=False)
-class Noise:
+class RoughNoise:
     """Rough calibration of one strategy after another to the same target."""
 
     scheme: Scheme
     epsilon: float
     delta: float
+    method: str = TIGHT
+    """The bound that steers; all that answer in seconds unless it is named."""
+    progress: Progress | None = None
     asked: int = 0
     """How many times a bound was evaluated."""
     _known: list[Known] = field(default_factory=list)
@@ -97,9 +103,9 @@ class Noise:
         Without bounds all are tried that are any good for its like.  For one strategy they then
         stay the same, so that epsilon has no jumps; infinite, none, where nothing is certified.
         """
-        problem = Problem(strategy, self.scheme, sigma)
+        problem = Problem(strategy, self.scheme, sigma, Effort(progress=self.progress))
         answers: list[Answer] = []
-        every = bounds_for(problem, Budget.SECONDS)
+        every = bounds_by(problem, self.method, budget=Budget.SECONDS)
         asked = known or self._promising(every, width(strategy))
         for bound in asked:
             self.asked += 1

@@ -1,82 +1,114 @@
-"""The search for the strategy with the least error at a certified guarantee.
+"""The one search: a simplex over shapes of Toeplitz encoders, at the noise that each needs.
 
-In: steps, scheme, target.  Out: `Optimised`.
-Rounding: the search compares rough noise levels; what is returned is calibrated by `mmcc.sigma`.
+In: shapes with two or three parameters, a rough calibration.  Out: the best strategy tried.
+Rounding: none; whatever coefficients come out are the strategy, and are certified as such later.
 
 The objective is log error + log sigma, sigma being what our certified upper bounds need for the
-target: a lower bound would run to independent noise, where it is loose.  Few-parameter families
-come first to last: bands optimised for one participation, one buffer, powers of one buffer.
+target: a lower bound would run to independent noise, where it is loose.
+
+Shapes are c(x) = ((1 - lam x) / (1 - rho x))^a with 0 <= lam < rho <= 1 and a > 0:
+
+    a = 1           one buffer, 1, w, w rho, w rho^2, ..., w = rho - lam
+    a = 1/2, lam = 0, rho = 1     the square root of the prefix sums, continual_counting
+    a = 1/2, lam = 0, rho < 1     the same, fading
+
+All coefficients are non-negative: those of log c are, a (rho^k - lam^k) / k.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from mmcc import utility
 from mmcc._arrays import FloatArray
-from mmcc.accounting._best import FEW_COLUMNS, amplified
-from mmcc.accounting._bounds import Problem
-from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
-from mmcc.design._fixed import (
-    WIDEST_OPTIMISED,
-    ErrorOf,
-    Target,
-    calibrated,
-    candidate,
-    fixed_strategies,
-    settled,
-)
-from mmcc.design._optimise import MEASURES, Candidate, Optimised, Progress, RuledOut
-from mmcc.design._rough_noise import Noise
-from mmcc.design._shapes import LIMITS, Shapes
-from mmcc.design._simplex import Corner, descend
-from mmcc.errors import (
-    MmccError,
-    ParameterError,
-    SamplingError,
-    StrategyError,
-    real,
-    suggestion,
-    whole,
-)
-from mmcc.sampling import Scheme
-from mmcc.sampling._scheme import checked_scheme
-from mmcc.strategies._banded_toeplitz import banded_toeplitz
+from mmcc.accounting._parallel import Progress
+from mmcc.design._rough_noise import RoughNoise
+from mmcc.errors import MmccError
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._descent import check_progress
-from mmcc.strategies._toeplitz import Toeplitz, identity
+from mmcc.strategies._blt import blt
+from mmcc.strategies._checks import SMALLEST
+from mmcc.strategies._toeplitz import Toeplitz, toeplitz
 
-LARGEST = 10**6
-"""Steps, at most: every strategy tried has its error summed over all of them."""
+LIMITS = ((0.02, 16.0), (-9.0, 9.0), (-2.5, 1.5))
+"""Of -log(1 - rho), of the log odds of w/rho, and of log a."""
+DIGITS = 6
 STARTS = ((1.9, -1.0), (3.0, -2.0), (1.2, -3.5))
 """One buffer: (-log(1 - rho), log odds of w/rho); the last one is next to independent noise."""
 EDGES = (0.6, 0.9, 0.35)
 """Edges of the first simplex."""
+REFLECT, EXPAND, CONTRACT, SHRINK = 1.0, 2.0, 0.5, 0.5
 CLOSE = 5e-4
 FLAT = 0.05
 """Of log error, and of coordinates: a simplex this small is at its end."""
-SHARE = 0.5
-"""Part of the evaluations that one buffer may use; its powers have the rest."""
-DOUBLINGS = 3
-"""How many widths of optimised bands are tried, from one that fits between two rounds."""
-POWERS = 1024
-"""Up to so many steps powers of one buffer are tried: they have a coefficient for each step."""
+
+Corner = tuple[float, FloatArray]
+"""A point of a search, after its value."""
+ErrorOf = Callable[[Strategy], float]
+"""The error at sigma = 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The family for so many steps, cut off after `bands` coefficients if that is a number."""
+
+    steps: int
+    bands: int | None = None
+
+    def strategy(self, point: Sequence[float] | FloatArray) -> Toeplitz | None:
+        """The member at (-log(1 - rho), log odds of w/rho[, log a]); None outside the limits.
+
+        Without a third coordinate a = 1: a BLT with one buffer, unless it is cut off.
+        """
+        if not all(low <= x <= high for x, (low, high) in zip(point, LIMITS, strict=False)):
+            return None
+        decay = _rounded(-math.expm1(-float(point[0])))
+        scale = min(_rounded(decay / (1 + math.exp(-float(point[1])))), decay)
+        if len(point) == 2 and self.bands is None:
+            return blt(self.steps, decay=[decay], scale=[scale])
+        power = 1.0 if len(point) == 2 else _rounded(math.exp(float(point[2])))
+        length = self.steps if self.bands is None else min(self.bands, self.steps)
+        return toeplitz(coefficients(length, power, decay, decay - scale), self.steps)
+
+
+def coefficients(length: int, power: float, decay: float, other: float) -> FloatArray:
+    """Of ((1 - other x) / (1 - decay x))^power, from the differential equation of the power.
+
+    (1 - rho x) (1 - lam x) c' = a (rho - lam) c gives
+    k c_k = ((rho + lam) (k - 1) + a (rho - lam)) c_{k-1} - rho lam (k - 2) c_{k-2}.
+    """
+    series = [1.0, power * (decay - other)][:length]
+    for k in range(2, length):
+        slope = (decay + other) * (k - 1) + power * (decay - other)
+        series.append((slope * series[-1] - decay * other * (k - 2) * series[-2]) / k)
+    found = np.array(series)
+    return np.where(found < SMALLEST, 0.0, found)
+
+
+def _rounded(value: float) -> float:
+    """A few digits, so that a strategy can be written down; 1 - value keeps them too."""
+    near_one = 1 - float(f"{1 - value:.{DIGITS}g}")
+    return near_one if value > 0.5 else float(f"{value:.{DIGITS}g}")
 
 
 @dataclass(eq=False)
 class Search:
     """Strategies tried for one target, and the best of them."""
 
-    noise: Noise
+    noise: RoughNoise
     error_of: ErrorOf
     limit: int
-    progress: Progress | None
+    """Strategies that may be tried, about."""
+    progress: Progress | None = None
     tried: int = 0
     best: tuple[float, Toeplitz] | None = None
+
+    @property
+    def left(self) -> int:
+        """How many more strategies may be tried."""
+        return self.limit - self.tried
 
     def value(self, strategy: Toeplitz | None) -> float:
         """Log error at the noise needed, roughly; infinite where there is none."""
@@ -97,13 +129,17 @@ class Search:
         """A member of a family with its value."""
         return self.value(shapes.strategy(point)), np.array(point)
 
+    def one_buffer(self, shapes: Shapes, most: int) -> Corner:
+        """The best member with two parameters, from the best of the usual starts."""
+        starts = [self.corner(shapes, point) for point in STARTS]
+        return self.around(shapes, min(starts, key=lambda corner: corner[0]), most)
+
     def around(self, shapes: Shapes, start: Corner, most: int) -> Corner:
         """The best member of a family near a start, with at most about so many strategies."""
-        edges = _edges(start[1])
         return descend(
             lambda point: self.value(shapes.strategy(point)),
             start,
-            edges,
+            _edges(start[1]),
             most=most,
             small=(CLOSE, FLAT),
         )
@@ -118,134 +154,54 @@ def _edges(start: FloatArray) -> FloatArray:
     return np.diag(edges)
 
 
-def optimised(
-    steps: int,
-    sampling: Scheme,
-    target: Target,
+def descend(
+    function: Callable[[FloatArray], float],
+    best: Corner,
+    edges: FloatArray,
     *,
-    objective: str,
-    bands: int | None,
-    fixed: Sequence[Strategy] | None,
-    evaluations: int,
-    progress: Progress | None,
-) -> Optimised:
-    """Fixed strategies first, then the search from the best of them, then the proof."""
-    steps = whole("steps", steps, 1, LARGEST)
-    scheme = _checked_scheme(sampling, steps)
-    target = _checked_target(target)
-    if scheme.chance(steps) <= target.delta:
-        raise ParameterError(
-            f"the chance to take part at all, {scheme.chance(steps):.3g}, is no larger than delta, "
-            "so that no noise is needed and there is nothing to optimise. Use a smaller delta."
-        )
-    if objective not in MEASURES:
-        names = tuple(MEASURES)
-        raise ParameterError(f"unknown objective {objective!r}; {suggestion(objective, names)}")
-    bands = None if bands is None else whole("bands", bands, 1, LARGEST)
-    evaluations = whole("evaluations", evaluations, 0, 10**6)
-    check_progress(progress)
-    error_of = _error_of(objective)
-    rivals = _checked_fixed(fixed, steps) or fixed_strategies(steps, scheme, bands)
-    rough = list(calibrated(rivals, scheme, target, error_of, progress))
-    compared = settled(rough, scheme, target, error_of, progress)
-    best = min((one for one in compared if isinstance(one, Candidate)), key=lambda one: one.error)
-    search = Search(Noise(scheme, target.epsilon, target.delta), error_of, evaluations, progress)
-    tuned = None
-    if steps > 1 and bands != 1:
-        _start_from(search, compared)
-        _explore(search, steps, bands, best)
-        if search.best is not None:
-            tuned = candidate(search.best[1], scheme, target, error_of)
-    winner = tuned if tuned is not None and tuned.error < best.error else best
-    return Optimised(
-        strategy=winner.strategy,
-        guarantee=winner.guarantee,
-        error=winner.error,
-        objective=objective,
-        fixed=best,
-        tuned=tuned,
-        others=tuple(one for one in compared if one is not best),
-        evaluations=search.tried,
-    )
+    most: int,
+    small: tuple[float, float],
+) -> Corner:
+    """Nelder and Mead's simplex: the lowest corner after at most about `most` values.
 
-
-def _explore(search: Search, steps: int, bands: int | None, best: Candidate) -> None:
-    """Bands; one buffer; powers of it, from there unless a fixed strategy is still better.
-
-    That is often the first few coefficients of continual_counting: the powers then start near it,
-    and are cut off where it is.
+    The function costs a second a point and is infinite where it has no value; a value that is
+    known already is not asked for again, which is why no library is used.  `best` is a point with
+    its value, `edges` lead to the other corners.  The search is over when values and coordinates
+    differ by no more than `small`.
     """
-    scheme = search.noise.scheme
-    most = min(bands or steps, steps)
-    apart = min(scheme.least_gap(steps), steps)
-    for width in (apart << doubling for doubling in range(DOUBLINGS if apart > 1 else 0)):
-        if width <= min(most, WIDEST_OPTIMISED) and search.tried < search.limit:
-            search.value(banded_toeplitz(steps, width))
-    shapes = Shapes(steps, bands)
-    left = search.limit - search.tried
-    if left < len(STARTS):
-        return
-    start = min((search.corner(shapes, point) for point in STARTS), key=lambda corner: corner[0])
-    found, point = search.around(shapes, start, int(SHARE * left))
-    left = search.limit - search.tried
-    if left < 1 or not (
-        Problem(identity(steps), scheme, 1.0).columns <= FEW_COLUMNS or most <= POWERS
-    ):
-        return
-    if found <= math.log(best.error):
-        search.around(shapes, (found, np.append(point, 0.0)), left)
-        return
-    fixed = best.strategy.toeplitz
-    reach = fixed.bands if fixed is not None else steps
-    whole_blt = fixed is not None and fixed.geometric
-    cut = Shapes(steps, reach) if 1 < reach < steps and not whole_blt else shapes
-    start = search.corner(cut, (min(math.log(8.0 * reach), LIMITS[0][1]), 3.0, math.log(0.5)))
-    search.around(cut, start, left - 1)
+    asked = 0
+
+    def at(point: FloatArray) -> Corner:
+        nonlocal asked
+        asked += 1
+        return function(point), point
+
+    corners = [best, *(at(best[1] + edge) for edge in edges[: max(most, 0)])]
+    while asked < most and len(corners) == len(edges) + 1:
+        corners.sort(key=lambda corner: corner[0])
+        if all(found <= limit for found, limit in zip(_spread(corners), small, strict=True)):
+            break
+        *others, worst = corners
+        middle = np.mean([point for _, point in others], axis=0)
+        away = middle - worst[1]
+        new = at(middle + REFLECT * away)
+        if new[0] < others[0][0]:
+            new = min(new, at(middle + EXPAND * away), key=lambda corner: corner[0])
+        elif not new[0] < others[-1][0]:
+            side = CONTRACT if new[0] < worst[0] else -CONTRACT
+            inner = at(middle + side * away)
+            if not inner[0] < min(new[0], worst[0]):
+                first = others[0][1]
+                shrunk = [at(first + SHRINK * (point - first)) for _, point in corners[1:]]
+                corners = [others[0], *shrunk]
+                continue
+            new = inner
+        corners = [*others, new]
+    return min(corners, key=lambda corner: corner[0])
 
 
-def _start_from(search: Search, compared: Sequence[Candidate | RuledOut]) -> None:
-    for one in compared:
-        if isinstance(one, Candidate) and one.strategy.toeplitz is not None:
-            search.noise.remember(one.strategy.toeplitz, one.sigma)
-
-
-def _error_of(objective: str) -> ErrorOf:
-    """The error of prefix sums at sigma = 1."""
-    error = utility.rmse if objective == "mean" else utility.max_error
-    return lambda strategy: error(strategy, 1.0)
-
-
-def _checked_target(target: Target) -> Target:
-    if target.method is not None:
-        check_method(target.method)
-    return Target(
-        real("epsilon", target.epsilon, 0, MAX_EPSILON),
-        real("delta", target.delta, MIN_DELTA, 1),
-        target.method,
-    )
-
-
-def _checked_scheme(sampling: Scheme, steps: int) -> Scheme:
-    checked_scheme(sampling).check(steps)
-    if sampling.setting or not amplified(Problem(identity(steps), sampling, 1.0)):
-        raise SamplingError(
-            f"optimise is for Poisson, CyclicPoisson and BallsInBins, got {sampling!r}: other "
-            "schemes have no certificate for adaptive inputs. Use one of these three."
-        )
-    return sampling
-
-
-def _checked_fixed(fixed: Sequence[Strategy] | None, steps: int) -> list[Strategy]:
-    if fixed is None:
-        return []
-    if not isinstance(fixed, Sequence):
-        raise StrategyError(f"fixed must be a list of strategies, got {fixed!r}; put it in a list.")
-    for strategy in fixed:
-        if not isinstance(strategy, Strategy) or strategy.steps != steps:
-            raise StrategyError(
-                f"fixed must be strategies of {steps} steps, as optimise is asked for; "
-                f"got {strategy!r}."
-            )
-    if not fixed:
-        raise StrategyError("fixed is empty: leave it out, or give a strategy to compare with.")
-    return list(fixed)
+def _spread(corners: list[Corner]) -> tuple[float, float]:
+    """How much values, and coordinates, differ from those of the best; infinite before any."""
+    value, point = corners[0]
+    apart = max(float(np.abs(other - point).max()) for _, other in corners)
+    return (corners[-1][0] - value if math.isfinite(value) else math.inf), apart

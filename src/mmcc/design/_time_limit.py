@@ -17,7 +17,7 @@ class TimeUpError(Exception):
 
 
 @dataclass(eq=False)
-class Watch:
+class TimeLimit:
     """A progress callback that ends a cell in time."""
 
     seconds: float

@@ -36,7 +36,7 @@ PICTURED = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class BracketQuestion:
     """What is asked about one mechanism at one noise level."""
 
     asked: Settings
@@ -72,7 +72,7 @@ def check_scheme(asked: Settings) -> None:
         raise unproven(scheme)
 
 
-def answer(question: Question, progress: Progress | None = None) -> Bracket | float:
+def answer(question: BracketQuestion, progress: Progress | None = None) -> Bracket | float:
     """Both ends, or a lower bound on the true epsilon."""
     if question.lower_only:
         return certified_lower(question.asked)
@@ -155,7 +155,7 @@ def noise_levels(asked: Settings) -> list[float]:
     return sorted({asked.sigma, *apart})
 
 
-def questions(asked: Settings) -> list[Question]:
+def questions(asked: Settings) -> list[BracketQuestion]:
     """Lower ends where they are cheap, then brackets; the chosen noise first, then the nearest."""
     levels = noise_levels(asked)
     levels.sort(key=lambda sigma: (abs(math.log(sigma / asked.sigma)), -sigma))
@@ -165,6 +165,6 @@ def questions(asked: Settings) -> list[Question]:
     directed = asked.build_scheme().rounds(asked.steps) is not None
     cheap = mechanisms if asked.strategy != IDENTITY.name and directed else []
     return [
-        *(Question(mechanism, lower_only=True) for mechanism in cheap),
-        *(Question(mechanism) for mechanism in mechanisms),
+        *(BracketQuestion(mechanism, lower_only=True) for mechanism in cheap),
+        *(BracketQuestion(mechanism) for mechanism in mechanisms),
     ]

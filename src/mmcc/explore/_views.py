@@ -16,7 +16,7 @@ from mmcc.errors import MmccError
 from mmcc.explore import _answers as answers
 from mmcc.explore import _figures as figures
 from mmcc.explore import _texts as texts
-from mmcc.explore._answers import Question
+from mmcc.explore._answers import BracketQuestion
 from mmcc.explore._desk import Desk
 from mmcc.explore._settings import SIGMA, FieldError, Settings, read
 
@@ -25,8 +25,8 @@ PATIENCE = 0.4
 """Seconds after which a page is told what is known so far."""
 EDGES = "per coordinate, in units of the clip norm"
 
-Answers = Desk[Question, Bracket | float]
-Known = Mapping[Question, Bracket | float | MmccError]
+Answers = Desk[BracketQuestion, Bracket | float]
+Known = Mapping[BracketQuestion, Bracket | float | MmccError]
 View = dict[str, Any]
 
 
@@ -43,7 +43,7 @@ def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = 
         return _refused(wrong) | asks
     asked = answers.questions(shown)
     known = desk.ask(asked, patience)
-    chosen = known.get(Question(shown))
+    chosen = known.get(BracketQuestion(shown))
     if isinstance(chosen, MmccError):
         return _refused(chosen) | asks
     view = (
@@ -162,7 +162,10 @@ def _tightness(found: Bracket) -> str:
 
 def _lower(known: Known, asked: Settings) -> float | None:
     """The certified lower end, if it is known and says anything."""
-    both, alone = known.get(Question(asked)), known.get(Question(asked, lower_only=True))
+    both, alone = (
+        known.get(BracketQuestion(asked)),
+        known.get(BracketQuestion(asked, lower_only=True)),
+    )
     lower = both.lower if isinstance(both, Bracket) else alone
     return lower if isinstance(lower, float) and lower > 0 else None
 
@@ -181,7 +184,7 @@ def _curves(shown: Settings, known: Known) -> figures.Figure:
     )
 
 
-def _progress(shown: Settings, known: Known, asked: Sequence[Question]) -> str:
+def _progress(shown: Settings, known: Known, asked: Sequence[BracketQuestion]) -> str:
     wanted = sum(not question.lower_only for question in asked)
     done = sum(not question.lower_only for question in known)
     if len(known) == len(asked):

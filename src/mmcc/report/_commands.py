@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mmcc.sampling import Scheme
-from mmcc.sampling._registry import option_of
+from mmcc.sampling._registry import is_registered, option_of
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._written import Call
 
@@ -36,13 +36,21 @@ def written_strategy(strategy: Strategy, file: str | None) -> Written:
     return found or _filed(strategy, None)
 
 
-def written_scheme(scheme: Scheme) -> tuple[tuple[str, ...], str]:
-    """The scheme as options and as Python."""
+def written_scheme(scheme: Scheme) -> Written:
+    """The scheme as options and as Python; one from elsewhere has no options."""
+    kind = type(scheme)
+    values = ", ".join(f"{name}={value!r}" for name, value in scheme.arguments().items())
+    if not is_registered(scheme):
+        note = (
+            f"{kind.__name__} is a sampling scheme of its own, from {kind.__module__}: no command "
+            "knows it."
+        )
+        return Written((), f"{kind.__name__}({values})", note=note)
     options = ["--sampling", scheme.name]
     for name, value in scheme.arguments().items():
         options += [f"--{option_of(name)}", repr(value)]
-    values = ", ".join(map(repr, scheme.arguments().values()))
-    return tuple(options), f"sampling.{type(scheme).__name__}({values})"
+    positional = ", ".join(map(repr, scheme.arguments().values()))
+    return Written(tuple(options), f"sampling.{kind.__name__}({positional})")
 
 
 def typed(words: Sequence[str]) -> str:

@@ -145,6 +145,7 @@ class Reproduction:
     """How to get the numbers again."""
 
     command: str
+    """Empty where no command knows the mechanism."""
     snippet: str
     notes: tuple[str, ...] = ()
 

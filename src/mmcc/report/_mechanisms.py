@@ -217,7 +217,7 @@ def _reproduction(
     from mmcc.training._noise import strategy_digest
 
     written = written_strategy(strategy, file)
-    scheme_options, scheme_python = written_scheme(scheme)
+    drawn = written_scheme(scheme)
     options: dict[str, Any] = {"sigma": guarantee.sigma, "delta": guarantee.delta}
     if guarantee.method != "tight":
         options["method"] = guarantee.method
@@ -226,20 +226,20 @@ def _reproduction(
     spelled = {
         name: value if isinstance(value, str) else repr(value) for name, value in options.items()
     }
-    line = ["mmcc", "epsilon", *written.options, *scheme_options]
+    line = ["mmcc", "epsilon", *written.options, *drawn.options]
     for name, text in spelled.items():
         line += [f"--{name}", text]
     arguments = "".join(f"    {name}={value!r},\n" for name, value in options.items())
     snippet = (
         "import mmcc\nfrom mmcc import sampling, strategies\n\n"
-        f"found = mmcc.epsilon(\n    {written.python},\n    {scheme_python},\n{arguments})\n"
+        f"found = mmcc.epsilon(\n    {written.python},\n    {drawn.python},\n{arguments})\n"
         "print(found)"
     )
-    notes = []
+    notes = [drawn.note] if drawn.note else []
     if written.file is not None:
         how = f", {written.note}," if written.note else ""
         notes.append(
             f"{written.file} is the file of the strategy{how} and belongs to this report. The "
             f"SHA-256 of its numbers is {strategy_digest(strategy)}."
         )
-    return Reproduction(typed(line), snippet, tuple(notes))
+    return Reproduction(typed(line) if drawn.options else "", snippet, tuple(notes))

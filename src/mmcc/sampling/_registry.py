@@ -94,6 +94,15 @@ SCHEMES: Mapping[str, SchemeEntry] = {
         ),
     )
 }
+SEPARATED, FIXED_ORDER = "min-separation", "fixed-order"
+COMPARED = ("poisson", "cyclic-poisson", "balls-in-bins", FIXED_ORDER, "shuffle", f"{SEPARATED}:N")
+"""Words of `mmcc compare`: schemes that a rate alone describes, and one with its separation N."""
+
+
+def is_registered(scheme: Scheme) -> bool:
+    """Whether a scheme can be typed: it is one of those above, not one from elsewhere."""
+    entry = SCHEMES.get(scheme.name)
+    return entry is not None and entry.load() is type(scheme)
 
 
 def option_of(argument: str) -> str:

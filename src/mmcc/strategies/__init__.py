@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mmcc.strategies._registry import CONSTRUCTORS, imported
 
 if TYPE_CHECKING:
-    from mmcc.design._optimise import Optimised, optimise
+    from mmcc.design import Optimised, optimise
     from mmcc.strategies._banded import Banded, banded
     from mmcc.strategies._banded_inverse import BandedInverse, banded_inverse
     from mmcc.strategies._banded_toeplitz import banded_toeplitz

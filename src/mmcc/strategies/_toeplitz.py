@@ -26,7 +26,7 @@ from mmcc.strategies._series import product, quotient
 from mmcc.strategies._written import MOST_LISTED, Call, Record
 
 if TYPE_CHECKING:
-    from mmcc.design._workloads import ScheduleWorkload, ToeplitzWorkload
+    from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload
 
 MAX_COEFFICIENTS = 10**7
 FEW_BANDS = 16

@@ -33,7 +33,7 @@ from mmcc.strategies._tree_errors import (
 from mmcc.strategies._written import Call, Record
 
 if TYPE_CHECKING:
-    from mmcc.design._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
+    from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
 
 MAX_LEAVES = 2**40
 MAX_GROUPS = 10**6

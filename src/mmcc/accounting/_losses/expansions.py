@@ -6,7 +6,7 @@ Rounding: none; the error of dP/dQ is bounded, and mass that is left out is coun
 P is the mixture N(X, 1), Q is N(0, 1).  A law becomes an `Expansion` by one of two routes.
 *Moment series*: one class, all moments of X up to an order.  *Direct summation*: one class for each
 value of X, or for each cell of a lattice, then with the moments of the residual R inside the cell.
-Both are the same formula (`kernels`), and one criterion decides: the proven bound on the relative
+Both are the same formula (`row_loops`), and one criterion decides: the proven bound on the relative
 error of dP/dQ for all y that matter.
 With |t| <= T, t = y - centre, and M + 1 orders from 0 to M,
 
@@ -27,7 +27,7 @@ import numpy as np
 from scipy import special
 
 from mmcc._arrays import BoolArray, FloatArray, IntArray
-from mmcc.accounting._losses import row_loops as kernels
+from mmcc.accounting._losses import row_loops
 from mmcc.accounting._losses.laws import Law, MixtureLaw, binomial_quantile
 
 EPS = 2.0**-53
@@ -42,7 +42,7 @@ THETAS = np.geomspace(0.1, 60.0, 60)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Expansion:
-    """A law ready for evaluation at y in [-reach, top] (see `kernels` for the formula)."""
+    """A law ready for evaluation at y in [-reach, top] (see `row_loops` for the formula)."""
 
     centres: FloatArray
     coefficients: FloatArray
@@ -175,7 +175,7 @@ def expand_series(
         coefficients = series_power(series, repeats)
         operations += orders**2
     else:
-        coefficients = kernels.series_product(values, probs, orders + 1)
+        coefficients = row_loops.series_product(values, probs, orders + 1)
     beyond, outside = remainder(coefficients[orders], orders, span)
     terms = absolute_series(coefficients[:orders], span)
     error = (beyond + EPS * operations * terms) / floor
@@ -241,7 +241,7 @@ def expand_lattice(
         if values.size * classes * orders**2 / 2 > MAX_LATTICE_WORK or not spacing > 1e-6:
             return None
         rate = span + 0.25 * spacing * values.size  # |R| <= spacing/2 times all columns
-        first, table, absolute, dropped = kernels.lattice_product(
+        first, table, absolute, dropped = row_loops.lattice_product(
             values, probs, spacing, orders + 1, rate, 1e-3 * tail / values.size
         )
         occupied = table[:, 0] > 0
@@ -330,7 +330,7 @@ def expand_coarsely(values: FloatArray, probs: FloatArray, shift: float, tail: f
     """
     spacing = float(values.sum()) / COARSE_CLASSES
     rounded = np.ceil(values / spacing * (1 - 1e-12)) * spacing * (1 + 1e-11)
-    first, table, _, dropped = kernels.lattice_product(
+    first, table, _, dropped = row_loops.lattice_product(
         rounded, probs, spacing * (1 + 1e-11), 1, 0.0, 1e-3 * tail / values.size
     )
     places = np.arange(first, first + len(table), dtype=np.float64)

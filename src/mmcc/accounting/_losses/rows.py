@@ -13,7 +13,7 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._adjacency import Adjacency
-from mmcc.accounting._losses import row_loops as kernels
+from mmcc.accounting._losses import row_loops
 from mmcc.accounting._losses.expansions import EPS, Expansion
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.errors import PrecisionError
@@ -26,7 +26,7 @@ def sample_losses(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Losses at evenly spaced y with rough masses of P and Q: for choosing a grid, not a bound."""
     y = np.linspace(-expansion.reach, expansion.top, points)
-    losses = kernels.log_ratios(y, expansion.centres, expansion.coefficients)
+    losses = row_loops.log_ratios(y, expansion.centres, expansion.coefficients)
     q = np.exp(-0.5 * y**2)
     log_p = losses - 0.5 * y**2
     p = np.exp(log_p - log_p.max())
@@ -44,7 +44,7 @@ def discretise(expansion: Expansion, spacing: float, adjacency: Adjacency) -> Gr
     """
     centres, coefficients = expansion.centres, expansion.coefficients
     left, right = -expansion.reach, expansion.top
-    ends = kernels.log_ratios(np.array([left, right]), centres, coefficients)
+    ends = row_loops.log_ratios(np.array([left, right]), centres, coefficients)
     if not np.isfinite(ends).all():
         raise PrecisionError(
             "the privacy loss of a row is beyond floating point; sigma is too small for this "
@@ -56,9 +56,9 @@ def discretise(expansion: Expansion, spacing: float, adjacency: Adjacency) -> Gr
         raise PrecisionError(
             f"a row needs {last - first} grid points at spacing {spacing:g}; use a larger spacing."
         )
-    cuts, residual = kernels.node_cuts(spacing, first, last, left, right, centres, coefficients)
+    cuts, residual = row_loops.node_cuts(spacing, first, last, left, right, centres, coefficients)
     remove = adjacency == "remove"
-    masses, narrowest = kernels.connect_dots(cuts, first, spacing, remove, centres, coefficients)
+    masses, narrowest = row_loops.connect_dots(cuts, first, spacing, remove, centres, coefficients)
     # Remove: P(Y < -reach) <= tail, with losses below the grid point `first`.
     # Add: N(0) has at most `tail` above `top`, with losses below the grid point -`last`.
     masses[1] += expansion.tail
@@ -80,7 +80,7 @@ def cell_errors(expansion: Expansion, narrowest: float) -> tuple[float, float]:
     orders = expansion.coefficients.shape[1]
     operations = EPS * (32 + 4 * expansion.span**2 + 16 * orders)
     split = operations * expansion.condition
-    split += kernels.NARROW**6 / 322560 * expansion.condition
+    split += row_loops.NARROW**6 / 322560 * expansion.condition
     if not narrowest < math.inf:
         return split, 0.0
     cancelled = 1 + 2.1 / narrowest

@@ -1,0 +1,106 @@
+"""What `optimise` returns: strategies at the noise that is certified for them.
+
+In: answers at one target.  Out: frozen results that print and go to JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mmcc.accounting._guarantee import Guarantee
+from mmcc.strategies._base import Strategy
+
+MEASURES = {"mean": "root mean squared error", "max": "largest error"}
+"""What an objective is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A strategy at the smallest noise that we can certify, and its error there."""
+
+    strategy: Strategy
+    guarantee: Guarantee
+    error: float
+
+    @property
+    def sigma(self) -> float:
+        """Certified: the noise level in units of the clip norm."""
+        return self.guarantee.sigma
+
+    def __str__(self) -> str:
+        return f"{self.strategy!r}: error {self.error:.5g} at sigma {self.sigma:.5g}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "strategy": repr(self.strategy),
+            "error": self.error,
+            "guarantee": self.guarantee.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RuledOut:
+    """A strategy that cannot be the best fixed one, whatever the proof."""
+
+    strategy: Strategy
+    error_lower: float
+    """Its error at a sigma that is certainly too small for the target."""
+
+    def __str__(self) -> str:
+        return f"{self.strategy!r}: error above {self.error_lower:.5g}, ruled out"
+
+
+@dataclass(frozen=True, slots=True)
+class Optimised:
+    """The best strategy found for a target; never worse than `fixed`, and both errors are here.
+
+    Errors are those of prefix sums, in units of the clip norm.  `guarantee` is a proof for
+    `strategy` at `sigma`; that no other strategy is better is not claimed.
+    """
+
+    strategy: Strategy
+    guarantee: Guarantee
+    error: float
+    objective: str
+    fixed: Candidate
+    """The best of the strategies that do not depend on the target, at the same guarantee."""
+    tuned: Candidate | None
+    """The best strategy made for the target, whether it won or not."""
+    others: tuple[Candidate | RuledOut, ...]
+    """All the other fixed strategies."""
+    evaluations: int
+    """Strategies whose noise was looked for in the search."""
+
+    @property
+    def sigma(self) -> float:
+        """Certified: the noise level in units of the clip norm."""
+        return self.guarantee.sigma
+
+    @property
+    def gain(self) -> float:
+        """By which part the error is smaller than that of the best fixed strategy; never < 0."""
+        return 1 - self.error / self.fixed.error
+
+    def __str__(self) -> str:
+        what = MEASURES[self.objective]
+        return (
+            f"{self.strategy!r}: {what} of prefix sums {self.error:.5g} at sigma "
+            f"{self.sigma:.5g}, {100 * self.gain:.2f} % below that of the best fixed strategy, "
+            f"{self.fixed}; {self.guarantee}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "strategy": repr(self.strategy),
+            "error": self.error,
+            "objective": self.objective,
+            "gain": self.gain,
+            "guarantee": self.guarantee.to_dict(),
+            "fixed": self.fixed.to_dict(),
+            "tuned": self.tuned.to_dict() if self.tuned is not None else None,
+            "others": [str(other) for other in self.others],
+            "evaluations": self.evaluations,
+        }

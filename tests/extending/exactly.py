@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmcc.sampling import Law, Participations, Scheme
+
+
+@dataclass(frozen=True)
+class Exactly(Scheme):
+    """Each example takes part in exactly `times` of the steps, drawn at random."""
+
+    times: int
+
+    def draw(self, steps, count, generator, group=0):
+        order = np.argsort(generator.random((count, steps)), axis=1)
+        return Participations.from_rows(np.sort(order[:, : self.times], axis=1))
+
+    def expected_batch(self, steps, examples):
+        return examples * self.times / steps
+
+    def law(self, steps):  # what an audit holds the batches to
+        once, numbers = self.times / steps, np.zeros(steps + 1)
+        twice = once * (self.times - 1) / max(steps - 1, 1)
+        numbers[self.times] = 1
+        surprise = math.log(math.comb(steps, self.times))
+        rates, pairs = np.full(steps, once), np.full((steps, steps), twice)
+        return Law(1, rates, pairs, numbers, True, False, surprise)
