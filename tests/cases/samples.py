@@ -7,6 +7,7 @@ A sample keeps every value of every axis (`strength=1`) or every pair of values 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -56,9 +57,16 @@ def covering(sizes: Sequence[int], strength: int) -> set[tuple[int, ...]]:
 
     rest = list(itertools.product(*map(range, sizes)))
     missing: set[Together] = set().union(*map(together, rest))
+    used: Counter[tuple[int, int]] = Counter()
+
+    def worth(places: tuple[int, ...]) -> tuple[int, int]:
+        """What is new; among equals, values that were seldom taken, so that all have their turn."""
+        return len(together(places) & missing), -sum(used[one] for one in enumerate(places))
+
     kept = set()
     while missing:
-        best = max(rest, key=lambda places: len(together(places) & missing))
+        best = max(rest, key=worth)
         kept.add(best)
         missing -= together(best)
+        used.update(enumerate(best))
     return kept

@@ -41,7 +41,9 @@ def test_epsilon_of_one_step(case, method):
 
 
 @pytest.mark.parametrize(
-    ("case", "scale", "method"), sampled(CASES[::3], [0.0, 1e-4, 1e-2, 1.0], METHODS), ids=str
+    ("case", "scale", "method"),
+    sampled(CASES[::3], [0.0, 1e-4, 1e-2, 1.0], METHODS, strength=1),
+    ids=str,
 )
 def test_delta_of_one_step(case, scale, method):
     p, sigma = case.probability, case.sigma
@@ -81,7 +83,7 @@ def test_many_steps_show_at_least_whether_an_output_is_large(steps, p, sigma, de
 
 @pytest.mark.parametrize(
     ("case", "adjacency", "guess"),
-    sampled(CASES[::2], truth.ADJACENCIES, [0.3, 1.0, 30.0]),
+    sampled(CASES[::2], truth.ADJACENCIES, [0.3, 1.0, 30.0], strength=1),
     ids=str,
 )
 def test_lower_ends_hold_whatever_the_guess(case, adjacency, guess):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import pytest
 from cases.samples import covering, first, in_turn, sampled
@@ -23,6 +24,13 @@ def test_samples_are_small_and_the_same_every_time():
     assert len(covering((5, 3, 4), 2)) <= 22  # of 60; 20 is the least possible
     assert covering((5, 3, 4), 2) == covering((5, 3, 4), 2)
     assert (0, 0, 0) in covering((5, 3, 4), 2)
+
+
+def test_values_have_their_turn():
+    kept = covering((12, 4, 2), 1)
+    assert len(kept) == 12
+    for axis, each in ((1, 3), (2, 6)):
+        assert set(Counter(places[axis] for places in kept).values()) == {each}
 
 
 def test_the_product_is_whole_and_tuples_are_several_arguments():
