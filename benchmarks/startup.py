@@ -4,7 +4,7 @@
 
 Each command runs ten times in turn with the others, each time in a new process.  Time is processor
 time (user and system), which a loaded machine changes less than the clock; the last column is the
-ratio to `import typer`.
+ratio to `import click`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import subprocess
 import sys
 
 RUNS = 10
-UNIT = "import typer"
+UNIT = "import click"
 COMMANDS = {
     "nothing": ["-c", "pass"],
-    UNIT: ["-c", "import typer"],
-    "import typer and its rich help": ["-c", "import typer.rich_utils"],
+    UNIT: ["-c", "import click"],
     "import mmcc": ["-c", "import mmcc"],
     "import mmcc._cli.app": ["-c", "import mmcc._cli.app"],
     "mmcc --help": ["-m", "mmcc", "--help"],

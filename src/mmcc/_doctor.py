@@ -25,7 +25,7 @@ REQUIRED = (
     "scipy>=1.11",
     "numba>=0.59",
     "threadpoolctl>=3.1",
-    "typer>=0.20",
+    "click>=8.1",
     "rich>=13",
 )
 EXTRAS = {

@@ -11,10 +11,8 @@ import pytest
 from cases.ledgers import begin
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.main import get_command
 
-from mmcc._cli.app import COMMANDS, app, main
-from mmcc._cli.guide import example
+from mmcc._cli.app import COMMANDS, cli, main
 from mmcc.ledger import Ledger
 
 BAD = {
@@ -29,7 +27,7 @@ BAD = {
 """Values that are bad for whatever has this metavar; files and folders may have any name."""
 OPTIONS = [
     (name, param.opts[-1], param.metavar)
-    for name, command in get_command(app).commands.items()
+    for name, command in cli.commands.items()
     for param in command.params
     if param.metavar in BAD and param.opts[-1].startswith("--")
 ]
@@ -47,7 +45,7 @@ def here(tmp_path_factory):
 
 def changed(name: str, option: str, value: str) -> list[str]:
     """The example of a command with one option set to a value."""
-    words = shlex.split(example(name))[1:]
+    words = shlex.split(cli.commands[name].example)[1:]
     if option in words:
         words[words.index(option) + 1] = value
         return words
@@ -101,7 +99,7 @@ def test_nonsense_for_a_value(chosen, text):
 @settings(max_examples=60)
 @given(name=st.sampled_from(COMMANDS), text=nonsense)
 def test_nonsense_for_an_option(name, text):
-    refused([*shlex.split(example(name))[1:], f"--q{text}"])
+    refused([*shlex.split(cli.commands[name].example)[1:], f"--q{text}"])
 
 
 @settings(max_examples=60)

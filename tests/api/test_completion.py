@@ -7,28 +7,34 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from mmcc._cli.app import COMMANDS, main
-from mmcc._cli.words import METHODS, SCHEMES, STRATEGIES
+from mmcc._cli.mechanism import METHODS
+from mmcc.sampling._registry import SCHEMES
+from mmcc.strategies._registry import TYPED as STRATEGIES
 
 
 def environment(shell: str, line: str) -> dict[str, str]:
     """What the completion script of a shell sets when the cursor is at the end of the line."""
-    asked = {"_MMCC_COMPLETE": f"complete_{shell}"}
-    if shell == "bash":
-        words = re.split(" +", line)
-        return asked | {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
-    action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"} if shell == "fish" else {}
-    return asked | action | {"_TYPER_COMPLETE_ARGS": line}
+    asked = {"_MMCC_COMPLETE": f"{shell}_complete"}
+    words = re.split(" +", line)
+    if shell in ("fish", "powershell"):
+        return asked | {"COMP_WORDS": line, "COMP_CWORD": words[-1]}
+    return asked | {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
 
 
 def offered(shell: str, printed: str) -> list[str]:
-    """The words that the shell would offer."""
+    """The words that the shell would offer; where a file is asked for it looks for them itself."""
+    lines = printed.splitlines()
+    if shell == "powershell":
+        return lines
     if shell == "zsh":
-        return re.findall(r'"([\w-]+)"', printed)
-    return [word.split("\t")[0] for word in printed.split("\n") if word]
+        return [word for kind, word in zip(lines[::3], lines[1::3], strict=True) if kind != "file"]
+    pairs = [line.split("\t")[0].partition(",") for line in lines]
+    return [word for kind, _, word in pairs if kind != "file"]
 
 
 @pytest.fixture
@@ -38,12 +44,10 @@ def completed(monkeypatch, capsys):
     def ask(line: str) -> list[str]:
         for name, value in environment("bash", line).items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as ended:
-            main([])
-        assert ended.value.code == 0
+        assert main([]) == 0
         printed = capsys.readouterr()
         assert printed.err == ""
-        return printed.out.split()
+        return offered("bash", printed.out)
 
     return ask
 
@@ -75,7 +79,7 @@ def test_names_are_completed(completed, line, expected):
     assert sorted(completed(line)) == sorted(expected)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_every_shell_is_answered_by_a_new_process(shell):
     line = "mmcc epsilon --sampling sh"
     run = subprocess.run(
@@ -89,17 +93,35 @@ def test_every_shell_is_answered_by_a_new_process(shell):
     assert offered(shell, run.stdout) == ["shuffle"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_the_script_for_a_shell(monkeypatch, capsys, shell):
     """The one that `mmcc --show-completion` prints."""
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    monkeypatch.setenv("_MMCC_COMPLETE", f"source_{shell}")
-    with pytest.raises(SystemExit) as ended:
-        main([])
-    assert ended.value.code == 0
+    monkeypatch.setenv("SHELL", "" if shell == "powershell" else f"/bin/{shell}")
+    monkeypatch.setenv("PSModulePath", "modules")
+    assert main(["--show-completion"]) == 0
     script = capsys.readouterr().out
-    assert f"_MMCC_COMPLETE=complete_{shell}" in script
+    assert f"{shell}_complete" in script
+    assert "_MMCC_COMPLETE" in script
     assert " mmcc" in script
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_it_is_installed_once(monkeypatch, capsys, tmp_path, shell):
+    monkeypatch.setenv("SHELL", f"/bin/{shell}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / f".{shell}rc").write_text("alias ll='ls -l'")
+    assert [main(["--install-completion"]) for _ in range(2)] == [0, 0]
+    (written,) = {line.split(" is written")[0] for line in capsys.readouterr().out.splitlines()}
+    assert f"_MMCC_COMPLETE={shell}_complete" in Path(written).read_text()
+    start = (tmp_path / f".{shell}rc").read_text().splitlines()
+    assert start[0] == "alias ll='ls -l'"
+    assert start[1:] == ([] if shell == "fish" else [f"source {written}"])
+
+
+def test_an_unknown_shell_is_told(monkeypatch, capsys):
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    assert main(["--install-completion"]) == 2
+    assert capsys.readouterr().err.endswith("SHELL names 'tcsh'.\n")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -109,7 +131,7 @@ def test_bash_itself_completes(tmp_path):
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mmcc "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     script = """
-        eval "$(env _MMCC_COMPLETE=source_bash mmcc)"
+        eval "$(env _MMCC_COMPLETE=bash_source mmcc)"
         COMP_WORDS=(mmcc epsilon --method un) COMP_CWORD=3
         _mmcc_completion mmcc
         printf '%s ' "${COMPREPLY[@]}"

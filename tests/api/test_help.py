@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 from cases.ledgers import begin
-from typer.main import get_command
 from werkzeug.serving import BaseWSGIServer
 
-from mmcc._cli import words
-from mmcc._cli.app import COMMANDS, app, main
-from mmcc._cli.guide import GUIDE
+from mmcc._cli import audit, mechanism
+from mmcc._cli.app import COMMANDS, cli, main
 from mmcc.accounting import _questions as solve
 from mmcc.audit import _streams as streams
 from mmcc.ledger import Ledger
-from mmcc.sampling import _families as schemes
 from mmcc.strategies import _decoders as decoders
-from mmcc.strategies._base import ORDERS
 from mmcc.training import _randomness as randomness
 
-GROUP = get_command(app)
+GROUP = cli
+GUIDE = {
+    purpose: {str(command.name): command.example for command in commands}
+    for purpose, commands in cli.sections.items()
+}
 DOCS = Path(__file__).parents[2] / "docs" / "command-line.md"
 
 
@@ -60,11 +60,11 @@ def printed_help(capsys, monkeypatch, *arguments: str) -> str:
 
 def test_the_top_shows_commands_by_purpose_and_an_example(capsys, monkeypatch):
     printed = printed_help(capsys, monkeypatch)
-    places = [printed.index(f" {purpose} ") for purpose in GUIDE]
+    places = [printed.index(f"\n{purpose}:\n") for purpose in GUIDE]
     assert places == sorted(places)
     for place, (purpose, commands) in zip(places, GUIDE.items(), strict=True):
-        box = printed[place:].split("╰")[0]
-        listed = re.findall(r"^│ (\S+) ", box, flags=re.MULTILINE)
+        section = printed[place + 1 :].split("\n\n")[0]
+        listed = re.findall(r"^  (\S+) ", section, flags=re.MULTILINE)
         assert listed == list(commands), purpose
     assert examples(printed)[0].startswith("mmcc epsilon ")
 
@@ -131,9 +131,7 @@ def test_the_page_has_an_example_of_every_command(name):
 
 def test_the_command_line_knows_the_names_of_the_library():
     """They are written again for help and completion, which do not wait for numpy."""
-    assert set(words.METHODS) == set(solve.methods())
-    assert words.ORDERS == ORDERS
-    assert set(words.DECODERS) < set(decoders.DECODERS)
-    assert set(words.STREAMS) == set(streams.NAMES)
-    assert words.GENERATORS == randomness.GENERATORS
-    assert words.COMPARED_SCHEMES == schemes.WORDS
+    assert set(mechanism.METHODS) == set(solve.methods())
+    assert set(audit.DECODERS) < set(decoders.DECODERS)
+    assert set(audit.STREAMS) == set(streams.NAMES)
+    assert audit.GENERATORS == randomness.GENERATORS

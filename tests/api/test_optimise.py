@@ -56,7 +56,10 @@ def test_poisson():
 
 @pytest.mark.parametrize(
     ("scheme", "epsilon"),
-    [(sampling.BallsInBins(5), 2.0), (sampling.CyclicPoisson(0.25, 5), 0.5)],
+    [
+        (sampling.BallsInBins(5), 2.0),
+        pytest.param(sampling.CyclicPoisson(0.25, 5), 0.5, marks=pytest.mark.slow),
+    ],
 )
 def test_no_fixed_strategy_is_better(scheme, epsilon):
     found = strategies.optimise(20, scheme, epsilon, DELTA, evaluations=8)

@@ -25,7 +25,7 @@ def test_the_interface_is_the_stored_one(module):
 
 def test_what_users_were_promised_is_stored():
     """Signatures that scripts rely on, written out by hand: the file is not empty or of shadows."""
-    assert "mmcc.sampling.CyclicPoisson(probability: float, separation: int)" in (
+    assert "mmcc.sampling.CyclicPoisson(probability: float, separation: int) is a Scheme" in (
         public_api.stored("mmcc.sampling")
     )
     assert any(

@@ -12,7 +12,6 @@ import pytest
 
 import mmcc
 from mmcc import accounting, sampling, strategies
-from mmcc._cli import words
 from mmcc.errors import (
     MethodError,
     ParameterError,
@@ -21,6 +20,7 @@ from mmcc.errors import (
     StrategyError,
 )
 from mmcc.strategies._base import ORDERS
+from mmcc.strategies._registry import TYPED
 
 
 def test_what_is_offered_can_be_listed():
@@ -44,7 +44,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_the_command_line_knows_the_same_names():
-    for name in words.STRATEGIES:
+    for name in TYPED:
         assert name.replace("-", "_") in strategies.__all__
     assert set(ORDERS) == {"release", "reversed", "heavy"}
     assert accounting.__doc__

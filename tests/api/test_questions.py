@@ -7,6 +7,7 @@ import json
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
+from cases.samples import sampled
 
 import mmcc
 from mmcc import sampling, strategies
@@ -22,8 +23,9 @@ METHODS = ("tight", "mmcc", "unamplified")
 mechanisms = pytest.mark.parametrize(("strategy", "scheme"), MECHANISMS, ids=repr)
 
 
-@mechanisms
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("strategy", "scheme", "method"), sampled(MECHANISMS, METHODS, strength=1), ids=repr
+)
 def test_sigma_ends_on_the_safe_side(strategy, scheme, method):
     found = mmcc.sigma(strategy, scheme, epsilon=1.5, delta=1e-5, method=method)
     assert found.epsilon <= 1.5

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mmcc._cli.guide import example
+from mmcc._cli import report
 from mmcc._cli.standard_streams import lasting_streams
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and /dev/full")
@@ -19,7 +19,7 @@ EPSILON = (
 )
 AUDIT = "audit --strategy binary-tree --steps 4 --sampling poisson --prob 1/2 --sigma 2 --delta 0.1"
 VIOLATED = f"{AUDIT} --runs 1000 --epsilon 0.01"
-REPORT = example("report").removeprefix("mmcc ").replace("report.html", "- --format markdown")
+REPORT = report.COMMAND.example.removeprefix("mmcc ").replace("report.html", "- --format markdown")
 
 
 def run(line: str, *, stdout, stderr=subprocess.PIPE, **options) -> tuple[int, str]:
@@ -48,9 +48,9 @@ def gone():
         ("--version", 0),
         ("epsilon --help", 0),
         (EPSILON, 0),
-        (f"{EPSILON} --json", 0),
-        (VIOLATED, 1),
         (f"{VIOLATED} --json", 1),
+        pytest.param(f"{EPSILON} --json", 0, marks=pytest.mark.slow),
+        pytest.param(VIOLATED, 1, marks=pytest.mark.slow),
         ("epsilo", 2),
     ],
 )
@@ -85,7 +85,12 @@ def test_closed_streams(line, code):
 
 
 @pytest.mark.parametrize(
-    ("line", "encoding"), [(REPORT, "ascii"), (REPORT, "cp1252"), ("--help", "ascii")]
+    ("line", "encoding"),
+    [
+        (REPORT, "ascii"),
+        pytest.param(REPORT, "cp1252", marks=pytest.mark.slow),
+        ("--help", "ascii"),
+    ],
 )
 def test_letters_that_the_encoding_lacks(tmp_path, line, encoding):
     file = tmp_path / "printed"

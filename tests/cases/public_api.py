@@ -144,11 +144,9 @@ class _Written(str):
 
 def _commands() -> Iterator[str]:
     """Every option of every command, by its spelling."""
-    from typer.main import get_command
+    from mmcc._cli.app import cli
 
-    from mmcc._cli.app import app
-
-    for name, command in sorted(get_command(app).commands.items()):  # type: ignore[attr-defined]
+    for name, command in sorted(cli.commands.items()):
         for option in sorted(command.params, key=lambda option: option.opts):
             yield " ".join(("mmcc", name, *option.opts, *option.secondary_opts))
 

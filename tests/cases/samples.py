@@ -7,6 +7,7 @@ A sample keeps every value of every axis (`strength=1`) or every pair of values 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,6 +33,20 @@ def sampled(*axes: Iterable[Any], strength: int = 2) -> list[Any]:
     return cases
 
 
+def in_turn(cases: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Every case with one of the others by default, which come in turn; all products are there."""
+    return [
+        pytest.param(case, other, marks=() if j == i % len(others) else (pytest.mark.slow,))
+        for i, case in enumerate(cases)
+        for j, other in enumerate(others)
+    ]
+
+
+def first(values: Sequence[Any], count: int) -> list[Any]:
+    """All values for `pytest.mark.parametrize`; those after the first `count` are slow."""
+    return [*values[:count], *(pytest.param(one, marks=pytest.mark.slow) for one in values[count:])]
+
+
 def covering(sizes: Sequence[int], strength: int) -> set[tuple[int, ...]]:
     """A few of all places such that any `strength` of them occur together, found greedily."""
     strength = min(strength, len(sizes))
@@ -42,9 +57,16 @@ def covering(sizes: Sequence[int], strength: int) -> set[tuple[int, ...]]:
 
     rest = list(itertools.product(*map(range, sizes)))
     missing: set[Together] = set().union(*map(together, rest))
+    used: Counter[tuple[int, int]] = Counter()
+
+    def worth(places: tuple[int, ...]) -> tuple[int, int]:
+        """What is new; among equals, values that were seldom taken, so that all have their turn."""
+        return len(together(places) & missing), -sum(used[one] for one in enumerate(places))
+
     kept = set()
     while missing:
-        best = max(rest, key=lambda places: len(together(places) & missing))
+        best = max(rest, key=worth)
         kept.add(best)
         missing -= together(best)
+        used.update(enumerate(best))
     return kept

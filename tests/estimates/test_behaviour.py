@@ -68,7 +68,7 @@ def covered(name, runs):
     return sum(f.low <= truth <= f.high for f in found)
 
 
-@pytest.mark.parametrize(("name", "runs"), [("exact ratio", 4), ("sampled sets", 2), ("bins", 8)])
+@pytest.mark.parametrize(("name", "runs"), [("exact ratio", 4), ("sampled sets", 1), ("bins", 8)])
 def test_intervals_cover_the_truth(name, runs):
     assert covered(name, runs) == runs
 

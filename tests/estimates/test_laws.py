@@ -112,8 +112,8 @@ def test_cyclic_groups_keep_their_own_columns():
 
 
 def test_larger_sets_are_drawn_where_they_are_wanted():
-    scheme = sampling.Poisson(1e-3)
-    assert with_larger_sets(scheme, 1e-3, 1000, 1.0) == [1e-3]
-    tilts = with_larger_sets(scheme, 1e-3, 1000, 8.0)
+    law = sampling.Renewal(1e-3)
+    assert with_larger_sets(law, 1000, 1.0) == [1e-3]
+    tilts = with_larger_sets(law, 1000, 8.0)
     assert tilts[0] == 1e-3
     assert tilts[-1] == pytest.approx(8e-3)

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import shlex
-import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,7 +24,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import typer
 
 import mmcc._cli.app
 from fuzz import ledgers, matrices
@@ -222,11 +220,11 @@ def stubs() -> Iterator[None]:
     bounds = import_module("mmcc.accounting._bounds")
     estimates = import_module("mmcc._simulation.estimate")
     questions = import_module("mmcc.mixtures._dpsgd")
-    chosen, lower, simulate = solve._bounds, solve.lower_epsilon, estimates.simulate
+    chosen, lower, simulate = solve.bounds_by, solve.lower_epsilon, estimates.simulate
     mixture, worst = questions._Mixture.epsilon, estimates._worst_group
 
-    def cheapest(problem: Any, method: str, order: Any) -> Any:
-        found = chosen(problem, method, order)
+    def cheapest(problem: Any, *asked: Any) -> Any:
+        found = chosen(problem, *asked)
         return found if _full(problem.strategy) else [bounds.PLAIN]
 
     def no_lower(problem: Any, delta: float) -> float:
@@ -255,7 +253,7 @@ def stubs() -> Iterator[None]:
         raise Accepted
 
     replaced: list[tuple[Any, str, Any]] = [
-        (solve, "_bounds", cheapest),
+        (solve, "bounds_by", cheapest),
         (solve, "lower_epsilon", no_lower),
         (import_module("mmcc.accounting._best"), "lower_epsilon", no_lower),
         (estimates, "simulate", nothing),
@@ -265,7 +263,6 @@ def stubs() -> Iterator[None]:
         (import_module("mmcc.design._compare"), "_run", accepted),
         (import_module("mmcc.plots"), "epsilon_against_sigma", accepted),
         (import_module("mmcc.plots"), "errors_against_epsilon", accepted),
-        (typer.main, "get_command", cache(typer.main.get_command)),
     ]
     for module, name in (
         ("_optimal", "best_gram"),
@@ -273,7 +270,7 @@ def stubs() -> Iterator[None]:
         ("_banded_toeplitz", "best_coefficients"),
         ("_blt", "best_buffers"),
     ):
-        holder = sys.modules[f"mmcc.strategies.{module}"]
+        holder = import_module(f"mmcc.strategies.{module}")
         replaced.append((holder, name, search(getattr(holder, name))))
     with ExitStack() as stack:
         for holder, name, stub in replaced:

@@ -7,6 +7,7 @@ a two-dimensional trapezoid, which converges faster than any power.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import mpmath
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from cases.bins import folded
 from cases.projection import forest_matrix
+from cases.samples import sampled
 from oracles import truth
 from oracles.enumeration import mixture_delta
 from oracles.truth import ADJACENCIES
@@ -158,9 +160,7 @@ def two_bins_delta(first: float, second: float, sigma: float, epsilon: float, ad
 # The cascade.
 
 
-@pytest.mark.parametrize("delta", DELTAS)
-@pytest.mark.parametrize("sigma", SIGMAS)
-@pytest.mark.parametrize("nodes", [1, 2, 5])
+@pytest.mark.parametrize(("nodes", "sigma", "delta"), sampled([1, 2, 5], SIGMAS, DELTAS))
 def test_one_bin_is_the_gaussian_mechanism(nodes, sigma, delta):
     """A chain of nodes above one bin: the product of their factors is one lognormal."""
     root = Node(1.0)
@@ -194,8 +194,18 @@ def test_underflow_never_lowers_a_bound(nodes, length, delta):
         assert 0.5 * length**2 + 9 * length > 0.5 * WIDEST or delta < 1e-30
 
 
-@pytest.mark.parametrize("steps", [4, 8, 64, 1024])
-@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2])
+SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2)
+"""Of the noise at which products begin to overflow: from well within floats to beyond them."""
+
+
+@pytest.mark.parametrize(
+    ("steps", "share"),
+    [
+        *itertools.product((4, 8, 64), SHARES),
+        (1024, 0.9),
+        *(pytest.param(1024, share, marks=pytest.mark.slow) for share in SHARES if share != 0.9),
+    ],
+)
 def test_overflow_is_never_read_as_privacy(steps, share):
     """Products of two large values may be infinite: then there is no answer, not epsilon 0.
 
@@ -221,7 +231,12 @@ def check_two_bins(a: float, b: float, sigma: float, delta: float) -> None:
 
 @pytest.mark.parametrize(
     ("a", "b", "sigma", "delta"),
-    [(1, 1, 1.0, 1e-5), (1, 1, 0.4, 1e-12), (1, 0.3, 0.8, 1e-8), (1, 0.05, 3.0, 1e-3)],
+    [
+        (1, 1, 1.0, 1e-5),
+        (1, 1, 0.4, 1e-12),
+        (1, 0.3, 0.8, 1e-8),
+        pytest.param(1, 0.05, 3.0, 1e-3, marks=pytest.mark.slow),
+    ],
 )
 def test_two_independent_bins_by_mpmath(a, b, sigma, delta):
     check_two_bins(a, b, sigma, delta)
@@ -235,9 +250,10 @@ def test_two_independent_bins_by_mpmath_everywhere(b, sigma, delta):
     check_two_bins(1, b, sigma, delta)
 
 
-@pytest.mark.parametrize("delta", DELTAS)
-@pytest.mark.parametrize("sigma", SIGMAS)
-@pytest.mark.parametrize(("own", "shared"), [(1.0, 0.0), (1.0, 1.0), (0.2, 3.0)])
+@pytest.mark.parametrize(
+    ("own", "shared", "sigma", "delta"),
+    sampled([(1.0, 0.0), (1.0, 1.0), (0.2, 3.0)], SIGMAS, DELTAS),
+)
 def test_two_leaves_below_one_node(own, shared, sigma, delta):
     components = np.array([[own, 0, shared], [0, own, shared]]) ** 0.5 / sigma
 
@@ -315,7 +331,10 @@ def test_a_forest_of_two_unequal_trees(sigma, delta):
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize(("steps", "sigma", "delta"), [(6, 1.5, 1e-5), (7, 4.0, 1e-4)])
+@pytest.mark.parametrize(
+    ("steps", "sigma", "delta"),
+    [pytest.param(6, 1.5, 1e-5, marks=pytest.mark.slow), (7, 4.0, 1e-4)],
+)
 def test_forests_of_more_trees(steps, sigma, delta, adjacency):
     """Sampled to 0.05 %, compared at four standard errors."""
     cascade = TreeBracket(strategies.binary_tree(steps).hierarchy(steps), sigma, delta)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from oracles.truth import composed_mixture_delta
+from oracles.truth import composed_mixture_delta, mixture_delta
 
 import mmcc
 from mmcc import sampling, strategies
@@ -27,10 +27,12 @@ def test_lower_bound_lies_below_composed_subsampled_gaussians(count, p, sigma, d
     upper = mmcc.epsilon(strategy, scheme, sigma=sigma, delta=delta, method="mmcc")
     about = upper.details[adjacency]
     found = lower_epsilon([(1 / sigma, count)], p, delta, adjacency, about)
-    part = (count, [0.0, 1.0], [1 - p, p], sigma)
+    law = ([0.0, 1.0], [1 - p, p], sigma)
     assert found <= about
-    if found > 0:
-        _, most = composed_mixture_delta([part], found, adjacency)
+    if found > 0 and count == 1:
+        assert mixture_delta(*law, found, adjacency) >= delta
+    elif found > 0:
+        _, most = composed_mixture_delta([(count, *law)], found, adjacency)
         assert most >= delta
     if adjacency == "remove":
         assert found >= 0.99 * about

@@ -61,7 +61,7 @@ def test_a_middle_sensitivity_may_have_the_largest_loss(epsilon):
     log_delta=st.floats(-9, -1),
     method=st.sampled_from(["tight", "mmcc", "unamplified"]),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_epsilon_of_a_single_row_is_never_below_the_closed_form(
     values, probability, sigma, log_delta, method
 ):
@@ -83,7 +83,7 @@ def test_epsilon_of_a_single_row_is_never_below_the_closed_form(
     sigma=st.floats(0.3, 20),
     epsilon=st.floats(0, 5),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_delta_of_a_single_row_is_never_below_the_closed_form(values, probability, sigma, epsilon):
     found = mmcc.delta(
         strategies.dense([values]), sampling.Poisson(probability), sigma=sigma, epsilon=epsilon

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases.samples import in_turn, sampled
 from oracles import truth
 from oracles.rare_participation import CASES, chance, step_delta, tail_delta
 
@@ -25,8 +26,10 @@ SEVERAL = [
 ]
 
 
-@pytest.mark.parametrize("method", ["tight", "mmcc"])
-@pytest.mark.parametrize("case", CASES, ids=str)
+METHODS = ("tight", "mmcc")
+
+
+@pytest.mark.parametrize(("case", "method"), in_turn(CASES, METHODS), ids=str)
 def test_epsilon_of_one_step(case, method):
     p, sigma, delta = case.probability, case.sigma, case.delta
     mechanism = strategies.identity(1), sampling.Poisson(p)
@@ -37,9 +40,11 @@ def test_epsilon_of_one_step(case, method):
     assert step_delta(p, sigma, lower) >= delta
 
 
-@pytest.mark.parametrize("method", ["tight", "mmcc"])
-@pytest.mark.parametrize("scale", [0.0, 1e-4, 1e-2, 1.0])
-@pytest.mark.parametrize("case", CASES[::3], ids=str)
+@pytest.mark.parametrize(
+    ("case", "scale", "method"),
+    sampled(CASES[::3], [0.0, 1e-4, 1e-2, 1.0], METHODS, strength=1),
+    ids=str,
+)
 def test_delta_of_one_step(case, scale, method):
     p, sigma = case.probability, case.sigma
     mechanism = strategies.identity(1), sampling.Poisson(p)
@@ -76,9 +81,11 @@ def test_many_steps_show_at_least_whether_an_output_is_large(steps, p, sigma, de
     assert tail_delta(steps, p, sigma, found.epsilon / 2) <= again.delta
 
 
-@pytest.mark.parametrize("guess", [0.3, 1.0, 30.0])
-@pytest.mark.parametrize("adjacency", truth.ADJACENCIES)
-@pytest.mark.parametrize("case", CASES[::2], ids=str)
+@pytest.mark.parametrize(
+    ("case", "adjacency", "guess"),
+    sampled(CASES[::2], truth.ADJACENCIES, [0.3, 1.0, 30.0], strength=1),
+    ids=str,
+)
 def test_lower_ends_hold_whatever_the_guess(case, adjacency, guess):
     p, sigma, delta = case.probability, case.sigma, case.delta
     steps = [(1 / sigma, 1)]

@@ -42,7 +42,7 @@ def test_shuffled_trees_are_almost_exact(sigma):
     assert ratio(strategies.binary_tree(2**16), sampling.Shuffle(), sigma)[0] <= 1.002
 
 
-@pytest.mark.parametrize("sigma", [2.0, 10.0])
+@pytest.mark.parametrize("sigma", [2.0, pytest.param(10.0, marks=pytest.mark.slow)])
 def test_shuffled_trees_grow_ever_more_slowly(sigma):
     """With the steps squared each time: increments shrink, where without amplification
     epsilon grows like the square root of the number of levels, or faster.

@@ -9,15 +9,19 @@ from mmcc import sampling, strategies
 
 MAKE = {"counting": strategies.continual_counting, "tree": strategies.binary_tree}
 ONE_EPOCH = [
-    *(("counting", n, c, 1.004) for n in (64, 512) for c in (10, 20, 40)),
+    *(("counting", 64, c, 1.004) for c in (10, 20, 40)),
+    ("counting", 512, 10, 1.004),
     *(("counting", n, 5, 1.008) for n in (64, 512)),
     *(("counting", n, 3, 1.02) for n in (64, 512)),
-    *(("counting", n, 2, 1.06) for n in (64, 512)),
+    ("counting", 64, 2, 1.06),
     *(("tree", n, c, 1.01) for n in (64, 512, 2048) for c in (10, 20, 40)),
     *(("tree", n, 5, 1.03) for n in (64, 512, 2048)),
     *(("tree", n, 3, 1.02) for n in (64, 512, 2048)),
 ]
-LONG = [("counting", 2048, c, ratio) for c, ratio in ((3, 1.02), (5, 1.008), (10, 1.004))]
+LONG = [
+    *(("counting", 512, c, ratio) for c, ratio in ((2, 1.06), (20, 1.004), (40, 1.004))),
+    *(("counting", 2048, c, ratio) for c, ratio in ((3, 1.02), (5, 1.008), (10, 1.004))),
+]
 
 
 def ratio(name: str, steps: int, c: float, probability: float) -> float:

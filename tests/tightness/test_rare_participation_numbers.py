@@ -6,6 +6,7 @@ Numbers of the report that found them up to a thousand times too large, and a gr
 from __future__ import annotations
 
 import pytest
+from cases.samples import sampled
 from oracles.rare_participation import CASES, step_delta, step_epsilon, tail_delta
 
 import mmcc
@@ -68,9 +69,9 @@ def test_deltas_of_independent_steps_are_pinned_down_too(epsilon):
 
 
 @pytest.mark.parametrize(
-    ("p", "sigma", "delta"), [(1e-4, 0.5, 1e-6), (1e-5, 0.5, 1e-6), (1e-6, 1.0, 1e-8)]
+    ("p", "sigma", "delta", "steps"),
+    sampled([(1e-4, 0.5, 1e-6), (1e-5, 0.5, 1e-6), (1e-6, 1.0, 1e-8)], [1, 7, 100], strength=1),
 )
-@pytest.mark.parametrize("steps", [1, 7, 100])
 def test_tight_is_as_small_as_every_bound(steps, p, sigma, delta):
     mechanism = strategies.identity(steps), sampling.Poisson(p)
     tight = mmcc.epsilon(*mechanism, sigma=sigma, delta=delta).epsilon

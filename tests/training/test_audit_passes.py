@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from cases.samples import in_turn
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -39,8 +40,7 @@ def gaussian_epsilon(shift, delta):
     return brentq(excess, 0, 50)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "scheme"), in_turn(list(STRATEGIES), list(SCHEMES)))
 def test_the_real_stream_and_sampler_pass(strategy, scheme):
     found = audit(
         STRATEGIES[strategy](8), SCHEMES[scheme], sigma=3.0, delta=1e-3, runs=20_000, seed=1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import pytest
-from cases.samples import covering, sampled
+from cases.samples import covering, first, in_turn, sampled
 
 
 @pytest.mark.parametrize("sizes", [(1,), (4,), (5, 3), (2, 2, 2), (5, 3, 4), (13, 7, 2, 3)])
@@ -25,6 +26,13 @@ def test_samples_are_small_and_the_same_every_time():
     assert (0, 0, 0) in covering((5, 3, 4), 2)
 
 
+def test_values_have_their_turn():
+    kept = covering((12, 4, 2), 1)
+    assert len(kept) == 12
+    for axis, each in ((1, 3), (2, 6)):
+        assert set(Counter(places[axis] for places in kept).values()) == {each}
+
+
 def test_the_product_is_whole_and_tuples_are_several_arguments():
     cases = sampled([("a", 1), ("b", 2)], [0.5, 0.7, 0.9], strength=1)
     assert [case.values for case in cases] == [
@@ -32,3 +40,12 @@ def test_the_product_is_whole_and_tuples_are_several_arguments():
     ]
     assert sum(not case.marks for case in cases) == 3
     assert {mark.name for case in cases for mark in case.marks} == {"slow"}
+
+
+def test_turns_and_first_values_leave_the_rest_to_slow():
+    turns = in_turn("abc", [1, 2])
+    assert [case.values for case in turns if not case.marks] == [("a", 1), ("b", 2), ("c", 1)]
+    assert len(turns) == 6
+    kept, *slow = first(range(3), 1)
+    assert kept == 0
+    assert [(case.values, case.marks[0].name) for case in slow] == [((1,), "slow"), ((2,), "slow")]

@@ -382,9 +382,7 @@ def test_pilots_find_epsilon_from_a_bad_guess(off, turn):
 @pytest.mark.parametrize("probability", [1e-12, 1e-5, 2e-3])
 def test_sets_between_the_usual_and_the_wanted_size_are_drawn_as_well(probability):
     columns, size = 1000, 16.0
-    law, middle, wanted = with_larger_sets(
-        sampling.Poisson(probability), probability, columns, size
-    )
+    law, middle, wanted = with_larger_sets(sampling.Renewal(probability), columns, size)
     assert law == probability
     usual, between, largest = (
         columns * p / -math.expm1(columns * math.log1p(-p)) for p in (law, middle, wanted)

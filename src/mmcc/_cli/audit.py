@@ -1,6 +1,5 @@
 """The command `mmcc audit`: words into an audit, what it found into print.
 
-In: the options as typed.  Out: tables or one JSON object on stdout.
 Exit codes: 0 nothing found, 1 a violation found, 2 bad input.
 Rounding: lower bounds are rounded down in tables, certified numbers up.
 """
@@ -11,34 +10,38 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-import typer
+from click.exceptions import Exit
 
 from mmcc._cli import output
-from mmcc._cli.words import Options, number, whole_number
+from mmcc._cli.command import GUARANTEE, NUMBER, QUESTION, WHOLE, Command, Option, one_of
+from mmcc._cli.mechanism import DELTA, MECHANISM, SIGMA, mechanism
+from mmcc._cli.question import CONFIDENCE, JSON, SEED, said
 from mmcc.accounting._guarantee import rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from mmcc.audit import Audit
 
-AUDIT = (
-    "sigma",
-    "delta",
-    "runs",
-    "confidence",
-    "seed",
-    "decoder",
-    "stream",
-    "generator",
-    "claimed",
-    "as_json",
-)
 VIOLATION = 1
+DECODERS = ("honaker", "online")
+"""Decoders of a tree that can be audited."""
+STREAMS = ("torch", "numpy")
+GENERATORS = ("philox", "chacha")
 
 
-def show_audit(options: Options) -> None:
-    """Audit what training uses; end with exit code 1 if something was found against it."""
-    strategy, scheme = options.mechanism()
-    numbers, given = options.numbers(), _given(options)
+def run(
+    sigma: float,
+    delta: float,
+    runs: int | None,
+    confidence: float | None,
+    seed: int | None,
+    decoder: str | None,
+    stream: str | None,
+    generator: str | None,
+    epsilon: float | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    strategy, scheme = mechanism(given)
     from mmcc.audit import audit  # takes a second to import
 
     with output.progress_bar() as progress:
@@ -46,35 +49,22 @@ def show_audit(options: Options) -> None:
         found = audit(
             strategy,
             scheme,
-            sigma=numbers["sigma"],
-            delta=numbers["delta"],
-            **given,
+            sigma=sigma,
+            delta=delta,
+            **said(runs=runs, confidence=confidence, seed=seed, epsilon=epsilon),
+            decoder=decoder,
+            stream=stream,
+            generator=generator,
             progress=progress,
         )
         seconds = time.perf_counter() - start
-    if options.as_json:
+    if as_json:
         content = found.to_dict() | {"seconds": round(seconds, 3)}
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
         _print(found, seconds)
     if not found.passed:
-        raise typer.Exit(VIOLATION)
-
-
-def _given(options: Options) -> dict[str, Any]:
-    """How to audit, as far as it was said."""
-    given: dict[str, Any] = {
-        "decoder": options.decoder,
-        "stream": options.stream,
-        "generator": options.generator,
-    }
-    for name in ("runs", "seed"):
-        if (text := getattr(options, name)) is not None:
-            given[name] = whole_number(name, text)
-    for name, option in (("confidence", "confidence"), ("epsilon", "claimed")):
-        if (text := getattr(options, option)) is not None:
-            given[name] = number(name, text)
-    return given
+        raise Exit(VIOLATION)
 
 
 def _print(found: Audit, seconds: float) -> None:
@@ -131,3 +121,40 @@ def _summary(found: Audit, seconds: float) -> list[tuple[str, str]]:
         ("seed", str(found.seed)),
         ("seconds", f"{seconds:.2f}"),
     ]
+
+
+COMMAND = Command(
+    "audit",
+    run,
+    *MECHANISM,
+    SIGMA,
+    Option("--epsilon", NUMBER, GUARANTEE, "Hold the runs to this epsilon, not the certified."),
+    DELTA,
+    Option("--runs", WHOLE, QUESTION, "Runs with the canary, and as many without."),
+    CONFIDENCE,
+    SEED,
+    Option(
+        "--decoder",
+        one_of(DECODERS),
+        QUESTION,
+        f"Trees: {' or '.join(DECODERS)} (default {DECODERS[0]}).",
+    ),
+    Option(
+        "--stream",
+        one_of(STREAMS),
+        QUESTION,
+        "The noise that is played: torch, as in training (default where torch is installed), "
+        "or numpy.",
+    ),
+    Option(
+        "--generator",
+        one_of(GENERATORS),
+        QUESTION,
+        "Random numbers of the noise: philox (default) or chacha.",
+    ),
+    JSON,
+    help="Play the real noise and batches many times and look for a violation of what is "
+    "certified.",
+    example="mmcc audit --strategy binary-tree --steps 8 --sampling poisson --prob 1/4 --sigma 2 "
+    "--delta 1e-5 --runs 2000",
+)

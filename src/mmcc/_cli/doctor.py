@@ -1,6 +1,5 @@
 """The command `mmcc doctor`: is the installation in order, and what to do if not.
 
-In: nothing.  Out: a table or one JSON object on stdout.
 Exit codes: 0 all that is needed works, 1 something is broken.
 """
 
@@ -11,9 +10,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
+from click.exceptions import Exit
 
 from mmcc._cli import output
+from mmcc._cli.command import Command
+from mmcc._cli.question import JSON
 
 if TYPE_CHECKING:
     from mmcc._doctor import Check
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 SOMETHING_BROKEN = 1
 
 
-def show_doctor(as_json: bool) -> None:
-    """Examine, print, and end with exit code 1 if something is broken."""
+def run(as_json: bool) -> None:
     import mmcc
     from mmcc import _doctor as doctor
 
@@ -40,7 +40,7 @@ def show_doctor(as_json: bool) -> None:
     else:
         _print(checks, seconds, works)
     if not works:
-        raise typer.Exit(SOMETHING_BROKEN)
+        raise Exit(SOMETHING_BROKEN)
 
 
 def _print(checks: Sequence[Check], seconds: float, works: bool) -> None:
@@ -61,3 +61,12 @@ def _print(checks: Sequence[Check], seconds: float, works: bool) -> None:
     paper.print(table)
     verdict = "all that is needed works" if works else "SOMETHING IS BROKEN: see above"
     paper.print(f"\n{verdict} ({seconds:.1f} s)")
+
+
+COMMAND = Command(
+    "doctor",
+    run,
+    JSON,
+    help="Check this installation: versions, compiled kernels, a known epsilon, optional packages.",
+    example="mmcc doctor",
+)

@@ -5,23 +5,15 @@ In: a port.  Out: the address on stdout, and the page behind it.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from mmcc._cli.words import UsageError, whole_number
+from mmcc._cli.command import FLAG, OUTPUT, WHOLE, Command, Option
+from mmcc._cli.words import UsageError
 from mmcc.errors import whole
 
-PORT = "8050"
-MAX_PORT = 65535
-
-Port = Annotated[str, typer.Option(help="Port on 127.0.0.1; 0 is any that is free.", metavar="N")]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address, open nothing.")]
+PORT, MAX_PORT = "8050", 65535
 
 
-def show_explorer(port: str, no_browser: bool) -> None:
-    """Serve the page until the user stops it."""
-    chosen = whole("port", whole_number("port", port), 0, MAX_PORT)
+def run(port: int, no_browser: bool) -> None:
+    chosen = whole("port", port, 0, MAX_PORT)
     import webbrowser
 
     try:
@@ -42,3 +34,13 @@ def show_explorer(port: str, no_browser: bool) -> None:
     finally:
         desk.close()
         server.server_close()
+
+
+COMMAND = Command(
+    "explore",
+    run,
+    Option("--port", WHOLE, OUTPUT, "Port on 127.0.0.1; 0 is any that is free.", default=PORT),
+    Option("--no-browser", FLAG, OUTPUT, "Print the address, open nothing."),
+    help="Open a page on this machine in which parameters move and certified numbers follow.",
+    example="mmcc explore --port 0",
+)

@@ -1,8 +1,6 @@
 """The command `mmcc ledger`: a file into one guarantee for each data set.
 
-In: the options as typed.  Out: a line for each data set and, for a single one, its runs; or one
-JSON object on stdout.  Rounding: epsilons and deltas are rounded up in print; JSON has them as
-computed.
+Rounding: epsilons and deltas are rounded up in print; JSON has them as computed.
 """
 
 from __future__ import annotations
@@ -12,24 +10,24 @@ import time
 from typing import TYPE_CHECKING
 
 from mmcc._cli import output
-from mmcc._cli.words import UsageError, number
+from mmcc._cli.command import GUARANTEE, NUMBER, QUESTION, TEXT, Argument, Command, Option
+from mmcc._cli.question import JSON
+from mmcc._cli.words import UsageError
 
 if TYPE_CHECKING:
     from mmcc.ledger import Total
 
 
-def show_ledger(file: str, data: str | None, delta: str | None, as_json: bool) -> None:
-    """Read and check the file, compose the runs of each data set, print what they amount to."""
+def run(file: str, data: str | None, delta: float | None, as_json: bool) -> None:
     from mmcc.ledger import Ledger
     from mmcc.ledger._total import totals
 
-    share = None if delta is None else number("delta", delta)
     history = Ledger(file).history()
     if data is None and not history.data_sets():
         raise UsageError(f"no run is known: the ledger {file!r} is empty.")
     with output.progress_bar() as progress:
         start = time.perf_counter()
-        found = totals(history, data, delta=share, progress=progress)
+        found = totals(history, data, delta=delta, progress=progress)
         seconds = time.perf_counter() - start
     if as_json:
         content = {
@@ -52,3 +50,15 @@ def _print_runs(found: Total) -> None:
         begin = run.begin
         print(f"\nrun {begin.run}: {run.state}; {begin.steps} steps, {begin.mechanism}")
         print(f"  {begin.guarantee}")
+
+
+COMMAND = Command(
+    "ledger",
+    run,
+    Argument("file", "The ledger: JSON lines.", "FILE"),
+    Option("--data", TEXT, QUESTION, "One data set; left out, all of them."),
+    Option("--delta", NUMBER, GUARANTEE, "Delta of the plan; left out, the sum of its deltas."),
+    JSON,
+    help="Print what all runs on a data set amount to: one guarantee, killed runs included.",
+    example="mmcc ledger runs.jsonl --data patients",
+)

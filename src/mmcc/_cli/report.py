@@ -7,53 +7,59 @@ An option that does not apply is an error: it is never ignored.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmcc._cli import output
-from mmcc._cli.options import MECHANISM
-from mmcc._cli.words import STRATEGIES, Options, UsageError, names_a_file, number
+from mmcc._cli.command import FILE, NUMBER, OUTPUT, QUESTION, TEXT, Command, Option, one_of
+from mmcc._cli.mechanism import (
+    BOUND,
+    DELTA,
+    MECHANISM,
+    METHODS,
+    NAME,
+    OF_STRATEGY,
+    ROUNDS,
+    SAMPLING,
+    SIGMA,
+    Given,
+    check_bound,
+    mechanism,
+    released,
+)
+from mmcc._cli.question import said
+from mmcc._cli.words import UsageError, names_a_file
+from mmcc.strategies._registry import TYPED
 
 if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
     from mmcc.report import Report
     from mmcc.report._facts import Claim
 
-REPORT = (
-    "sigma",
-    "delta",
-    "checkpoint",
-    "ledger",
-    "title",
-    "unit",
-    "data",
-    "clip_norm",
-    "seconds",
-    "format",
-    "out",
-)
-OPTIONAL = ("strategy", "sampling", "sigma", "delta")
-FILE = {"html": "privacy-report.html", "markdown": "privacy-report.md"}
+FORMATS = ("html", "markdown")
+PAGES = {"html": "privacy-report.html", "markdown": "privacy-report.md"}
 STDOUT = "-"
-ABOUT_STRATEGY = tuple(name for name in MECHANISM if name not in ("sampling", "prob"))
+NEEDED = (NAME, SAMPLING, SIGMA, DELTA)
+"""For a report of a mechanism; a checkpoint and a ledger have their own."""
+OF_MECHANISM = tuple(str(option.name) for option in MECHANISM)
 
 
-def write_report(options: Options) -> None:
+def run(out: str | None, format: str | None, **given: Any) -> None:
     """Know that the page can be written, make the report, write it."""
     from mmcc.report._pages import check_packages, page_format
 
-    out = options.out
     if out is None:
-        out = FILE.get(options.format or "html", FILE["html"])
+        out = PAGES.get(format or "html", PAGES["html"])
     if out == STDOUT:
-        kind = options.format or "html"
-        page_format(FILE["html"], kind)
+        kind = format or "html"
+        page_format(PAGES["html"], kind)
         check_packages(kind)
     else:
-        _keep_inputs(options, Path(out))
-        kind = page_format(out, options.format)
+        _keep_inputs(given, Path(out))
+        kind = page_format(out, format)
     with output.progress_bar() as progress:
-        report = _report(options, progress)
+        report = _report(given, progress)
     text = report.html() if kind == "html" else report.markdown()
     if out == STDOUT:
         print(text)
@@ -62,12 +68,11 @@ def write_report(options: Options) -> None:
     print(f"{out}: {'; '.join(_said(claim) for claim in report.claims if not claim.remark)}")
 
 
-def _keep_inputs(options: Options, out: Path) -> None:
+def _keep_inputs(given: Given, out: Path) -> None:
     """Refuse to write the report over what it is about."""
     for name in ("ledger", "checkpoint", "strategy"):
-        given = getattr(options, name)
         try:
-            same = given is not None and out.samefile(given)
+            same = given[name] is not None and out.samefile(given[name])
         except (OSError, ValueError):  # one of them is no file
             continue
         if same:
@@ -83,81 +88,105 @@ def _said(claim: Claim) -> str:
     return f"{claim.heading}: ({', '.join(claim.shown)})-DP, certified{reserved}"
 
 
-def _report(options: Options, progress: Progress | None) -> Report:
-    if options.checkpoint is not None and options.ledger is not None:
+def _report(given: Given, progress: Progress | None) -> Report:
+    if given["checkpoint"] is not None and given["ledger"] is not None:
         raise UsageError("--checkpoint and --ledger are two reports; make one at a time.")
-    if options.ledger is not None:
-        return _of_ledger(options, progress)
-    given: dict[str, Any] = {"title": options.title, "data": options.data, "progress": progress}
-    given |= {} if options.unit is None else {"unit": options.unit}
-    given |= {} if options.seconds is None else {"seconds": number("seconds", options.seconds)}
-    known = options.strategy in STRATEGIES  # as for the mechanism: a name goes before a file
-    given["file"] = options.strategy if not known and names_a_file(options.strategy) else None
-    if options.checkpoint is not None:
-        return _of_checkpoint(options, given)
+    shown = {"title": given["title"], "data": given["data"], "progress": progress}
+    shown |= said(unit=given["unit"])
+    if given["ledger"] is not None:
+        return _of_ledger(given, shown)
+    shown |= said(seconds=given["seconds"])
+    name = given["strategy"]
+    filed = name is not None and name not in TYPED and names_a_file(name)
+    shown["file"] = name if filed else None
+    if given["checkpoint"] is not None:
+        return _of_checkpoint(given, shown)
     from mmcc.report import of_mechanism
 
-    _need(options, OPTIONAL, "a report of a mechanism (or use --checkpoint or --ledger)")
-    clip = None if options.clip_norm is None else number("clip-norm", options.clip_norm)
-    strategy, scheme = options.mechanism()
-    return of_mechanism(
-        strategy,
-        scheme,
-        method=options.method,
-        order=options.order,
-        clip_norm=clip,
-        **options.numbers() | given,
-    )
+    _need(given, NEEDED, "a report of a mechanism (or use --checkpoint or --ledger)")
+    check_bound(given["method"], given["order"])
+    strategy, scheme = mechanism(given)
+    names = ("sigma", "delta", "method", "order", "clip_norm")
+    return of_mechanism(strategy, scheme, **{name: given[name] for name in names}, **shown)
 
 
-def _of_checkpoint(options: Options, given: dict[str, Any]) -> Report:
+def _of_checkpoint(given: Given, shown: dict[str, Any]) -> Report:
     from mmcc.report import of_checkpoint
 
     has = "the checkpoint has it"
-    _refuse(options, ("sampling", "prob", "separation", "bins", "epoch_steps", "sigma"), has)
-    _refuse(options, ("clip_norm",), has)
-    _refuse(options, ("order",), "a run is accounted by --method alone")
-    _need(options, ("delta",), "--checkpoint, which does not know it")
-    if not options.strategy:
-        _refuse(options, ABOUT_STRATEGY, "it belongs to --strategy, which was not given")
-    options.check_method()
+    _refuse(given, ("sampling", *ROUNDS, "sigma", "clip_norm"), "checkpoint", has)
+    _refuse(given, ("order",), "checkpoint", "a run is accounted by --method alone")
+    _need(given, (DELTA,), "--checkpoint, which does not know it")
+    if not given["strategy"]:
+        names = [str(option.name) for option in OF_STRATEGY]
+        belongs = "it belongs to --strategy, which was not given"
+        _refuse(given, names, "checkpoint", belongs)
+    check_bound(given["method"], None)
     return of_checkpoint(
-        str(options.checkpoint),
-        delta=options.numbers()["delta"],
-        strategy=options.released() if options.strategy else None,
-        method=options.method,
-        **given,
+        given["checkpoint"],
+        delta=given["delta"],
+        strategy=released(given) if given["strategy"] else None,
+        method=given["method"],
+        **shown,
     )
 
 
-def _of_ledger(options: Options, progress: Progress | None) -> Report:
+def _of_ledger(given: Given, shown: dict[str, Any]) -> Report:
     from mmcc.report import of_ledger
 
     has = "a ledger has the runs' own"
-    _refuse(options, (*MECHANISM, "sigma", "clip_norm", "order", "seconds"), has)
-    if options.method != "tight":
+    _refuse(given, (*OF_MECHANISM, "sigma", "clip_norm", "order", "seconds"), "ledger", has)
+    if given["method"] != METHODS[0]:
         raise UsageError(f"--method does not apply to --ledger: {has}; leave it out.")
-    return of_ledger(
-        str(options.ledger),
-        data=options.data,
-        delta=None if options.delta is None else number("delta", options.delta),
-        title=options.title,
-        progress=progress,
-        **({} if options.unit is None else {"unit": options.unit}),
-    )
+    return of_ledger(given["ledger"], delta=given["delta"], **shown)
 
 
-def _need(options: Options, names: tuple[str, ...], what: str) -> None:
-    for name in names:
-        if not getattr(options, name):
-            raise UsageError(f"--{name} is needed for {what}.")
+def _need(given: Given, options: Iterable[Option], what: str) -> None:
+    for option in options:
+        if given[str(option.name)] in (None, ""):
+            raise UsageError(f"--{option.name} is needed for {what}.")
 
 
-def _refuse(options: Options, names: tuple[str, ...], why: str) -> None:
+def _refuse(given: Given, names: Iterable[str], source: str, why: str) -> None:
     """None of these options may have been given."""
-    unset = Options()
-    source = "checkpoint" if options.ledger is None else "ledger"
     for name in names:
-        if getattr(options, name) != getattr(unset, name):
+        if given[name] not in (None, False):
             shown = name.replace("_", "-")
             raise UsageError(f"--{shown} does not apply to --{source}: {why}; leave it out.")
+
+
+COMMAND = Command(
+    "report",
+    run,
+    *(option.optional() for option in (*MECHANISM, SIGMA, DELTA)),
+    *BOUND,
+    Option(
+        "--checkpoint",
+        FILE,
+        QUESTION,
+        "Report on the run of a checkpoint; its strategy is found there.",
+    ),
+    Option("--ledger", FILE, QUESTION, "Report on all runs of a ledger."),
+    Option("--seconds", NUMBER, QUESTION, "Time for the curve besides the point asked for."),
+    Option("--title", TEXT, OUTPUT, "Title of the report."),
+    Option(
+        "--unit",
+        TEXT,
+        OUTPUT,
+        "What the training treats as one example: one training example, one user.",
+    ),
+    Option("--data", TEXT, OUTPUT, "Name of the data set; with --ledger: report on this one only."),
+    Option("--clip-norm", NUMBER, OUTPUT, "Clip norm of the training, to be told."),
+    Option(
+        "--format",
+        one_of(FORMATS),
+        OUTPUT,
+        "html or markdown; left out, the ending of --out says it.",
+    ),
+    Option("--out", FILE, OUTPUT, "File to write; - is stdout."),
+    help="Write a guarantee with all it assumes to one file, to attach to a model release.\n\n"
+    "On a mechanism (--strategy and the rest), a training run (--checkpoint) or a ledger "
+    "(--ledger).",
+    example="mmcc report --strategy binary-tree --steps 128 --sampling poisson --prob 1/128 "
+    "--sigma 14 --delta 1e-6 --out report.html",
+)

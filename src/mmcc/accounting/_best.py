@@ -107,13 +107,15 @@ def bounds_for(problem: Problem, budget: Budget = Budget.MINUTES) -> list[Bound]
         raise unproven(problem.scheme)
     if problem.certain:
         return [PLAIN]
-    every = sorted((PLAIN, *proven), key=lambda bound: bound.cost(problem))
-    fast = [bound for bound in every if bound.cost(problem) == Cost.FAST]
-    steady = [bound for bound in proven if bound.cost(problem) == Cost.STEADY]
-    growing = [bound for bound in every if bound.cost(problem) in (Cost.SHORT, Cost.LONG)]
+    costs = {bound: bound.cost(problem) for bound in (PLAIN, *proven)}
+    every = sorted(costs, key=lambda bound: costs[bound])
+    fast = [bound for bound in every if costs[bound] == Cost.FAST]
+    steady = [bound for bound in every if costs[bound] == Cost.STEADY]
+    growing = [bound for bound in every if costs[bound] in (Cost.SHORT, Cost.LONG)]
     few = problem.columns <= FEW_COLUMNS or not steady
     if budget is Budget.SECONDS:
-        return [PLAIN, *fast] if fast else [PLAIN, *steady, *(growing if few else [])]
+        free = [bound for bound in every if costs[bound] == Cost.FREE]
+        return [*free, *(fast or [*steady, *(growing if few else [])])]
     if budget is Budget.STEADY and not few and not fast:
         return steady[:1]
     if budget is Budget.TABLE and steady and not fast:

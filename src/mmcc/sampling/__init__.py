@@ -1,19 +1,25 @@
 """Who takes part when: sampling schemes, each a frozen description that knows its own facts."""
 
-from mmcc.sampling._balls_in_bins import BallsInBins
-from mmcc.sampling._cyclic_poisson import CyclicPoisson
-from mmcc.sampling._min_separation import MinSeparation
-from mmcc.sampling._poisson import Poisson
-from mmcc.sampling._scheme import (
-    Bits,
-    Drawing,
-    Law,
-    Participations,
-    Renewal,
-    Rounds,
-    Scheme,
-)
-from mmcc.sampling._shuffle import Shuffle
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mmcc.sampling._balls_in_bins import BallsInBins
+    from mmcc.sampling._cyclic_poisson import CyclicPoisson
+    from mmcc.sampling._min_separation import MinSeparation
+    from mmcc.sampling._poisson import Poisson
+    from mmcc.sampling._scheme import (
+        Bits,
+        Drawing,
+        Law,
+        Participations,
+        Renewal,
+        Rounds,
+        Scheme,
+    )
+    from mmcc.sampling._shuffle import Shuffle
 
 __all__ = (
     "BallsInBins",
@@ -29,3 +35,24 @@ __all__ = (
     "Scheme",
     "Shuffle",
 )
+
+# Imported when first used: the command line reads the registry without waiting for numpy.
+_PLACES = {
+    "BallsInBins": "_balls_in_bins",
+    "CyclicPoisson": "_cyclic_poisson",
+    "MinSeparation": "_min_separation",
+    "Poisson": "_poisson",
+    "Shuffle": "_shuffle",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'mmcc.sampling' has no attribute {name!r}")
+    value = getattr(import_module(f"mmcc.sampling.{_PLACES.get(name, '_scheme')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -15,18 +15,14 @@ from mmcc.sampling._balls_in_bins import BallsInBins
 from mmcc.sampling._cyclic_poisson import CyclicPoisson
 from mmcc.sampling._min_separation import MinSeparation
 from mmcc.sampling._poisson import Poisson
-from mmcc.sampling._registry import SCHEMES
+from mmcc.sampling._registry import COMPARED, FIXED_ORDER, SCHEMES, SEPARATED
 from mmcc.sampling._scheme import MAX_STEPS, Scheme
 from mmcc.sampling._shuffle import Shuffle
 
 SAME_RATE = 1e-6
 """Relative difference up to which two rates are the same."""
-SEPARATED = "min-separation"
-FIXED_ORDER = "fixed-order"
 MOST_DIGITS = 18
 """Of the number after a colon; Python refuses to read thousands."""
-WORDS = ("poisson", "cyclic-poisson", "balls-in-bins", FIXED_ORDER, "shuffle", f"{SEPARATED}:N")
-"""Schemes that a rate alone describes, and one with its separation N."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +89,8 @@ def family(word: str, rate: float, steps: int) -> Family:
         return Family(word, several)
     if word.partition(":")[0] == SEPARATED:
         return Family(word, (_separated(word, rate, steps),))
-    if word not in WORDS:
-        raise SamplingError(f"unknown scheme {word!r}; {suggestion(word, WORDS)}")
+    if word not in COMPARED:
+        raise SamplingError(f"unknown scheme {word!r}; {suggestion(word, COMPARED)}")
     length = epoch(rate, steps)
     if length is None:
         raise SamplingError(

@@ -94,6 +94,9 @@ SCHEMES: Mapping[str, SchemeEntry] = {
         ),
     )
 }
+SEPARATED, FIXED_ORDER = "min-separation", "fixed-order"
+COMPARED = ("poisson", "cyclic-poisson", "balls-in-bins", FIXED_ORDER, "shuffle", f"{SEPARATED}:N")
+"""Words of `mmcc compare`: schemes that a rate alone describes, and one with its separation N."""
 
 
 def is_registered(scheme: Scheme) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from mmcc.strategies._hierarchy import Node
 from mmcc.strategies._inverses import inverse, lower_bands
 from mmcc.strategies._provenance import Provenance
 from mmcc.strategies._registry import CONSTRUCTORS
+from mmcc.strategies._registry import ORDERS as ORDERS
+from mmcc.strategies._registry import Order as Order
 from mmcc.strategies._worst_sets import largest_apart, largest_shuffled
 from mmcc.strategies._written import Call, Record
 
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from mmcc.strategies._toeplitz import Toeplitz
     from mmcc.strategies._tree import Tree
     from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
-
-Order = Literal["release", "reversed", "heavy"]
-ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
 
 MAX_DENSE_BYTES = 4 * 2**30
 CHUNK = 2**22

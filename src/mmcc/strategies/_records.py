@@ -48,10 +48,9 @@ def _provenance_record(made: Provenance | None, found: Record) -> dict[str, Any]
     given = made is None
     if made is None:
         plain = {name: value for name, value in found.facts.items() if name != "adaptive"}
-        names = {entry.kind: name for name, entry in CONSTRUCTORS.items()}
-        made = made_by(
-            found.kind if found.kind in CONSTRUCTORS else names[found.kind], plain, "", None
-        )
+        # By the function of that name, or else by the last that makes this kind, which takes most.
+        makers = [name for name, entry in CONSTRUCTORS.items() if entry.kind == found.kind]
+        made = made_by(found.kind if found.kind in makers else makers[-1], plain, "", None)
     return {
         "constructor": made.constructor,
         "arguments": [list(pair) for pair in made.arguments],

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 from mmcc.errors import StrategyError, shown, suggestion
 
+Order = Literal["release", "reversed", "heavy"]
+ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
+"""In which rows of a strategy can be analysed."""
 WHOLE, LIST, WORD, MATRIX = "whole number", "list of numbers", "word", "matrix"
 """What the value of an argument is."""
 OBJECTIVES = ("mean", "max")

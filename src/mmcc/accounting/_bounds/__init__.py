@@ -30,8 +30,11 @@ __all__ = (
     "unregister",
 )
 
-PLAIN, CHANCE = Unamplified(), ChanceToTakePart()
+PLAIN = Unamplified()
+"""The bound that makes no use of sampling."""
+CHANCE = ChanceToTakePart()
 BOUNDS: tuple[Bound, ...] = (PLAIN, Mmcc(), Cascade(), Projection(), ChainBound())
+"""The bounds of this package; those that were registered are not among them."""
 _registered: list[Bound] = []
 
 

@@ -73,7 +73,10 @@ class Mmcc(Bound):
 
     def has_events(self, problem: Problem) -> bool:
         """Whether part of delta has to be spent on bad events."""
-        return has_events(problem.strategy, _rounds(problem), self.order)
+        return problem.kept(
+            (has_events, self.order),
+            lambda: has_events(problem.strategy, _rounds(problem), self.order),
+        )
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
         def answer() -> Answer:

@@ -1,0 +1,77 @@
+"""The command `mmcc bracket`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from mmcc._cli import output
+from mmcc._cli.command import FLAG, QUESTION, Command, Option
+from mmcc._cli.mechanism import BOUND, DELTA, MECHANISM, SIGMA, check_bound, mechanism
+from mmcc._cli.question import JSON, PLOT, SIMULATION, said
+from mmcc._cli.words import UsageError
+
+
+def run(
+    sigma: float,
+    delta: float,
+    method: str,
+    order: Any,
+    estimate: bool,
+    samples: int | None,
+    width: float | None,
+    confidence: float | None,
+    seed: int | None,
+    plot: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    check_bound(method, order)
+    strategy, scheme = mechanism(given)
+    simulation = said(samples=samples, width=width, confidence=confidence, seed=seed)
+    if simulation and not estimate:
+        raise UsageError(f"--{next(iter(simulation))} applies with --estimate only; add it.")
+    import mmcc
+
+    if plot is not None:
+        from mmcc import plots
+
+        plots.check_file(plot)
+    at: dict[str, Any] = {"sigma": sigma, "delta": delta}
+    with output.progress_bar() as progress:
+        start = time.perf_counter()
+        found = mmcc.bracket(
+            strategy,
+            scheme,
+            **at,
+            method=method,
+            order=order,
+            estimate=simulation if estimate else False,
+            progress=progress,
+        )
+        seconds = time.perf_counter() - start
+        if plot is not None:
+            plots.epsilon_against_sigma(strategy, scheme, **at, file=plot, progress=progress)
+    if as_json:
+        output.print_json(found, seconds, None)
+    else:
+        output.print_bracket(found, seconds)
+
+
+COMMAND = Command(
+    "bracket",
+    run,
+    *MECHANISM,
+    SIGMA,
+    DELTA,
+    *BOUND,
+    Option(
+        "--estimate", FLAG, QUESTION, "Also print a Monte Carlo estimate: an interval, not a proof."
+    ),
+    *SIMULATION,
+    PLOT,
+    JSON,
+    help="Print two certified numbers with the true epsilon between them.",
+    example="mmcc bracket --strategy binary-tree --steps 64 --sampling balls-in-bins --bins 16 "
+    "--sigma 8 --delta 1e-6",
+)

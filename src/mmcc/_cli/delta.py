@@ -1,0 +1,27 @@
+"""The command `mmcc delta`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmcc._cli.command import Command
+from mmcc._cli.mechanism import BOUND, EPSILON, MECHANISM, SIGMA
+from mmcc._cli.question import JSON, answer
+
+
+def run(sigma: float, epsilon: float, **given: Any) -> None:
+    answer("delta", given, {"sigma": sigma, "epsilon": epsilon})
+
+
+COMMAND = Command(
+    "delta",
+    run,
+    *MECHANISM,
+    SIGMA,
+    EPSILON,
+    *BOUND,
+    JSON,
+    help="Print the certified delta of a mechanism at an epsilon.",
+    example="mmcc delta --strategy identity --steps 100 --sampling poisson --prob 0.01 --sigma 1 "
+    "--epsilon 2",
+)

@@ -1,0 +1,73 @@
+"""The command `mmcc epsilon`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mmcc._cli.command import FLAG, QUESTION, Command, Option
+from mmcc._cli.mechanism import BOUND, DELTA, MECHANISM, METHODS, SIGMA, check_bound
+from mmcc._cli.question import JSON, answer
+from mmcc._cli.words import UsageError
+from mmcc.errors import MmccError
+
+if TYPE_CHECKING:
+    from mmcc import Guarantee
+    from mmcc.accounting._parallel import Progress
+    from mmcc.sampling import Scheme
+    from mmcc.strategies import Strategy
+
+TIGHT = METHODS[0]
+
+
+def run(sigma: float, delta: float, compare: bool, **given: Any) -> None:
+    if compare:
+        check_bound(given["method"], given["order"])
+        if given["method"] != TIGHT:
+            raise UsageError(
+                f"--compare applies to --method {TIGHT} only, not to {given['method']}."
+            )
+    answer("epsilon", given, {"sigma": sigma, "delta": delta}, by_others if compare else None)
+
+
+def by_others(
+    strategy: Strategy, scheme: Scheme, found: Guarantee, progress: Progress | None
+) -> dict[str, float | None]:
+    """Epsilon by other certified bounds, at the same sigma and delta."""
+    import mmcc
+    from mmcc.sampling import CyclicPoisson
+
+    def by(method: str, sampled: Scheme = scheme) -> float | None:
+        try:
+            other = mmcc.epsilon(
+                strategy,
+                sampled,
+                sigma=found.sigma,
+                delta=found.delta,
+                method=method,
+                progress=progress,
+            )
+        except MmccError:  # the answer itself stands; this line of the table does not
+            return None
+        return other.epsilon
+
+    return {
+        "unamplified": by("unamplified"),
+        "one_fixed_pass": by("unamplified", CyclicPoisson(1, strategy.steps)),
+        "mmcc": by("mmcc"),
+        TIGHT: found.epsilon,
+    }
+
+
+COMMAND = Command(
+    "epsilon",
+    run,
+    *MECHANISM,
+    SIGMA,
+    DELTA,
+    *BOUND,
+    Option("--compare", FLAG, QUESTION, "Also print what other certified bounds give."),
+    JSON,
+    help="Print the certified epsilon of a mechanism at a delta.",
+    example="mmcc epsilon --strategy binary-tree --steps 128 --sampling poisson --prob 1/128 "
+    "--sigma 14 --delta 1e-6",
+)

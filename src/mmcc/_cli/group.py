@@ -1,0 +1,99 @@
+"""The command `mmcc group`: Poisson sampling, or fixed batches."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from mmcc._cli import output
+from mmcc._cli.command import FLAG, SCHEME, WHOLE, Command, Option
+from mmcc._cli.mechanism import DELTA, PROB, SIGMA, STEPS
+from mmcc._cli.question import JSON
+from mmcc._cli.words import UsageError
+
+if TYPE_CHECKING:
+    from mmcc import Guarantee
+
+Value = TypeVar("Value")
+
+
+def run(
+    group: int | None,
+    steps: int | None,
+    prob: float | None,
+    examples: int | None,
+    batch: int | None,
+    zero_one: bool,
+    sigma: float,
+    delta: float,
+    as_json: bool,
+) -> None:
+    size, steps = needed("group", group), needed("steps", steps)
+    fixed = examples is not None or batch is not None
+    if fixed and prob is not None:
+        raise UsageError(
+            "--prob is for Poisson sampling, --examples and --batch are for fixed batches; leave "
+            "one or the other out."
+        )
+    if not fixed and zero_one:
+        raise UsageError(
+            "--zero-one applies to fixed batches only; with --prob nothing is assumed about "
+            "the other examples."
+        )
+    if fixed:
+        counts = needed("examples", examples), needed("batch", batch)
+    else:
+        probability = needed("prob (or --examples and --batch)", prob)
+    from mmcc import mixtures  # scipy and numba take a second
+
+    start = time.perf_counter()
+    if fixed:
+        setting = "0-1" if zero_one else "any"
+        found = mixtures.fixed_batches(
+            *counts, steps, sigma=sigma, delta=delta, group=size, setting=setting
+        )
+    else:
+        found = mixtures.group_privacy(size, steps, probability, sigma=sigma, delta=delta)
+    show(found, time.perf_counter() - start, as_json)
+
+
+def needed(name: str, value: Value | None) -> Value:
+    """The value of an option that this command cannot do without."""
+    if value is None:
+        raise UsageError(f"--{name} is needed.")
+    return value
+
+
+def show(found: Guarantee, seconds: float, as_json: bool) -> None:
+    """The answer in print."""
+    if as_json:
+        output.print_json(found, seconds, None)
+    else:
+        output.print_tables("epsilon", found, seconds, None)
+
+
+COMMAND = Command(
+    "group",
+    run,
+    STEPS,
+    PROB,
+    Option("--group", WHOLE, SCHEME, "Examples that are protected together.", metavar="K"),
+    Option("--examples", WHOLE, SCHEME, "Fixed batches: examples in the data set."),
+    Option(
+        "--batch",
+        WHOLE,
+        SCHEME,
+        "Fixed batches: examples in each batch, drawn without replacement.",
+    ),
+    Option(
+        "--zero-one",
+        FLAG,
+        SCHEME,
+        "Fixed batches: the paper's 0-1 setting, in which no other example contributes.",
+    ),
+    SIGMA,
+    DELTA,
+    JSON,
+    help="Print the certified epsilon of DP-SGD for a group of examples.",
+    example="mmcc group --group 4 --steps 1000 --prob 0.01 --sigma 4 --delta 1e-6",
+)

@@ -1,0 +1,27 @@
+"""The command `mmcc sigma`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmcc._cli.command import Command
+from mmcc._cli.mechanism import BOUND, DELTA, EPSILON, MECHANISM
+from mmcc._cli.question import JSON, answer
+
+
+def run(epsilon: float, delta: float, **given: Any) -> None:
+    answer("sigma", given, {"epsilon": epsilon, "delta": delta})
+
+
+COMMAND = Command(
+    "sigma",
+    run,
+    *MECHANISM,
+    EPSILON,
+    DELTA,
+    *BOUND,
+    JSON,
+    help="Print the smallest noise level found that certifies an epsilon at a delta.",
+    example="mmcc sigma --strategy continual-counting --steps 32 --sampling poisson --prob 1/32 "
+    "--epsilon 1 --delta 1e-6",
+)
