@@ -20,7 +20,7 @@ from mmcc.sampling import Scheme
 from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies import Blt
 
-EVALUATIONS = 20
+EVALUATIONS = 24
 
 
 @dataclass(frozen=True)
