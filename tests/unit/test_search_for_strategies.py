@@ -147,7 +147,7 @@ def test_a_quick_bound_does_not_choose_the_best_fixed_strategy(monkeypatch):
         for rival in rivals
     ]
     assert chain[0] < chain[1]
-    monkeypatch.setattr("mmcc.accounting._best.FEW_COLUMNS", 10)
+    monkeypatch.setattr("mmcc.accounting._best_bound.FEW_COLUMNS", 10)
     found = strategies.optimise(64, scheme, **target, fixed=rivals, evaluations=0)
     assert found.fixed.strategy == rivals[1]
     assert found.error < min(chain)

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from mmcc.errors import MmccError, closest, harmless
+from mmcc.sampling._registry import SCHEMES
 
 LONGEST = 1000
 """Of what is said, in letters: a file name may be longer than anybody reads."""
@@ -37,7 +38,9 @@ def _cut(text: str) -> str:
 
 
 def in_options(text: str) -> str:
-    """The library speaks of arguments, which are options here."""
+    """The library speaks of arguments and classes, which are options and names here."""
+    for entry in SCHEMES.values():  # but what was asked about is shown as it is: Poisson(...)
+        text = re.sub(rf"\b{entry.class_name}\b(?!\()", entry.name, text)
     text = re.sub(r"\b(method|order)='(\w+)'", r"--\1 \2", text)
     return text.replace("adaptive=False", "--non-adaptive").replace(
         "mmcc.estimate", "mmcc estimate"
