@@ -13,7 +13,7 @@ import numpy as np
 
 import mmcc
 from mmcc._outputs import check_place
-from mmcc.accounting._best import amplified, lower_epsilon
+from mmcc.accounting._best_bound import amplified, lower_epsilon
 from mmcc.accounting._bounds import PLAIN, Bound, Problem, known_bounds
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.design import Comparison

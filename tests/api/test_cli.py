@@ -19,7 +19,7 @@ from mmcc import sampling, strategies
 from mmcc._cli import output
 from mmcc._cli.app import COMMANDS, main
 from mmcc._cli.output import rounded_up
-from mmcc._cli.words import UsageError, number, whole_number
+from mmcc._cli.parsing import UsageError, number, whole_number
 
 MECHANISM = {"--strategy": "binary-tree", "--steps": "8", "--sampling": "poisson", "--prob": "1/8"}
 NUMBERS = {

@@ -12,8 +12,9 @@ import pytest
 from cases.ledgers import begin
 from werkzeug.serving import BaseWSGIServer
 
-from mmcc._cli import audit, mechanism
+from mmcc._cli import mechanism_options as mechanism
 from mmcc._cli.app import COMMANDS, cli, main
+from mmcc._cli.commands import audit
 from mmcc.accounting import _questions as solve
 from mmcc.audit import _streams as streams
 from mmcc.ledger import Ledger

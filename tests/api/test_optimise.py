@@ -9,7 +9,7 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.design._optimised import Candidate, Optimised, RuledOut
+from mmcc.design._optimised_result import Candidate, Optimised, RuledOut
 from mmcc.errors import MethodError, ParameterError, SamplingError, StrategyError
 
 DELTA = 1e-5

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mmcc._cli import report
+from mmcc._cli.commands import report
 from mmcc._cli.standard_streams import lasting_streams
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and /dev/full")

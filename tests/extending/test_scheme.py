@@ -11,7 +11,7 @@ import mmcc
 from extending.exactly import Exactly
 from mmcc import report, sampling, strategies
 from mmcc.audit import audit
-from mmcc.errors import MethodError
+from mmcc.errors import MethodError, SamplingError
 from mmcc.training import Participants
 
 SCHEME = Exactly(3)
@@ -73,6 +73,28 @@ def test_its_audit_passes_and_catches_another_scheme():
         return Participants(sampling.Poisson(3 / 8), steps, examples, seed)
 
     assert not audit(TREE, SCHEME, participants=poisson, **asked).passed
+
+
+class Twice(Exactly):
+    def draw(self, steps, count, generator, group=0):
+        return sampling.Participations.from_rows(np.zeros((count, 2), np.int64))
+
+
+class Beyond(Exactly):
+    def draw(self, steps, count, generator, group=0):
+        return sampling.Participations.from_rows(np.full((count, 1), steps))
+
+
+class Grouped(Exactly):
+    groups = 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"), [(Twice, "twice"), (Beyond, "there is not"), (Grouped, "public groups")]
+)
+def test_batches_that_would_not_be_sets_of_examples_are_refused(wrong, why):
+    with pytest.raises(SamplingError, match=why):
+        Participants(wrong(3), 8, 50, seed=1)
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook")

@@ -255,7 +255,7 @@ def stubs() -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (solve, "bounds_by", cheapest),
         (solve, "lower_epsilon", no_lower),
-        (import_module("mmcc.accounting._best"), "lower_epsilon", no_lower),
+        (import_module("mmcc.accounting._best_bound"), "lower_epsilon", no_lower),
         (estimates, "simulate", nothing),
         (estimates, "_worst_group", first_group),
         (questions._Mixture, "epsilon", one),

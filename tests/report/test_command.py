@@ -11,8 +11,8 @@ import pytest
 from cases.reports import Page, small
 
 from mmcc import MmccError
-from mmcc._cli import report as command
 from mmcc._cli.app import main
+from mmcc._cli.commands import report as command
 from mmcc.report import _pages as pages
 
 TREE = ["--strategy", "binary-tree", "--steps", "8", "--sampling", "poisson", "--prob", "1/8"]

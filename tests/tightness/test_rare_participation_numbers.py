@@ -12,7 +12,7 @@ from oracles.rare_participation import CASES, step_delta, step_epsilon, tail_del
 import mmcc
 from mmcc import sampling, strategies
 from mmcc.accounting import Problem
-from mmcc.accounting._best import lower_epsilon
+from mmcc.accounting._best_bound import lower_epsilon
 
 REPORTED = [(1e-4, 0.5, 1e-6, 0.03937), (1e-5, 0.5, 1e-6, 0.00044)]
 

@@ -43,7 +43,7 @@ from mmcc.training import (  # noqa: E402
     save_checkpoint,
 )
 from mmcc.training import _watch as watch  # noqa: E402
-from mmcc.training._contents import check_sums  # noqa: E402
+from mmcc.training._module_contents import check_sums  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 EVERYBODY = Poisson(1.0)

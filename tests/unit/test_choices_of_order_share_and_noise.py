@@ -12,7 +12,7 @@ import pytest
 
 from mmcc import strategies
 from mmcc.accounting import Answer, Problem
-from mmcc.accounting._best import Best
+from mmcc.accounting._best_bound import Best
 from mmcc.accounting._bounds import PLAIN
 from mmcc.accounting._bounds.mmcc import Mmcc, independent_steps
 from mmcc.accounting._bounds.mmcc.algorithm import analyse

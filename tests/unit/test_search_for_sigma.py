@@ -12,7 +12,7 @@ from oracles import truth
 from mmcc import strategies
 from mmcc.accounting import Answer, Problem
 from mmcc.accounting import _calibrate as calibrate
-from mmcc.accounting._best import best_of
+from mmcc.accounting._best_bound import best_of
 from mmcc.accounting._bounds.chain import ChainBound
 from mmcc.accounting._bounds.projection import Projection
 from mmcc.accounting._calibrate import _gaussian_sigma, next_sigma

@@ -10,7 +10,7 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc.accounting._best import Budget
+from mmcc.accounting._best_bound import Budget
 from mmcc.design._noise import Target
 from mmcc.design._optimise import budget_for, fixed_strategies
 from mmcc.design._rough_noise import RoughNoise
@@ -148,7 +148,7 @@ def test_a_quick_bound_does_not_choose_the_best_fixed_strategy(monkeypatch):
         for rival in rivals
     ]
     assert chain[0] < chain[1]
-    monkeypatch.setattr("mmcc.accounting._best.FEW_COLUMNS", 10)
+    monkeypatch.setattr("mmcc.accounting._best_bound.FEW_COLUMNS", 10)
     found = strategies.optimise(64, scheme, **target, fixed=rivals, evaluations=0)
     assert found.fixed.strategy == rivals[1]
     assert found.error < min(chain)

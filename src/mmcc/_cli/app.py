@@ -14,7 +14,8 @@ from typing import Any
 
 import click
 
-from mmcc._cli import (
+from mmcc._cli.command import FLAG, OUTPUT, Commands, Option
+from mmcc._cli.commands import (
     audit,
     bracket,
     compare,
@@ -29,7 +30,6 @@ from mmcc._cli import (
     report,
     sigma,
 )
-from mmcc._cli.command import FLAG, OUTPUT, Commands, Option
 from mmcc._cli.completion import COMPLETION, PROGRAM, complete, install, script
 from mmcc._cli.mistakes import one_line
 from mmcc._cli.standard_streams import lasting_streams

@@ -15,8 +15,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from mmcc._cli import words
-from mmcc._cli.words import UsageError
+from mmcc._cli import parsing as words
+from mmcc._cli.parsing import UsageError
 
 WIDTH = 80
 """Characters in a line of help, whatever the terminal's width: nothing is left out."""

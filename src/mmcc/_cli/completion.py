@@ -19,7 +19,7 @@ from click.shell_completion import (
     get_completion_class,
 )
 
-from mmcc._cli.words import UsageError
+from mmcc._cli.parsing import UsageError
 
 PROGRAM, COMPLETION = "mmcc", "_MMCC_COMPLETE"
 POWERSHELL = "powershell"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mmcc._cli import output
 from mmcc._cli.command import FILE, FLAG, NUMBER, OUTPUT, QUESTION, WHOLE, Option
-from mmcc._cli.mechanism import Given, check_bound, mechanism
-from mmcc._cli.words import UsageError
+from mmcc._cli.mechanism_options import Given, check_bound, mechanism
+from mmcc._cli.parsing import UsageError
 
 if TYPE_CHECKING:
     from mmcc import Guarantee

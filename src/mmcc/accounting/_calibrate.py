@@ -9,7 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mmcc.accounting._best import CLOSED, Best, ask_epsilon, best_epsilon, best_of, lower_epsilon
+from mmcc.accounting._best_bound import (
+    CLOSED,
+    Best,
+    ask_epsilon,
+    best_epsilon,
+    best_of,
+    lower_epsilon,
+)
 from mmcc.accounting._bounds import PLAIN, Bound, Problem
 from mmcc.accounting._gaussian import bound_gaussian_delta
 from mmcc.errors import MethodError

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from mmcc._simulation.estimate import estimate as simulate
-from mmcc.accounting._best import (
+from mmcc.accounting._best_bound import (
     Best,
     Budget,
     ask_delta,

@@ -6,10 +6,10 @@ families of schemes at one rate (`family`), a BLT tuned to each target (`TunedBl
 
 from mmcc.design._compare import compare
 from mmcc.design._optimise import optimise
-from mmcc.design._optimised import Optimised
+from mmcc.design._optimised_result import Optimised
 from mmcc.design._table import Comparison, Crossing, Row
-from mmcc.design._tuned import TunedBlt
-from mmcc.sampling._families import Family, family, separations
+from mmcc.design._tuned_blt import TunedBlt
+from mmcc.sampling._families_at_rate import Family, family, separations
 
 __all__ = (
     "Comparison",

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
-from mmcc.design._cells import Cell, Limits, UnitErrors, answer, errors_of
 from mmcc.design._table import BASELINE, Comparison, Row
-from mmcc.design._tuned import TunedBlt
+from mmcc.design._table_cells import Cell, Limits, UnitErrors, answer, errors_of
+from mmcc.design._tuned_blt import TunedBlt
 from mmcc.errors import MethodError, MmccError, ParameterError, StrategyError, real
 from mmcc.sampling import Poisson, Scheme
-from mmcc.sampling._families import Family, common_rate, family_of
+from mmcc.sampling._families_at_rate import Family, common_rate, family_of
 from mmcc.strategies import identity
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TUNED_BLT

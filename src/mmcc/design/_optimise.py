@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mmcc import utility
-from mmcc.accounting._best import FEW_COLUMNS, Budget, amplified
+from mmcc.accounting._best_bound import FEW_COLUMNS, Budget, amplified
 from mmcc.accounting._bounds import Problem
 from mmcc.accounting._calibrate import impossible_sigma
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, TIGHT, check_method
 from mmcc.design._noise import Target, calibrate, prove
-from mmcc.design._optimised import MEASURES, Candidate, Optimised, RuledOut
+from mmcc.design._optimised_result import MEASURES, Candidate, Optimised, RuledOut
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import LIMITS, STARTS, ErrorOf, Search, Shapes
 from mmcc.errors import ParameterError, SamplingError, StrategyError, real, suggestion, whole

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from mmcc.accounting._best import ask_epsilon, best_of
+from mmcc.accounting._best_bound import ask_epsilon, best_of
 from mmcc.accounting._bounds import PLAIN, Answer, Bound, Problem
 from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._questions import bounds_by

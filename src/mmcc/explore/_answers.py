@@ -13,7 +13,7 @@ from functools import lru_cache
 import mmcc
 from mmcc import utility
 from mmcc._arrays import FloatArray
-from mmcc.accounting._best import lower_epsilon
+from mmcc.accounting._best_bound import lower_epsilon
 from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._guarantee import Bracket
 from mmcc.accounting._parallel import Progress

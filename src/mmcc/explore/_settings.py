@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mmcc._cli.words import number, whole_number
-from mmcc.accounting._best import amplified
+from mmcc._cli.parsing import number, whole_number
+from mmcc.accounting._best_bound import amplified
 from mmcc.accounting._bounds import Problem
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.errors import MmccError, ParameterError, real, suggestion, whole

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mmcc.sampling import Scheme
 from mmcc.sampling._registry import is_registered, option_of
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._written import Call
+from mmcc.strategies._descriptions import Call
 
 SAVED = "strategy.npz"
 """The file of a strategy that has no name and came from no file."""

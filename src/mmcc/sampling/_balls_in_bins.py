@@ -10,7 +10,7 @@ import numpy as np
 
 from mmcc._arrays import IntArray
 from mmcc.errors import whole
-from mmcc.sampling._epochs import MOST_LISTED, EpochScheme, divides
+from mmcc.sampling._epoch_scheme import MOST_LISTED, EpochScheme, divides
 from mmcc.sampling._scheme import MAX_STEPS, Bits, Drawing, Law, Participations
 
 if TYPE_CHECKING:

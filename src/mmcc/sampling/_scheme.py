@@ -217,6 +217,11 @@ class Scheme(ABC):
 
     def drawing(self, steps: int, examples: int, bits: Bits) -> Drawing:
         """The batches of a training run: all examples drawn before the first step."""
+        if self.groups is not None:
+            raise SamplingError(
+                f"{self!r} has public groups and does not say how examples are dealt to them; "
+                "define its `drawing`."
+            )
         return DrawnBefore(self.draw(steps, examples, bits.of_arrangement(0)), steps)
 
     # ------------------------------------------------------------------ what follows
@@ -259,11 +264,20 @@ class Scheme(ABC):
 
 
 class DrawnBefore:
-    """Participation sets of all examples, by step."""
+    """Participation sets of all examples, by step.
+
+    An example that came twice in a batch would count twice: such sets are refused.
+    """
 
     def __init__(self, sets: Participations, steps: int) -> None:
         order = np.argsort(sets.steps, kind="stable")  # within a step the indices stay sorted
-        self._members = sets.owners()[order]
+        self._members, places = sets.owners()[order], sets.steps[order]
+        twice = (np.diff(self._members) == 0) & (np.diff(places) == 0)
+        if twice.any() or places.min(initial=0) < 0 or places.max(initial=0) >= steps:
+            raise SamplingError(
+                f"a scheme must draw sets of different steps from 0 to {steps - 1}, and this one "
+                "drew a step twice or one that there is not. Correct its `draw`."
+            )
         self._edges = np.concatenate(
             [[0], np.cumsum(np.bincount(sets.steps, minlength=steps))]
         ).astype(np.int64)

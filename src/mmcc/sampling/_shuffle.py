@@ -12,7 +12,7 @@ from mmcc._arrays import IntArray
 from mmcc.errors import SamplingError, whole
 from mmcc.sampling._coins import Deal
 from mmcc.sampling._cyclic_poisson import deal_surprise
-from mmcc.sampling._epochs import MOST_LISTED, EpochScheme, divides
+from mmcc.sampling._epoch_scheme import MOST_LISTED, EpochScheme, divides
 from mmcc.sampling._scheme import MAX_STEPS, Bits, Drawing, Law, Participations
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from mmcc.errors import StrategyError, whole
 from mmcc.strategies._banded_toeplitz import best_coefficients
 from mmcc.strategies._dense import Dense
 from mmcc.strategies._descent import Progress, check_progress, minimise
+from mmcc.strategies._descriptions import Record
 from mmcc.strategies._provenance import Provenance, made_by
-from mmcc.strategies._written import Record
 
 MAX_STEPS = 10_000
 TOLERANCE = 1e-6

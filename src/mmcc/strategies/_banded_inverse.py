@@ -18,9 +18,9 @@ from mmcc._arrays import FloatArray, own_arrays
 from mmcc.errors import StrategyError, whole
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._checks import SMALLEST
+from mmcc.strategies._descriptions import Call, Record
 from mmcc.strategies._provenance import Provenance, made_by
 from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
-from mmcc.strategies._written import Call, Record
 
 MAX_PRODUCTS = 10**10
 """Of the recursion for the coefficients of C: about ten seconds."""

@@ -19,17 +19,17 @@ import mmcc
 from mmcc._arrays import FloatArray, read_only
 from mmcc.errors import StrategyError
 from mmcc.sampling import Participations
+from mmcc.strategies._array_inverses import inverse, lower_bands
 from mmcc.strategies._checks import check_matrix, release_steps
+from mmcc.strategies._descriptions import Call, Record
 from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of, tally
 from mmcc.strategies._gram import MAX_COLUMNS, DenseGram, Gram, check_columns
 from mmcc.strategies._hierarchy import Node
-from mmcc.strategies._inverses import inverse, lower_bands
 from mmcc.strategies._provenance import Provenance
 from mmcc.strategies._registry import CONSTRUCTORS
 from mmcc.strategies._registry import ORDERS as ORDERS
 from mmcc.strategies._registry import Order as Order
 from mmcc.strategies._worst_sets import largest_apart, largest_shuffled
-from mmcc.strategies._written import Call, Record
 
 if TYPE_CHECKING:
     from mmcc.strategies._toeplitz import Toeplitz

@@ -19,10 +19,10 @@ from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies._blt_optimum import best_buffers, prefix_error
 from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._descent import Progress, check_progress
+from mmcc.strategies._descriptions import MOST_LISTED, Call, Record
 from mmcc.strategies._provenance import Argument, Provenance, made_by
 from mmcc.strategies._registry import BLT, OBJECTIVES
 from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
-from mmcc.strategies._written import MOST_LISTED, Call, Record
 
 MAX_BUFFERS = 1000
 MAX_OPTIMISED = 12

@@ -10,8 +10,8 @@ from mmcc._arrays import FloatArray, own_arrays, real_array
 from mmcc.errors import StrategyError, whole
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._checks import check_matrix, release_steps
+from mmcc.strategies._descriptions import Record
 from mmcc.strategies._provenance import Provenance
-from mmcc.strategies._written import Record
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -18,9 +18,9 @@ import numpy as np
 from mmcc._arrays import FloatArray
 from mmcc.errors import MmccError, StrategyError, shown
 from mmcc.strategies._base import Strategy
+from mmcc.strategies._descriptions import Record
 from mmcc.strategies._provenance import Provenance, made_by
 from mmcc.strategies._registry import CONSTRUCTORS, KINDS, imported
-from mmcc.strategies._written import Record
 
 FORMAT = 1
 

@@ -213,7 +213,7 @@ BLT = Entry(
 )
 TUNED_BLT = Entry(
     "tuned-blt",
-    "mmcc.design._tuned:TunedBlt",
+    "mmcc.design._tuned_blt:TunedBlt",
     "A BLT of one buffer, searched for each scheme and target.",
     ((STEPS,),),
     typed=False,

@@ -17,13 +17,13 @@ from mmcc.errors import StrategyError, whole
 from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies._base import Order, Strategy, rounded_up
 from mmcc.strategies._checks import check_entries
+from mmcc.strategies._descriptions import MOST_LISTED, Call, Record
 from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
 from mmcc.strategies._gram import DenseGram, Gram, check_columns
 from mmcc.strategies._hierarchy import Node
 from mmcc.strategies._provenance import Provenance
 from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TOEPLITZ
 from mmcc.strategies._series import product, quotient
-from mmcc.strategies._written import MOST_LISTED, Call, Record
 
 if TYPE_CHECKING:
     from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload

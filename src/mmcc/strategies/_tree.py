@@ -18,6 +18,7 @@ from mmcc._arrays import FloatArray, IntArray
 from mmcc.errors import StrategyError, whole
 from mmcc.sampling import Participations
 from mmcc.strategies._base import FULL, HONAKER, ONLINE, Order, Strategy, rounded_up
+from mmcc.strategies._descriptions import Call, Record
 from mmcc.strategies._geometry import EXACT_COLUMNS, Block, Geometry, Piece, geometry_of, tally
 from mmcc.strategies._gram import DenseGram, ForestGram, Gram, check_columns
 from mmcc.strategies._hierarchy import Node, binary
@@ -30,7 +31,6 @@ from mmcc.strategies._tree_errors import (
     schedule_variances,
     toeplitz_variances,
 )
-from mmcc.strategies._written import Call, Record
 
 if TYPE_CHECKING:
     from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload, Workload

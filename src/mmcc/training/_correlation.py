@@ -31,9 +31,9 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc.errors import MethodError, PrecisionError, StrategyError
+from mmcc.strategies._array_inverses import lower_bands
 from mmcc.strategies._base import FULL, HONAKER, ONLINE, Strategy
 from mmcc.strategies._decoders import decoder_name
-from mmcc.strategies._inverses import lower_bands
 from mmcc.strategies._series import quotient
 from mmcc.strategies._toeplitz import Toeplitz
 from mmcc.strategies._tree import Tree

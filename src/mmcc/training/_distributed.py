@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmcc.errors import ParameterError
-from mmcc.training._contents import check_sums
+from mmcc.training._module_contents import check_sums
 from mmcc.training._peers import ACTS, ALONE, STEPPING, Peers
 from mmcc.training._run import RunError
 

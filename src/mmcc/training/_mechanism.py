@@ -129,7 +129,8 @@ def declared(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> St
 
 def amplified(strategy: Strategy, sampling: Scheme) -> bool:
     """Whether amplification is proven for training, in which the other examples contribute too."""
-    from mmcc.accounting import _best, _bounds  # numba takes a second
+    from mmcc.accounting import _best_bound as _best
+    from mmcc.accounting import _bounds  # numba takes a second
 
     problem = _bounds.Problem(strategy, sampling, 1.0)
     return not sampling.setting and bool(_best.amplified(problem))

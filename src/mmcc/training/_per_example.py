@@ -27,8 +27,8 @@ from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
 from mmcc.errors import MmccError
 from mmcc.training._agreement import first_sentence
-from mmcc.training._contents import tensors_at_layers
 from mmcc.training._examples import tensors_of
+from mmcc.training._module_contents import tensors_at_layers
 from mmcc.training._rehearsal import rehearse
 from mmcc.training._run import RunError, TrainingRun
 from mmcc.training._trainable import EXPANDED, FUNCTORCH, untrainable

@@ -23,7 +23,6 @@ from mmcc import __version__
 from mmcc.errors import ParameterError, real
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
-from mmcc.training._contents import forget_gradients
 from mmcc.training._distributed import peers_of
 from mmcc.training._loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training._mechanism import (
@@ -32,6 +31,7 @@ from mmcc.training._mechanism import (
     declared,
     training_method,
 )
+from mmcc.training._module_contents import forget_gradients
 from mmcc.training._optimizer import PrivateOptimizer
 from mmcc.training._participants import Participants
 from mmcc.training._per_example import wrap

@@ -12,7 +12,7 @@ are computed outside the module.
 
 "Alone" is a batch of an example and itself: some modules do other things with a single one.  Random
 numbers are constants (`mmcc.training._stillness`), and the module is put back
-(`mmcc.training._contents`).  A difference counts if it comes up again: rounding may turn one
+(`mmcc.training._module_contents`).  A difference counts if it comes up again: rounding may turn one
 rectifier around, but not three times.
 """
 

@@ -32,7 +32,6 @@ from mmcc.training._agreement import (
     worst,
     wrong_count,
 )
-from mmcc.training._contents import Attributes, forget_gradients, left_at_layers, untouched
 from mmcc.training._examples import (
     LOSS,
     MEETING,
@@ -46,6 +45,7 @@ from mmcc.training._examples import (
     layouts,
     tensors_of,
 )
+from mmcc.training._module_contents import Attributes, forget_gradients, left_at_layers, untouched
 from mmcc.training._run import RunError
 from mmcc.training._stillness import Still, seeded
 

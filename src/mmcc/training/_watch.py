@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmcc.training._contents import Contents, forget_gradients
 from mmcc.training._examples import first_tensor, tensors_of
+from mmcc.training._module_contents import Contents, forget_gradients
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
 LEFT = ("activations", "max_batch_len")

@@ -1,7 +1,7 @@
 """What can be proven about a mechanism: one module or package for each bound.
 
-`BOUNDS` are all that there are; whoever wants a number asks `mmcc.accounting._best`, which asks
-them.  A bound from elsewhere takes part once it is registered.
+`BOUNDS` are all that there are; whoever wants a number asks `mmcc.accounting._best_bound`, which
+asks them.  A bound from elsewhere takes part once it is registered.
 """
 
 from __future__ import annotations

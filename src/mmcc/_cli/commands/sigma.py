@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mmcc._cli.command import Command
-from mmcc._cli.mechanism import BOUND, DELTA, EPSILON, MECHANISM
+from mmcc._cli.mechanism_options import BOUND, DELTA, EPSILON, MECHANISM
 from mmcc._cli.question import JSON, answer
 
 

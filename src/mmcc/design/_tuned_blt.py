@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mmcc import utility
-from mmcc.accounting._best import Budget
+from mmcc.accounting._best_bound import Budget
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._questions import TIGHT
 from mmcc.design._noise import Target

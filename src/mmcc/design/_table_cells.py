@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mmcc import utility
-from mmcc.accounting._best import Budget, amplified
+from mmcc.accounting._best_bound import Budget, amplified
 from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._parallel import Progress
@@ -37,10 +37,10 @@ from mmcc.design._table import (
     Row,
 )
 from mmcc.design._time_limit import TimeLimit, TimeUpError
-from mmcc.design._tuned import TunedBlt
+from mmcc.design._tuned_blt import TunedBlt
 from mmcc.errors import MmccError
 from mmcc.sampling import Scheme
-from mmcc.sampling._families import Family
+from mmcc.sampling._families_at_rate import Family
 from mmcc.strategies._base import Strategy
 
 TIE = 1e-9

@@ -21,7 +21,7 @@ from mmcc._cli.command import (
     Option,
     one_of,
 )
-from mmcc._cli.words import A_FILE, UsageError, names_a_file
+from mmcc._cli.parsing import A_FILE, UsageError, names_a_file
 from mmcc.errors import suggestion
 from mmcc.sampling._registry import SCHEMES
 from mmcc.strategies import _registry as strategies

@@ -7,9 +7,9 @@ from typing import Any
 
 from mmcc._cli import output
 from mmcc._cli.command import FLAG, QUESTION, Command, Option
-from mmcc._cli.mechanism import BOUND, DELTA, MECHANISM, SIGMA, check_bound, mechanism
+from mmcc._cli.mechanism_options import BOUND, DELTA, MECHANISM, SIGMA, check_bound, mechanism
+from mmcc._cli.parsing import UsageError
 from mmcc._cli.question import JSON, PLOT, SIMULATION, said
-from mmcc._cli.words import UsageError
 
 
 def run(

@@ -6,7 +6,7 @@ In: a port.  Out: the address on stdout, and the page behind it.
 from __future__ import annotations
 
 from mmcc._cli.command import FLAG, OUTPUT, WHOLE, Command, Option
-from mmcc._cli.words import UsageError
+from mmcc._cli.parsing import UsageError
 from mmcc.errors import whole
 
 PORT, MAX_PORT = "8050", 65535

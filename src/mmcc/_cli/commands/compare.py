@@ -22,10 +22,10 @@ from mmcc._cli.command import (
     Option,
     several_of,
 )
-from mmcc._cli.group import needed
-from mmcc._cli.mechanism import DELTA, METHOD, NON_ADAPTIVE, STEPS, check_method
+from mmcc._cli.commands.group import needed
+from mmcc._cli.mechanism_options import DELTA, METHOD, NON_ADAPTIVE, STEPS, check_method
+from mmcc._cli.parsing import A_FILE, UsageError, names_a_file
 from mmcc._cli.question import JSON, PLOT
-from mmcc._cli.words import A_FILE, UsageError, names_a_file
 from mmcc.errors import real, suggestion
 from mmcc.sampling._registry import COMPARED
 from mmcc.strategies._registry import compared_words, from_word
@@ -86,7 +86,7 @@ def run(
 
 def _families(words: str | None, rate: float, steps: int) -> list[Family]:
     """The schemes asked for; by default all that the rate allows."""
-    from mmcc.sampling import _families as schemes
+    from mmcc.sampling import _families_at_rate as schemes
 
     names = schemes.default_words(rate, steps) if words is None else words.split(",")
     return [schemes.family(name.strip(), rate, steps) for name in names]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mmcc._cli.command import FLAG, QUESTION, Command, Option
-from mmcc._cli.mechanism import BOUND, DELTA, MECHANISM, METHODS, SIGMA, check_bound
+from mmcc._cli.mechanism_options import BOUND, DELTA, MECHANISM, METHODS, SIGMA, check_bound
+from mmcc._cli.parsing import UsageError
 from mmcc._cli.question import JSON, answer
-from mmcc._cli.words import UsageError
 from mmcc.errors import MmccError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mmcc._cli import output
 from mmcc._cli.command import FLAG, SCHEME, WHOLE, Command, Option
-from mmcc._cli.mechanism import DELTA, PROB, SIGMA, STEPS
+from mmcc._cli.mechanism_options import DELTA, PROB, SIGMA, STEPS
+from mmcc._cli.parsing import UsageError
 from mmcc._cli.question import JSON
-from mmcc._cli.words import UsageError
 
 if TYPE_CHECKING:
     from mmcc import Guarantee

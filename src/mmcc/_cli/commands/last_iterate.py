@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from mmcc._cli.command import Command
-from mmcc._cli.group import needed, show
-from mmcc._cli.mechanism import DELTA, PROB, SIGMA, STEPS
+from mmcc._cli.commands.group import needed, show
+from mmcc._cli.mechanism_options import DELTA, PROB, SIGMA, STEPS
 from mmcc._cli.question import JSON
 
 

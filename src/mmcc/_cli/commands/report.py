@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmcc._cli import output
 from mmcc._cli.command import FILE, NUMBER, OUTPUT, QUESTION, TEXT, Command, Option, one_of
-from mmcc._cli.mechanism import (
+from mmcc._cli.mechanism_options import (
     BOUND,
     DELTA,
     MECHANISM,
@@ -28,8 +28,8 @@ from mmcc._cli.mechanism import (
     mechanism,
     released,
 )
+from mmcc._cli.parsing import UsageError, names_a_file
 from mmcc._cli.question import said
-from mmcc._cli.words import UsageError, names_a_file
 from mmcc.strategies._registry import TYPED
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""One module a command: parse, ask the library one question, print the answer."""
