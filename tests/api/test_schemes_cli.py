@@ -112,7 +112,7 @@ def test_an_estimate_alone(capsys):
         (
             "balls-in-bins --bins 4",
             ["--method", "mmcc"],
-            "proves nothing for BallsInBins(bins=4). Use --method tight.",
+            "Use --method tight, or one of 'cascade', 'projection', 'unamplified'.",
         ),
     ],
 )

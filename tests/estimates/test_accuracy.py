@@ -139,7 +139,8 @@ def test_one_pass_of_a_shuffle_is_balls_in_bins():
     shuffled = mmcc.estimate(tree, sampling.Shuffle(), sigma=4.0, delta=1e-5)
     bins = mmcc.estimate(tree, sampling.BallsInBins(16), sigma=4.0, delta=1e-5)
     assert (shuffled.low, shuffled.high) == (bins.low, bins.high)
-    assert shuffled.setting == sampling.ZERO_ONE
+    assert shuffled.setting == sampling.Shuffle().setting
+    assert shuffled.setting.startswith("the 0-1 setting")
     assert bins.setting == ""
 
 

@@ -7,7 +7,7 @@ class AllOrNothing(Bound):
     name = "all-or-nothing"
 
     def refusal(self, problem):
-        return None if problem.chance < 1 else "everyone takes part; use method='tight'."
+        return None if problem.chance < 1 else "everyone takes part."
 
     def cost(self, problem):
         return Cost.FREE

@@ -74,10 +74,10 @@ def test_there_are_files_that_use_mmcc():
         ("from mmcc.errors import MmccError\nimport mmcc.utility", []),
         ("import numpy\nnumpy.anything", []),
         ("import mmcc.accounting._questions", ["mmcc.accounting._questions"]),
-        ("from mmcc import doctor", ["mmcc._doctor"]),
+        ("from mmcc import _doctor", ["mmcc._doctor"]),
         ("def f():\n    from mmcc._arrays import FloatArray", ["mmcc._arrays.FloatArray"]),
         ("from mmcc.strategies._base import Strategy", ["mmcc.strategies._base.Strategy"]),
-        ("from mmcc import strategies\nstrategies.geometry", ["mmcc.strategies._geometry"]),
+        ("from mmcc import strategies\nstrategies._geometry", ["mmcc.strategies._geometry"]),
         ("import mmcc\nmmcc.accounting._questions.TIGHT", ["mmcc.accounting"]),
     ],
 )

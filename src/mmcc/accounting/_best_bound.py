@@ -9,6 +9,7 @@ Here alone it is decided which bounds are asked, and in which order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -87,17 +88,31 @@ def best_of(answers: Iterable[Answer], lower: float = 0.0) -> Best:
 
 def ask_epsilon(bound: Bound, problem: Problem, delta: float) -> Answer:
     """What one bound says, signed by it."""
-    return replace(bound.epsilon(problem, delta), bound=bound)
+    return _signed(bound, bound.epsilon(problem, delta), math.inf)
 
 
 def ask_delta(bound: Bound, problem: Problem, epsilon: float) -> Answer:
     """What one bound says, signed by it."""
-    return replace(bound.delta(problem, epsilon), bound=bound)
+    return _signed(bound, bound.delta(problem, epsilon), 1.0)
+
+
+def _signed(bound: Bound, answer: Answer, largest: float) -> Answer:
+    """An answer that names its bound, if both sides are numbers that can be promised."""
+    if not (0.0 <= answer.remove <= largest and 0.0 <= answer.add <= largest):
+        raise PrecisionError(
+            f"the bound {bound} answers {answer.remove!r} and {answer.add!r}, which promises "
+            "nothing; use another method."
+        )
+    return replace(answer, bound=bound)
 
 
 def amplified(problem: Problem) -> list[Bound]:
     """The bounds that make use of sampling and apply."""
-    return [bound for bound in known_bounds() if bound.amplified and bound.refusal(problem) is None]
+    return [bound for bound in _applicable(problem) if bound.amplified]
+
+
+def _applicable(problem: Problem) -> list[Bound]:
+    return [bound for bound in known_bounds() if bound.refusal(problem) is None]
 
 
 def bounds_for(problem: Problem, budget: Budget = Budget.MINUTES) -> list[Bound]:
@@ -190,12 +205,12 @@ def _in_turn(
 
 def lower_epsilon(problem: Problem, delta: float) -> float:
     """No method can prove a smaller epsilon than this; 0 where nothing is known."""
-    return _largest(bound.lower_epsilon(problem, delta) for bound in known_bounds())
+    return _largest(bound.lower_epsilon(problem, delta) for bound in _applicable(problem))
 
 
 def lower_delta(problem: Problem, epsilon: float) -> float:
     """No method can prove a smaller delta than this; 0 where nothing is known."""
-    return _largest(bound.lower_delta(problem, epsilon) for bound in known_bounds())
+    return _largest(bound.lower_delta(problem, epsilon) for bound in _applicable(problem))
 
 
 def _largest(ends: Iterable[LowerEnd]) -> float:

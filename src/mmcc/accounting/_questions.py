@@ -16,6 +16,7 @@ from mmcc._simulation.estimate import estimate as simulate
 from mmcc.accounting._best_bound import (
     Best,
     Budget,
+    amplified,
     ask_delta,
     ask_epsilon,
     best_delta,
@@ -24,7 +25,16 @@ from mmcc.accounting._best_bound import (
     bounds_for,
     lower_epsilon,
 )
-from mmcc.accounting._bounds import CHANCE, PLAIN, Bound, Mmcc, Problem, bound_named, known_bounds
+from mmcc.accounting._bounds import (
+    CHANCE,
+    PLAIN,
+    TIGHT,
+    Bound,
+    Mmcc,
+    Problem,
+    bound_named,
+    known_bounds,
+)
 from mmcc.accounting._calibrate import gaussian_problem, smallest_sigma
 from mmcc.accounting._guarantee import Bracket, Guarantee
 from mmcc.accounting._losses.engine import Effort
@@ -37,11 +47,9 @@ from mmcc.errors import (
     suggestion,
 )
 from mmcc.sampling import Scheme
-from mmcc.sampling._scheme import checked_scheme
+from mmcc.sampling._scheme import checked_scheme, unproven
 from mmcc.strategies._base import ORDERS, Order, Strategy, checked_strategy
 
-TIGHT = "tight"
-"""The method that asks every bound."""
 MIN_DELTA = 1e-200
 MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 NEXT_TO_NOTHING = 1e-6
@@ -224,9 +232,13 @@ def bounds_by(
         return bounds_for(problem, budget)
     bound = bound_named(method) if order is None else Mmcc(order)
     refusal = bound.refusal(problem)
-    if refusal is not None:
-        raise MethodError(refusal)
-    return [bound]
+    if refusal is None:
+        return [bound]
+    others = amplified(problem)
+    if not others:
+        raise unproven(problem.scheme)
+    known = ", ".join(repr(other.name) for other in (*others, PLAIN))
+    raise MethodError(f"{refusal} Use method={TIGHT!r}, or one of {known}.")
 
 
 def _feasible(problem: Problem, bounds: list[Bound]) -> list[Bound]:
@@ -263,7 +275,9 @@ def _guarantee(
     """The answer with all that it rests on."""
     winner = best.winner
     bound = winner.bound or PLAIN
-    setting = problem.scheme.setting if bound.amplified else ""
+    # One answer alone may give the promise; otherwise it rests on both.
+    needed = [bound] if winner.value <= best.value else best.bounds
+    setting = problem.scheme.setting if any(one.amplified for one in needed) else ""
     details = bound.details(problem, winner, delta)
     extra: dict[str, object] = {}
     if bound.amplified:

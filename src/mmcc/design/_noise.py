@@ -16,12 +16,11 @@ from mmcc._simulation.estimate import estimate
 from mmcc.accounting import _questions as questions
 from mmcc.accounting._best_bound import CLOSED, Budget, amplified, bounds_for
 from mmcc.accounting._best_bound import lower_epsilon as best_lower_epsilon
-from mmcc.accounting._bounds import PLAIN, Problem
+from mmcc.accounting._bounds import PLAIN, TIGHT, Problem
 from mmcc.accounting._calibrate import next_sigma
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._parallel import Progress
-from mmcc.accounting._questions import TIGHT
 from mmcc.design._time_limit import TimeUpError
 from mmcc.errors import MmccError, NothingCertifiedError, PrecisionError
 from mmcc.sampling import Scheme

@@ -19,10 +19,10 @@ import numpy as np
 
 from mmcc import utility
 from mmcc.accounting._best_bound import FEW_COLUMNS, Budget, amplified
-from mmcc.accounting._bounds import Problem
+from mmcc.accounting._bounds import TIGHT, Problem
 from mmcc.accounting._calibrate import impossible_sigma
 from mmcc.accounting._parallel import Progress
-from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, TIGHT, check_method
+from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
 from mmcc.design._noise import Target, calibrate, prove
 from mmcc.design._optimised_result import MEASURES, Candidate, Optimised, RuledOut
 from mmcc.design._rough_noise import RoughNoise

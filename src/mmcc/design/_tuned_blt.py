@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from mmcc import utility
 from mmcc.accounting._best_bound import Budget
+from mmcc.accounting._bounds import TIGHT
 from mmcc.accounting._parallel import Progress
-from mmcc.accounting._questions import TIGHT
 from mmcc.design._noise import Target
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import STARTS, Search, Shapes

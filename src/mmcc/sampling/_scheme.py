@@ -17,12 +17,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from inspect import isabstract
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
-from mmcc.errors import MethodError, ParameterError, SamplingError, real
+from mmcc.errors import MethodError, ParameterError, SamplingError, real, whole
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy
@@ -63,6 +64,10 @@ class Rounds:
     probability: float
     separation: int
     """At most the number of steps."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "probability", checked_probability(self.probability))
+        object.__setattr__(self, "separation", whole("separation", self.separation, 1, MAX_STEPS))
 
     def count(self, steps: int) -> int:
         """Rounds of the largest group."""
@@ -146,6 +151,15 @@ class Scheme(ABC):
 
     __slots__ = ()
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for base in cls.__mro__[1:]:
+            if base.__module__.startswith(f"{__package__}.") and not isabstract(base):
+                raise TypeError(
+                    f"{cls.__name__} would be certified as the {base.__name__} that it comes from, "
+                    "whatever it draws. Derive it from mmcc.sampling.Scheme."
+                )
+
     # ------------------------------------------------------------------ what a scheme must know
 
     @abstractmethod
@@ -191,7 +205,10 @@ class Scheme(ABC):
         return None
 
     def positions(self, steps: int) -> int | None:
-        """How many positions there are, if an example has one random position in every epoch."""
+        """How many positions there are, if an example has one random position in every epoch.
+
+        All positions are equally likely, and the steps are whole epochs of so many steps.
+        """
         return None
 
     def chance(self, steps: int) -> float:

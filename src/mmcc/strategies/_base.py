@@ -106,11 +106,15 @@ class Strategy(ABC):
         self._check_size()
         return self._dense()
 
+    @property
+    def _dense_bytes(self) -> int:
+        return 8 * self.rows * self.steps
+
     def _check_size(self) -> None:
-        size = 8 * self.rows * self.steps
-        if size > MAX_DENSE_BYTES:
+        if self._dense_bytes > MAX_DENSE_BYTES:
+            size = self._dense_bytes / 2**30
             raise StrategyError(
-                f"{self!r} as a dense array would take {size / 2**30:.3g} GiB, more than the "
+                f"{self!r} as a dense array would take {size:.3g} GiB, more than the "
                 f"{MAX_DENSE_BYTES / 2**30:.0f} GiB allowed. Use its structure, or fewer steps."
             )
 
@@ -210,7 +214,7 @@ class Strategy(ABC):
 
         Bins that share nothing hang below one root, if they have few different lengths.
         """
-        if bins > MAX_COLUMNS:
+        if bins > MAX_COLUMNS or self._dense_bytes > MAX_DENSE_BYTES:
             return None
         products = self._bins_products(bins)
         own = np.diagonal(products)

@@ -138,8 +138,11 @@ def amplified(strategy: Strategy, sampling: Scheme) -> bool:
 
 def training_method(strategy: Strategy, sampling: Scheme, method: str) -> str:
     """The method of accounting that holds for training: unamplified where no other is proven."""
-    from mmcc.accounting._bounds import PLAIN  # numba takes a second
-    from mmcc.accounting._questions import TIGHT, check_method
+    from mmcc.accounting._bounds import (
+        PLAIN,  # numba takes a second
+        TIGHT,
+    )
+    from mmcc.accounting._questions import check_method
 
     check_method(method)
     if method == PLAIN.name or amplified(strategy, sampling):

@@ -18,6 +18,7 @@ __all__ = (
     "BOUNDS",
     "CHANCE",
     "PLAIN",
+    "TIGHT",
     "Answer",
     "Bound",
     "Cost",
@@ -35,6 +36,8 @@ PLAIN = Unamplified()
 CHANCE = ChanceToTakePart()
 BOUNDS: tuple[Bound, ...] = (PLAIN, Mmcc(), Cascade(), Projection(), ChainBound())
 """The bounds of this package; those that were registered are not among them."""
+TIGHT = "tight"
+"""The method that asks every bound."""
 _registered: list[Bound] = []
 
 
@@ -45,6 +48,8 @@ def register(bound: Bound) -> None:
     """
     if not isinstance(bound, Bound):
         raise MethodError(f"a bound is a subclass of mmcc.accounting.Bound, got {bound!r}.")
+    if not isinstance(getattr(bound, "name", None), str) or not bound.name or bound.name == TIGHT:
+        raise MethodError(f"a bound needs a name of its own, as text, and {TIGHT!r} is taken.")
     if bound.name in (known.name for known in known_bounds()):
         raise MethodError(f"there is a bound {bound.name!r} already; give yours another name.")
     _registered.append(bound)
@@ -52,6 +57,8 @@ def register(bound: Bound) -> None:
 
 def unregister(bound: Bound) -> None:
     """Undo `register`."""
+    if bound not in _registered:
+        raise MethodError(f"{bound!r} is not registered; there is nothing to undo.")
     _registered.remove(bound)
 
 

@@ -9,6 +9,7 @@ ends where it has them.  It takes part once it stands in `BOUNDS` or was registe
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from mmcc.accounting._guarantee import Details
 from mmcc.accounting._losses.engine import Effort
+from mmcc.errors import SamplingError, real, whole
 from mmcc.sampling import Rounds, Scheme
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._hierarchy import Node
@@ -75,12 +77,24 @@ class Problem:
     @cached_property
     def rounds(self) -> Rounds | None:
         """The independent rounds of the scheme, if participation is that."""
-        return self.scheme.rounds(self.steps)
+        found = self.scheme.rounds(self.steps)
+        if found is not None and found.separation > self.steps:
+            raise SamplingError(
+                f"{self.scheme!r} has rounds {found.separation} steps apart, more than the "
+                f"{self.steps} steps there are. Correct its `rounds`."
+            )
+        return found
 
     @cached_property
     def positions(self) -> int | None:
         """Of how many positions an example has one, if participation is that."""
-        return self.scheme.positions(self.steps)
+        found = self.scheme.positions(self.steps)
+        if found is not None and self.steps % whole("positions", found, 1, self.steps):
+            raise SamplingError(
+                f"{self.scheme!r} has one of {found} positions in every epoch, but {self.steps} "
+                "steps are not whole epochs: nothing is proven. Correct its `positions`."
+            )
+        return found
 
     @cached_property
     def tree_of_positions(self) -> Node | None:
@@ -102,12 +116,12 @@ class Problem:
     @cached_property
     def chance(self) -> float:
         """How likely it is, at most, that the example takes part at all."""
-        return self.scheme.chance(self.steps)
+        return real("chance", self.scheme.chance(self.steps), 0, 1, closed="lh")
 
     @cached_property
     def sensitivity(self) -> float:
         """|C 1_S| for the worst participation set that the scheme allows, rounded up."""
-        return self.scheme.sensitivity(self.strategy)
+        return real("sensitivity", self.scheme.sensitivity(self.strategy), 0, math.inf)
 
     @property
     def ratio(self) -> float:
@@ -167,7 +181,7 @@ class Bound(ABC):
 
     @abstractmethod
     def refusal(self, problem: Problem) -> str | None:
-        """Why the bound says nothing about a mechanism, and what to do; None where it applies."""
+        """Why the bound says nothing about a mechanism, in a sentence; None where it applies."""
 
     @abstractmethod
     def cost(self, problem: Problem) -> Cost:

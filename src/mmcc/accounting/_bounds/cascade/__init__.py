@@ -25,12 +25,12 @@ class Cascade(Bound):
         if problem.positions is None:
             return (
                 f"the cascade is for one position in every epoch, as in BallsInBins, not for "
-                f"{problem.scheme!r}. Use method='tight'."
+                f"{problem.scheme!r}."
             )
         if problem.tree_of_positions is None:
             return (
                 "the cascade is for balls-in-bins on trees whose epochs are complete subtrees, and "
-                "on independent noise. Use method='tight'."
+                "on independent noise."
             )
         return None
 

@@ -26,17 +26,17 @@ class ChainBound(Bound):
     name: ClassVar[str] = "chain"
 
     def refusal(self, problem: Problem) -> str | None:
+        if problem.rounds is None:
+            return (
+                f"the chain bound is for independent rounds, as in Poisson and CyclicPoisson, and "
+                f"proves nothing for {problem.scheme!r}."
+            )
         strategy = problem.strategy
         toeplitz = strategy.toeplitz
         if toeplitz is None or not (toeplitz.geometric or toeplitz.bands <= MAX_BANDS):
             return (
                 f"the chain bound needs a Toeplitz strategy with at most {MAX_BANDS} bands or a "
-                f"BLT with one buffer, not {strategy!r}. Use method='tight'."
-            )
-        if problem.rounds is None:
-            return (
-                f"the chain bound is for independent rounds, as in Poisson and CyclicPoisson, and "
-                f"proves nothing for {problem.scheme!r}. Use method='tight'."
+                f"BLT with one buffer, not {strategy!r}."
             )
         return None
 

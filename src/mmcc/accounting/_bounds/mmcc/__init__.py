@@ -52,7 +52,7 @@ class Mmcc(Bound):
         if problem.rounds is None:
             return (
                 f"method {self.name!r} is for independent rounds, as in Poisson and CyclicPoisson, "
-                f"and proves nothing for {problem.scheme!r}. Use method='tight'."
+                f"and proves nothing for {problem.scheme!r}."
             )
         return None
 
