@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mmcc.errors import SamplingError
 from mmcc.sampling import Law, Participations, Scheme
 
 
@@ -13,6 +14,10 @@ class Exactly(Scheme):
     """Each example takes part in exactly `times` of the steps, drawn at random."""
 
     times: int
+
+    def check(self, steps):
+        if not 1 <= self.times <= steps:
+            raise SamplingError(f"nobody takes part {self.times} times in {steps} steps.")
 
     def draw(self, steps, count, generator, group=0):
         order = np.argsort(generator.random((count, steps)), axis=1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +13,8 @@ import mmcc
 from extending.exactly import Exactly
 from mmcc import report, sampling, strategies
 from mmcc.audit import audit
-from mmcc.errors import MethodError, SamplingError
-from mmcc.training import Participants
+from mmcc.errors import MethodError, MmccError, ParameterError, SamplingError
+from mmcc.training import Mechanism, Participants
 
 SCHEME = Exactly(3)
 TREE = strategies.binary_tree(8)
@@ -75,26 +77,123 @@ def test_its_audit_passes_and_catches_another_scheme():
     assert not audit(TREE, SCHEME, participants=poisson, **asked).passed
 
 
+@dataclass(frozen=True)
 class Twice(Exactly):
     def draw(self, steps, count, generator, group=0):
         return sampling.Participations.from_rows(np.zeros((count, 2), np.int64))
 
 
+@dataclass(frozen=True)
 class Beyond(Exactly):
     def draw(self, steps, count, generator, group=0):
         return sampling.Participations.from_rows(np.full((count, 1), steps))
 
 
+@dataclass(frozen=True)
+class Fewer(Exactly):
+    def draw(self, steps, count, generator, group=0):
+        return super().draw(steps, count - 1, generator)
+
+
+@dataclass(frozen=True)
+class Unsorted(Exactly):
+    def drawing(self, steps, examples, bits):
+        return SimpleNamespace(at=lambda step: np.array([2, 1]))
+
+
+@dataclass(frozen=True)
 class Grouped(Exactly):
     groups = 2
 
 
 @pytest.mark.parametrize(
-    ("wrong", "why"), [(Twice, "twice"), (Beyond, "there is not"), (Grouped, "public groups")]
+    ("wrong", "why"),
+    [
+        (Twice, "a step twice"),
+        (Beyond, "there is not"),
+        (Fewer, "another number of sets"),
+        (Unsorted, "increasing order"),
+        (Grouped, "public groups"),
+    ],
 )
 def test_batches_that_would_not_be_sets_of_examples_are_refused(wrong, why):
     with pytest.raises(SamplingError, match=why):
-        Participants(wrong(3), 8, 50, seed=1)
+        Participants(wrong(3), 8, 50, seed=1).at(0)
+
+
+@pytest.mark.parametrize("wrong", [Twice, Beyond, Fewer])
+def test_nothing_is_estimated_from_sets_that_are_none(wrong):
+    with pytest.raises(SamplingError, match="must draw"):
+        mmcc.estimate(TREE, wrong(3), sigma=4.0, delta=1e-3, samples=2000)
+
+
+@pytest.mark.parametrize("expected", [0.0, -1.0, math.nan, math.inf, 51.0])
+def test_an_expected_batch_that_cannot_be_is_refused(expected):
+    class Scaled(Exactly):
+        def expected_batch(self, steps, examples):
+            return expected
+
+    with pytest.raises(ParameterError, match="expected_batch"):
+        _ = Participants(Scaled(3), 8, 50, seed=1).expected
+    with pytest.raises(ParameterError, match="expected_batch"):
+        _ = Mechanism(TREE, Scaled(3), 1.0, 50, 1.0).expected_batch_size
+
+
+class Plain(sampling.Scheme):
+    def draw(self, steps, count, generator, group=0):
+        return SCHEME.draw(steps, count, generator)
+
+    def expected_batch(self, steps, examples):
+        return examples * 3 / steps
+
+
+def test_a_scheme_that_cannot_be_told_from_others_is_refused():
+    for ask in (
+        lambda: Participants(Plain(), 8, 50, seed=1),
+        lambda: mmcc.epsilon(TREE, Plain(), sigma=1.0, delta=1e-5, method="unamplified"),
+    ):
+        with pytest.raises(SamplingError, match="frozen dataclass"):
+            ask()
+
+
+@dataclass(frozen=True)
+class Poisson(sampling.Scheme):
+    """The same examples in every step, under a name that is taken."""
+
+    probability: float
+
+    def draw(self, steps, count, generator, group=0):
+        rows = [np.arange(steps if here else 0) for here in generator.random(count) < 0.3]
+        edges = np.cumsum([0, *map(len, rows)])
+        return sampling.Participations(np.concatenate([*rows, np.empty(0, np.int64)]), edges)
+
+    def expected_batch(self, steps, examples):
+        return examples * self.probability
+
+
+@dataclass(frozen=True)
+class Marked(Exactly):
+    marks: tuple = ()
+
+    def __repr__(self):
+        return "Marked()"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Poisson(0.3), sampling.Poisson(0.3)),
+        (Marked(3, (1,)), Marked(3, (2,))),
+        (Marked(3), Marked(2)),
+    ],
+    ids=["name", "field", "repr"],
+)
+def test_a_scheme_is_not_taken_for_another_that_looks_alike(one, other):
+    saved = Participants(one, 8, 50, seed=1).state()
+    with pytest.raises(SamplingError, match="the saved sampler has scheme"):
+        Participants(other, 8, 50, seed=1).restore(saved)
+    prints = [Mechanism(TREE, scheme, 1.0, 50, 1.0).fingerprint() for scheme in (one, other)]
+    assert prints[0] != prints[1]
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook")
@@ -136,3 +235,9 @@ def test_it_trains_and_goes_on_from_a_checkpoint(tmp_path):
     load_checkpoint(tmp_path / "run", resumed[1])
     again, _ = train(resumed)
     assert all(torch.equal(one, other) for one, other in zip(through, again, strict=True))
+    with pytest.raises(MmccError, match="sampling=scheme"):
+        report.of_checkpoint(tmp_path / "run", delta=1e-5)
+    told = report.of_checkpoint(tmp_path / "run", delta=1e-5, sampling=SCHEME)
+    assert told.claims[0].epsilon == plain.epsilon
+    with pytest.raises(MmccError, match="another one"):
+        report.of_checkpoint(tmp_path / "run", delta=1e-5, sampling=Exactly(2))

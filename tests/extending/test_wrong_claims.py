@@ -1,4 +1,4 @@
-"""Claim: a scheme or a bound that says what cannot be is refused; it never makes a number smaller."""
+"""Claim: a scheme or a bound that says what cannot be is refused; no number gets smaller."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 import pytest
-from extending.all_or_nothing import AllOrNothing
-from extending.exactly import Exactly
 
 import mmcc
+from extending.all_or_nothing import AllOrNothing
+from extending.exactly import Exactly
 from mmcc import accounting, sampling, strategies
 from mmcc.accounting import Answer, LowerEnd
 from mmcc.errors import MethodError, MmccError

@@ -517,6 +517,18 @@ def test_sums_of_bits_see_every_change(dtype, size):
         assert check_sums([changed]) != before
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_sums_of_bits_see_values_that_change_places_or_cancel(dtype):
+    tensor = torch.arange(8).to(dtype)
+    before = check_sums([tensor])
+    assert check_sums([tensor.roll(3)]) != before
+    assert check_sums([tensor.flip(0)]) != before
+    moved = tensor.clone()
+    moved[1] += 1
+    moved[3] -= 1
+    assert check_sums([moved]) != before
+
+
 def test_sums_of_bits_of_odd_tensors():
     grid = torch.arange(12.0).view(3, 4)
     empty, scalar = torch.zeros(0), torch.tensor(3.0)

@@ -15,6 +15,7 @@ import numpy as np
 from mmcc._arrays import FloatArray
 from mmcc._simulation import set_mixtures as kernels
 from mmcc.sampling import Participations, Renewal, Scheme
+from mmcc.sampling._scheme import checked_sets
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._gram import DenseGram
 
@@ -55,7 +56,8 @@ class Mechanism:
 
     def draw(self, count: int, generator: np.random.Generator) -> Participations:
         """Sets of columns, as the scheme draws them."""
-        drawn = self.scheme.draw(self.strategy.steps, count, generator, self.group)
+        steps = self.strategy.steps
+        drawn = checked_sets(self.scheme.draw(steps, count, generator, self.group), steps, count)
         return Participations((drawn.steps - self.group) // self.separation, drawn.edges)
 
     @cached_property

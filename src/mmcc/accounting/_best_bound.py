@@ -122,7 +122,7 @@ def bounds_for(problem: Problem, budget: Budget = Budget.MINUTES) -> list[Bound]
         raise unproven(problem.scheme)
     if problem.certain:
         return [PLAIN]
-    costs = {bound: bound.cost(problem) for bound in (PLAIN, *proven)}
+    costs = {bound: bound.cost(problem) for bound in _applicable(problem)}
     every = sorted(costs, key=lambda bound: costs[bound])
     fast = [bound for bound in every if costs[bound] == Cost.FAST]
     steady = [bound for bound in every if costs[bound] == Cost.STEADY]

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mmcc import utility
-from mmcc.accounting._best_bound import Budget
-from mmcc.accounting._bounds import TIGHT
+from mmcc.accounting._best_bound import Budget, amplified
+from mmcc.accounting._bounds import TIGHT, Problem
 from mmcc.accounting._parallel import Progress
 from mmcc.design._noise import Target
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import STARTS, Search, Shapes
-from mmcc.errors import MmccError, whole
+from mmcc.errors import MmccError, ParameterError, whole
 from mmcc.sampling import Scheme
-from mmcc.sampling._scheme import MAX_STEPS
-from mmcc.strategies import Blt
+from mmcc.sampling._scheme import MAX_STEPS, unproven
+from mmcc.strategies import Blt, identity
 
 EVALUATIONS = 24
 
@@ -46,6 +46,14 @@ class TunedBlt:
         progress: Progress | None = None,
     ) -> Blt:
         """The BLT with the least error among those tried: a simplex search, deterministic."""
+        scheme.check(self.steps)
+        if scheme.chance(self.steps) <= delta:
+            raise ParameterError(
+                f"the chance to take part at all, {scheme.chance(self.steps):.3g}, is no larger "
+                "than delta, so that no noise is needed. Use a smaller delta."
+            )
+        if method == TIGHT and not amplified(Problem(identity(self.steps), scheme, 1.0)):
+            raise unproven(scheme)
         target = Target(epsilon, delta, method, Budget.TABLE, progress)
         search = Search(
             RoughNoise(scheme, target), lambda blt: utility.rmse(blt, 1.0), EVALUATIONS, progress

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmcc import sampling
 from mmcc.errors import MmccError, ParameterError, shown
 from mmcc.report._facts import UNIT, Claim, Fact, Report, counted
 from mmcc.report._mechanisms import claim, described
 from mmcc.report._wording import of_loops
 from mmcc.sampling import Scheme
+from mmcc.sampling._registry import SCHEMES
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._registry import TYPED
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
     from mmcc.training._mechanism import Mechanism
 
-SCHEMES = ("Poisson", "CyclicPoisson", "MinSeparation", "BallsInBins", "Shuffle")
 FACTS = (
     "strategy",
     "sampling",
@@ -48,6 +47,7 @@ def of_checkpoint(
     *,
     delta: float,
     strategy: Strategy | None = None,
+    sampling: Scheme | None = None,
     method: str = "tight",
     title: str | None = None,
     unit: str = UNIT,
@@ -60,12 +60,13 @@ def of_checkpoint(
 
     `strategy` is needed where the checkpoint's description of it does not say all its numbers:
     matrices, and prefixes of optimised strategies.  One that is not the run's is refused.
+    `sampling` is needed where the scheme is one from elsewhere.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
     from mmcc.training._mechanism import amplified, declared, training_method
 
     name, content = Path(path).name, _content(path)
-    run = _mechanism(content["fingerprint"], strategy, name)
+    run = _mechanism(content["fingerprint"], strategy, sampling, name)
     position = _position(content, run.steps, name)
     asked: dict[str, Any] = {
         "sigma": run.sigma,
@@ -132,7 +133,9 @@ def _content(path: str | Path) -> Mapping[str, Any]:
     return read(Path(path))[0]
 
 
-def _mechanism(fingerprint: Mapping[str, Any], given: Strategy | None, name: str) -> Mechanism:
+def _mechanism(
+    fingerprint: Mapping[str, Any], given: Strategy | None, scheme: Scheme | None, name: str
+) -> Mechanism:
     """The mechanism whose fingerprint this is, to the last bit."""
     from mmcc.training._mechanism import Mechanism
 
@@ -141,10 +144,11 @@ def _mechanism(fingerprint: Mapping[str, Any], given: Strategy | None, name: str
     described = fingerprint["strategy"].rpartition(" with digest ")[0]
     strategy = given if given is not None else _strategy(described, name)
     decoder = fingerprint["decoder"]
+    drawn = _scheme(fingerprint["sampling"], name) if scheme is None else scheme
     try:
         found = Mechanism(
             strategy,
-            _scheme(fingerprint["sampling"]),
+            drawn,
             float(fingerprint["sigma"]),
             int(fingerprint["examples"]),
             float(fingerprint["max_grad_norm"]),
@@ -173,13 +177,19 @@ def _strategy(described: str, name: str) -> Strategy:
     return found
 
 
-def _scheme(described: str) -> Scheme:
-    constructor, positional, named = _call(described, SCHEMES)
+def _scheme(described: str, name: str) -> Scheme:
+    """The scheme made again from its description: one of ours, for others say where they are."""
+    known = {entry.class_name: entry for entry in SCHEMES.values()}
+    if " with digest " in described:
+        text = f"its scheme, {described}, is not one of mmcc.sampling"
+        raise _unknown(name, text, "Give it: report.of_checkpoint(..., sampling=scheme).")
     try:
-        found: Scheme = getattr(sampling, constructor)(*positional, **named)
+        constructor, positional, named = _call(described, tuple(known))
+        return known[constructor].load()(*positional, **named)
     except TypeError:
-        raise ParameterError(f"{described!r} is no sampling scheme.") from None
-    return found
+        raise _unknown(name, f"{described!r} is no sampling scheme") from None
+    except MmccError as problem:
+        raise _unknown(name, str(problem).rstrip(".")) from None
 
 
 def _call(text: str, known: tuple[str, ...]) -> tuple[str, list[Any], dict[str, Any]]:

@@ -6,6 +6,8 @@ mistakes in words do not wait for numpy; classes are loaded when they are asked 
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -103,6 +105,18 @@ def is_registered(scheme: Scheme) -> bool:
     """Whether a scheme can be typed: it is one of those above, not one from elsewhere."""
     entry = SCHEMES.get(scheme.name)
     return entry is not None and entry.load() is type(scheme)
+
+
+def identity_of(scheme: Scheme) -> str:
+    """A scheme as text that no other scheme has: for checkpoints, which must not be mixed up.
+
+    One from elsewhere may be named like one of ours, and its text may leave things out.
+    """
+    if is_registered(scheme):
+        return repr(scheme)
+    kind = type(scheme)
+    digest = hashlib.sha256(pickle.dumps(dict(scheme.arguments()))).hexdigest()[:16]
+    return f"{scheme!r} of {kind.__module__}.{kind.__qualname__} with digest {digest}"
 
 
 def option_of(argument: str) -> str:

@@ -143,7 +143,7 @@ class Drawing(Protocol):
 
 
 class Scheme(ABC):
-    """Who takes part when; the base of all sampling schemes.
+    """Who takes part when; the base of all sampling schemes, which are frozen dataclasses.
 
     The participations of one example must be independent of the other examples, of noise and of
     everything that was released; a scheme in which they are not says so in `setting`.
@@ -239,7 +239,8 @@ class Scheme(ABC):
                 f"{self!r} has public groups and does not say how examples are dealt to them; "
                 "define its `drawing`."
             )
-        return DrawnBefore(self.draw(steps, examples, bits.of_arrangement(0)), steps)
+        drawn = self.draw(steps, examples, bits.of_arrangement(0))
+        return DrawnBefore(checked_sets(drawn, steps, examples), steps)
 
     # ------------------------------------------------------------------ what follows
 
@@ -281,26 +282,32 @@ class Scheme(ABC):
 
 
 class DrawnBefore:
-    """Participation sets of all examples, by step.
-
-    An example that came twice in a batch would count twice: such sets are refused.
-    """
+    """Participation sets of all examples, by step."""
 
     def __init__(self, sets: Participations, steps: int) -> None:
         order = np.argsort(sets.steps, kind="stable")  # within a step the indices stay sorted
-        self._members, places = sets.owners()[order], sets.steps[order]
-        twice = (np.diff(self._members) == 0) & (np.diff(places) == 0)
-        if twice.any() or places.min(initial=0) < 0 or places.max(initial=0) >= steps:
-            raise SamplingError(
-                f"a scheme must draw sets of different steps from 0 to {steps - 1}, and this one "
-                "drew a step twice or one that there is not. Correct its `draw`."
-            )
+        self._members = sets.owners()[order]
         self._edges = np.concatenate(
             [[0], np.cumsum(np.bincount(sets.steps, minlength=steps))]
         ).astype(np.int64)
 
     def at(self, step: int) -> IntArray:
         return self._members[self._edges[step] : self._edges[step + 1]]
+
+
+def checked_sets(sets: Participations, steps: int, count: int) -> Participations:
+    """The sets that a scheme drew, if they are that: an example that comes twice counts twice."""
+    owners, places = sets.owners(), sets.steps
+    order = np.lexsort((places, owners))
+    twice = (np.diff(owners[order]) == 0) & (np.diff(places[order]) == 0)
+    outside = places.min(initial=0) < 0 or places.max(initial=0) >= steps
+    if len(sets) != count or twice.any() or outside:
+        raise SamplingError(
+            f"a scheme must draw {count} sets of different steps from 0 to {steps - 1}, and this "
+            "one drew another number of sets, a step twice or one that there is not. Correct its "
+            "`draw`."
+        )
+    return sets
 
 
 def typed_name(class_name: str) -> str:
@@ -316,6 +323,12 @@ def checked_scheme(scheme: object) -> Scheme:
         names = ", ".join(entry.class_name for entry in SCHEMES.values())
         raise SamplingError(
             f"sampling must be one of mmcc.sampling.{names}, got {type(scheme).__name__}."
+        )
+    made = getattr(scheme, "__dataclass_params__", None)
+    if made is None or not made.frozen:
+        raise SamplingError(
+            f"{type(scheme).__name__} is not a frozen dataclass, so that nothing could tell which "
+            "scheme a checkpoint is of. Write @dataclass(frozen=True) above it."
         )
     return scheme
 

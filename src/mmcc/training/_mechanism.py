@@ -20,6 +20,7 @@ from mmcc.errors import (
     whole,
 )
 from mmcc.sampling import Scheme
+from mmcc.sampling._registry import identity_of
 from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._base import FULL, HONAKER, Strategy, checked_strategy
 from mmcc.strategies._decoders import decoder_name
@@ -80,14 +81,15 @@ class Mechanism:
     @property
     def expected_batch_size(self) -> float:
         """Examples that take part in a step, on average: public, whatever a step really drew."""
-        return self.sampling.expected_batch(self.steps, self.examples)
+        expected = self.sampling.expected_batch(self.steps, self.examples)
+        return real("expected_batch", expected, 0, self.examples, closed="h")
 
     def fingerprint(self) -> dict[str, str]:
         """Everything that makes this mechanism what it is, to the last bit."""
         digest = strategy_digest(self.strategy)[:16]  # what is shown of C does not show all digits
         return {
             "strategy": f"{self.strategy!r} with digest {digest}",
-            "sampling": repr(self.sampling),
+            "sampling": identity_of(self.sampling),
             "sigma": repr(self.sigma),
             "decoder": str(self.decoder),
             "examples": str(self.examples),

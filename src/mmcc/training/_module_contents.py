@@ -31,6 +31,8 @@ from mmcc.training._examples import is_plain_object, tensors_of
 
 WORD = 8
 """Bytes that are added up at once."""
+WEIGHED = 2**20
+"""Words of a tensor up to which their places count."""
 OWN = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
 MOST_KEPT = 5000
@@ -103,7 +105,8 @@ def _first_apart(names: Iterable[str], present: Sequence[int], expected: Sequenc
 def check_sums(tensors: Iterable[Tensor]) -> list[int]:
     """Of each tensor's bits, modulo 2^64: where one bit differs, so does it.
 
-    Reads all bytes once; the host gets all sums at once.
+    Words of all but the largest tensors are weighed by odd numbers that grow with their place, so
+    that an exchange of values shows.  Reads all bytes once; the host gets all sums at once.
     """
     sums = [_bits(tensor) for tensor in tensors]
     by_device: dict[torch.device, list[int]] = {}
@@ -127,7 +130,10 @@ def _bits(tensor: Tensor) -> Tensor:
     words = flat[: len(flat) - over] if over else flat
     if flat.storage_offset() % WORD:
         words = words.clone()  # words begin at multiples of their length
-    total: Tensor = words.view(torch.int64).sum()
+    whole = words.view(torch.int64)
+    if len(whole) <= WEIGHED:
+        whole = whole * (2 * torch.arange(len(whole), device=whole.device) + 1)
+    total: Tensor = whole.sum()
     return total + flat[-over:].sum(dtype=torch.int64) if over else total
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from mmcc._arrays import IntArray, read_only
-from mmcc.errors import SamplingError, shown, whole
+from mmcc.errors import SamplingError, real, shown, whole
 from mmcc.sampling import Scheme
+from mmcc.sampling._registry import identity_of
 from mmcc.sampling._scheme import MAX_STEPS, checked_scheme
 from mmcc.training._randomness import check_seed
 
@@ -54,15 +55,26 @@ class Participants:
     @property
     def expected(self) -> float:
         """Expected size of a batch, a public number."""
-        return self.scheme.expected_batch(self.steps, self.examples)
+        expected = self.scheme.expected_batch(self.steps, self.examples)
+        return real("expected_batch", expected, 0, self.examples, closed="h")
 
     def at(self, step: int) -> IntArray:
         """Sorted indices of the examples that take part in a step; read-only, may be empty."""
         step = whole("step", step, 0, self.steps - 1)
         if step != self._answered:
-            self._answer = read_only(self._drawing.at(step))
+            self._answer = read_only(self._checked(self._drawing.at(step)))
             self._answered = step
         return self._answer
+
+    def _checked(self, batch: IntArray) -> IntArray:
+        """The batch, if it is a set of examples: one that came twice would count twice."""
+        inside = not batch.size or (batch[0] >= 0 and batch[-1] < self.examples)
+        if not inside or (np.diff(batch) <= 0).any():
+            raise SamplingError(
+                f"{self.scheme!r} drew a batch that is not a set of examples in increasing order. "
+                "Correct its `drawing`."
+            )
+        return batch
 
     def state(self) -> dict[str, Any]:
         """All that is needed to draw the same participants again; it holds the secret key."""
@@ -85,7 +97,8 @@ class Participants:
         self._take(key)
 
     def _description(self) -> dict[str, Any]:
-        return {"scheme": repr(self.scheme), "steps": self.steps, "examples": self.examples}
+        scheme = identity_of(self.scheme)
+        return {"scheme": scheme, "steps": self.steps, "examples": self.examples}
 
     def _take(self, key: bytes) -> None:
         self._key = key
