@@ -7,6 +7,7 @@ In: settings.  Out: text made of known names and of numbers only, so that it is 
 
 from __future__ import annotations
 
+from mmcc.accounting._bounds import PLAIN
 from mmcc.explore._settings import Settings
 from mmcc.sampling._registry import SCHEMES
 
@@ -23,7 +24,7 @@ def command(shown: Settings) -> str:
         words[1] += f" --{shown.round_name} {shown.round}"
     words.append(f"--sigma {_short(shown.sigma)} --delta {_short(shown.delta)}")
     if not shown.proven:
-        words[2] += " --method unamplified"
+        words[2] += f" --method {PLAIN.name}"
     return " \\\n    ".join(["mmcc bracket", *words])
 
 
@@ -33,7 +34,7 @@ def snippet(shown: Settings) -> str:
     sizes = str(shown.steps) if shown.size is None else f"{shown.steps}, {shown.size}"
     rounds = ", ".join(str(part) for part in (shown.prob, shown.round) if part is not None)
     sigma, delta = _short(shown.sigma), _short(shown.delta)
-    method = "" if shown.proven else ', method="unamplified"'
+    method = "" if shown.proven else f', method="{PLAIN.name}"'
     return "\n".join(
         (
             "import mmcc",

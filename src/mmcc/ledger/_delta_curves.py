@@ -58,6 +58,7 @@ def planned(
     that take a second each.
     """
     from mmcc.accounting import _questions as solve  # numba takes a second
+    from mmcc.accounting._bounds import PLAIN
 
     delta = real("delta", delta, LEAST_DELTA, 1)
     found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=method)
@@ -68,7 +69,7 @@ def planned(
         asked = question(strategy, sampling, sigma=sigma, method=method, **at)
         if not assumes_more(asked, found):
             return asked
-        method = "unamplified"
+        method = PLAIN.name
         return question(strategy, sampling, sigma=sigma, method=method, **at)
 
     far = ask(solve.epsilon, delta=END * delta)

@@ -34,6 +34,7 @@ def by_others(
 ) -> dict[str, float | None]:
     """Epsilon by other certified bounds, at the same sigma and delta."""
     import mmcc
+    from mmcc.accounting._bounds import PLAIN, Mmcc
     from mmcc.sampling import CyclicPoisson
 
     def by(method: str, sampled: Scheme = scheme) -> float | None:
@@ -51,9 +52,9 @@ def by_others(
         return other.epsilon
 
     return {
-        "unamplified": by("unamplified"),
-        "one_fixed_pass": by("unamplified", CyclicPoisson(1, strategy.steps)),
-        "mmcc": by("mmcc"),
+        PLAIN.name: by(PLAIN.name),
+        "one_fixed_pass": by(PLAIN.name, CyclicPoisson(1, strategy.steps)),
+        Mmcc.name: by(Mmcc.name),
         TIGHT: found.epsilon,
     }
 
