@@ -20,6 +20,7 @@ from oracles.truth import ADJACENCIES, gaussian_delta
 import mmcc
 from mmcc.accounting import Problem
 from mmcc.accounting._bounds import PLAIN
+from mmcc.accounting._bounds.cascade.law import TreeBracket
 from mmcc.accounting._bounds.projection.bracket import _bound_epsilon, _deficit, _solve
 from mmcc.accounting._bounds.projection.lower import lower_epsilon
 from mmcc.errors import PrecisionError
@@ -57,9 +58,9 @@ def brackets(case: BinsCase, adjacency: str) -> dict[str, tuple[float, float]]:
         pairs["add by moments"] = (low.value, moments)
     problem = Problem(case.strategy, case.scheme, case.sigma)
     pairs["unamplified"] = (0.0, PLAIN.epsilon(problem, delta).remove)
-    if problem.hierarchy is not None:
+    if problem.tree_of_positions is not None:
         try:
-            cascade = problem.cascade(delta)
+            cascade = TreeBracket(problem.tree_of_positions, case.sigma, delta)
             pairs["cascade"] = (
                 getattr(cascade.lower_epsilon(delta), adjacency),
                 getattr(cascade.bound_epsilon(delta), adjacency),
