@@ -193,9 +193,7 @@ def _release(version: str) -> tuple[int, ...]:
 def _answers() -> list[Check]:
     """The known epsilon by every bound, and what its first use says about compiled kernels."""
     try:
-        import_module(
-            "mmcc.accounting._questions"
-        )  # scipy and numba, whose import is not what is timed
+        import_module("mmcc.accounting._questions")  # importing scipy and numba is not timed
         seconds = [_seconds("mmcc") for _ in range(2)]
         numbers = {method: _epsilon(method) for method in KNOWN}
     except Exception as problem:  # whatever it is, it is the answer to what was asked

@@ -273,7 +273,7 @@ class Scheme(ABC):
     def words(self, steps: int) -> str:
         """Who takes part when, in a sentence for readers of a report."""
         first = (type(self).__doc__ or "").strip().partition("\n\n")[0]
-        return f"{self!r}: {' '.join(first.split())}"
+        return f"{self!r}: {' '.join(first.replace('`', '').split())}"
 
     @property
     def caution(self) -> str:
