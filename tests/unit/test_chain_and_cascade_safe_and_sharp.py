@@ -21,10 +21,10 @@ from mmcc.accounting._bounds.cascade.law import Law, TreeBracket, _Builder, _dev
 from mmcc.accounting._bounds.chain import exits, operator
 from mmcc.accounting._bounds.chain.domination import Chain
 from mmcc.accounting._bounds.chain.factors import Tangent, add_factors, remove_factors, strength
-from mmcc.accounting._bounds.chain.inversion import Inversion, Line, line_for
 from mmcc.accounting._bounds.chain.lattice import COARSE, Lattice, _outputs, lattice_for, state_step
 from mmcc.accounting._bounds.chain.operator import Factors, Moments, moments
 from mmcc.accounting._bounds.chain.settings import Setting, renyi_epsilon
+from mmcc.accounting._bounds.reveal.inversion import Inversion, Line, line_for
 from mmcc.errors import PrecisionError
 from mmcc.strategies._hierarchy import Node
 

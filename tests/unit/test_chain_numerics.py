@@ -13,7 +13,6 @@ from oracles import truth
 from mmcc.accounting._bounds.chain import exits
 from mmcc.accounting._bounds.chain.domination import Chain
 from mmcc.accounting._bounds.chain.factors import Tangent, remove_factors
-from mmcc.accounting._bounds.chain.inversion import Inversion, Line, line_for
 from mmcc.accounting._bounds.chain.lattice import (
     COARSE,
     FINE,
@@ -24,6 +23,7 @@ from mmcc.accounting._bounds.chain.lattice import (
     state_step,
 )
 from mmcc.accounting._bounds.chain.operator import Moments, moments
+from mmcc.accounting._bounds.reveal.inversion import Inversion, Line, line_for
 
 CHAINS = [
     Chain(blocks=7, block=1, probability=0.1, diagonal=0.3, share=0.6, decay=0.8),

@@ -13,10 +13,10 @@ from oracles import truth
 from mmcc.accounting._bounds.cascade.law import Law, TreeBracket, _Builder
 from mmcc.accounting._bounds.chain.domination import Chain
 from mmcc.accounting._bounds.chain.factors import Tangent, add_factors, remove_factors
-from mmcc.accounting._bounds.chain.inversion import Inversion, Line
 from mmcc.accounting._bounds.chain.lattice import Lattice
 from mmcc.accounting._bounds.chain.operator import Factors, Moments, moments
 from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd
+from mmcc.accounting._bounds.reveal.inversion import Inversion, Line
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.strategies._gram import DenseGram
 from mmcc.strategies._hierarchy import Node

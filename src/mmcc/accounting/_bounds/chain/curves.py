@@ -18,10 +18,10 @@ from typing import Any
 
 from mmcc.accounting._bounds.base import Answer
 from mmcc.accounting._bounds.chain.domination import UP, Profile, profile_of
-from mmcc.accounting._bounds.chain.inversion import Inversion, line_for
 from mmcc.accounting._bounds.chain.lattice import FINE, Lattice, lattice_for
 from mmcc.accounting._bounds.chain.operator import moments
 from mmcc.accounting._bounds.chain.settings import HOPELESS, Setting, good_settings
+from mmcc.accounting._bounds.reveal.inversion import Inversion, line_for
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import Progress
 from mmcc.sampling import Rounds

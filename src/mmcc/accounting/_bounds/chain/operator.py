@@ -18,6 +18,7 @@ import numpy as np
 from mmcc._arrays import BoolArray, ComplexArray, FloatArray
 from mmcc.accounting._bounds.chain.domination import ROUND, Chain
 from mmcc.accounting._bounds.chain.lattice import Lattice
+from mmcc.accounting._bounds.reveal.inversion import Moments
 
 LEAST = 1e-250
 """Entries of the scaled positive powers stay above this, so that nothing underflows unseen."""
@@ -39,15 +40,6 @@ class Factors:
     def largest(self) -> float:
         """The largest size of an exponent per unit of z."""
         return float(np.abs(self.entry).max() + np.abs(self.step).max() + np.abs(self.move).max())
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Moments:
-    """e^log_scale values[k] = E[X^{z_k}] up to error e^log_scale values[0], z_0 real."""
-
-    values: ComplexArray
-    log_scale: float
-    error: float
 
 
 def moments(

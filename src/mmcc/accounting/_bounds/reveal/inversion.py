@@ -21,8 +21,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc._arrays import ComplexArray
-from mmcc.accounting._bounds.chain.domination import ROUND, UP
-from mmcc.accounting._bounds.chain.operator import Moments
+
+ROUND = 2.0**-52
+UP = 1 + 2.0**-40
+"""Covers a few hundred rounded operations on positive numbers."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Moments:
+    """e^log_scale values[k] = E[X^{z_k}] up to error e^log_scale values[0], z_0 real."""
+
+    values: ComplexArray
+    log_scale: float
+    error: float
 
 
 @dataclass(frozen=True, slots=True)
