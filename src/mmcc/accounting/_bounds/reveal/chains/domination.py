@@ -14,6 +14,8 @@ K(t) = (1 - rho^2)/(1 - 2 rho cos t + rho^2), so omega = max_t [f(t) - kappa K(t
 Between two nodes D apart the difference is at most the larger end plus D^2/8 times a bound on its
 second derivative; |K''| <= 10 rho (1 - rho^2)/(1 - 2 rho cos t + rho^2)^2.
 *Entrywise.*  kappa rho^k >= g_k for all k >= 1 and kappa + omega >= g_0.
+*Mixed.*  Some g_k are raised first, entrywise, and what they become is dominated in Loewner order:
+from G to G + D, D the positive semidefinite difference, then entrywise up.
 """
 
 from __future__ import annotations
@@ -46,10 +48,11 @@ FINE_NODES = 400
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Kappa, in units where sigma is one, and rho."""
+    """Kappa, in units where sigma is one, rho, and by how much g_1, g_2, ... are raised first."""
 
     shared: float
     decay: float
+    raised: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +85,13 @@ class Spectrum:
         kernel, curvature = poisson_kernel(self.nodes, shape.decay)
         over = self.heights - shape.shared * kernel
         bend = self.curvatures + shape.shared * curvature[:-1]
+        if shape.raised:
+            places, raised = np.arange(1.0, len(shape.raised) + 1), 2 * np.array(shape.raised)
+            over = over + np.cos(np.multiply.outer(self.nodes, places)) @ raised
+            bend = bend + float(places**2 @ raised) * UP
         gap = np.diff(self.nodes) ** 2 / 8 * bend
         slack = 64 * ROUND * (float(self.heights[0]) + shape.shared * float(kernel[0]))
+        slack += 64 * ROUND * (len(shape.raised) + 1) ** 2 * math.fsum(shape.raised)
         return float(np.max(np.maximum(over[1:], over[:-1]) + gap)) + slack
 
     def _entrywise(self, shape: Shape) -> float:
