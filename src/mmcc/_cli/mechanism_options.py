@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from mmcc.sampling import Scheme
     from mmcc.strategies import Strategy
 
-METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
+METHODS = ("tight", "mmcc", "projection", "reveal", "cascade", "unamplified")
 """As in `mmcc.accounting`, which takes a second to import."""
+OLD_METHODS = ("chain",)
+"""Names that go on working."""
 Given = Mapping[str, Any]
 """Values of options by name; None where an option was left out."""
 
@@ -117,7 +119,7 @@ def mechanism(given: Given) -> tuple[Strategy, Scheme]:
 
 def check_method(method: str) -> None:
     """Refuse a method that there is not."""
-    if method not in METHODS:
+    if method not in METHODS and method not in OLD_METHODS:
         raise UsageError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
 
 

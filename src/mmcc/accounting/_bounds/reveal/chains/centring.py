@@ -57,9 +57,11 @@ def mean_centring(chain: Chain) -> Centring:
 def best_centring(
     chain: Chain, places: FloatArray, weights: FloatArray, adjacency: str, order: float
 ) -> Centring:
-    """The best one for given weights[s, i] of s and the output places[i]."""
+    """The best one for given weights[s, i] of s and the output places[i], if they say anything."""
     counts = np.arange(float(chain.prior.size))[:, None]
     worth = (weights > WORTH * weights.max()).all(axis=0)
+    if not worth.any():
+        return mean_centring(chain)
     places, weights = places[worth], weights[:, worth]
     with np.errstate(divide="ignore"):
         logs = np.log(chain.prior)[:, None] - 0.5 * counts**2 * chain.diagonal

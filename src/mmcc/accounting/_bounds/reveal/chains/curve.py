@@ -35,6 +35,8 @@ PERIODS = 6.0
 """Period of the Fourier sum in standard deviations of log Lhat."""
 LEFT = 7.0
 MAX_NODES = 1500
+LARGEST_SMOOTHING = 1000.0
+"""Of tau^2 al^2: e to half of it is a number."""
 HOPELESS = 1e9
 TURNS = 5
 
@@ -178,6 +180,8 @@ def curve_near(setting: Setting, delta: float) -> Curve | None:
     line = line_for(order, period, blur, DROP)
     if line.count > MAX_NODES:
         line = line_for(order, period, blur * (line.count / MAX_NODES) ** 2, DROP)
+    if not line.smoothing * line.order**2 < LARGEST_SMOOTHING:
+        return None
     found = moments(lattice, chain, _powers(adjacency, line.nodes()))
     return None if found is None else Curve(setting, lattice, Inversion(line, found))
 

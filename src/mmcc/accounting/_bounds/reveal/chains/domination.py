@@ -42,6 +42,8 @@ EASY_GROWTH = 110.0
 LONGEST_BLOCK = 4096
 MOST_LIFTED = 1.25
 """A block may raise kappa by this at most."""
+SMALLEST_PRODUCT = 1e-300
+"""Smaller products of decays are raised to this, which has a logarithm."""
 FINE_NODES = 400
 """Nodes in which a frequency grows by a factor e, for symbols in closed form."""
 
@@ -156,15 +158,18 @@ def _buffered(
     Sums over rows that are left for the first column: with m = n - 1 - b of them at distance one,
     w_i w_m r_i^k (1 - (r_i r_m)^m)/(1 - r_i r_m) is an upper bound for k >= 1.
     """
-    products = np.multiply.outer(decay, decay)
+    products = np.maximum(np.multiply.outer(decay, decay), SMALLEST_PRODUCT)
     weights = np.multiply.outer(scale, scale)
     with np.errstate(under="ignore"):
         whole = weights * -np.expm1((steps - 1) * np.log(products)) / (1 - products)
         part = weights * -np.expm1(max(steps - 1 - separation, 0) * np.log(products))
         part /= 1 - products
-    diagonal = 1 + float(whole.sum())
-    shares = (scale / decay + part.sum(axis=1)) * UP
-    decays = decay**separation * (1 + 4 * ROUND * separation)
+    # A rounding of r_i r_m is felt as often as rows count.
+    grown = UP * (1 + 8 * ROUND * min(steps, 1 / (1 - float(products.max()))))
+    diagonal = (1 + float(whole.sum())) * grown
+    shares = (scale / decay + part.sum(axis=1)) * grown
+    # The largest number below one is at least any power of a decay.
+    decays = np.minimum(decay**separation * (1 + 4 * ROUND * separation), 1 - ROUND / 2)
     nodes = _fine_nodes(float(decays.max()))
     heights = np.full(nodes.size, diagonal - float(shares.sum()))
     curvatures = np.zeros(nodes.size - 1)
