@@ -37,8 +37,10 @@ MAX_NODES = 3000
 MAX_ANGLE = 2000.0
 """Of the factors' phases: lattices are fine where phases turn fast."""
 HOPELESS = 1e6
-SMALLEST_GUESS, LARGEST_GUESS = 1e-200, 0.5
+FIRST_GUESS, SMALLEST_GUESS, LARGEST_GUESS = 1e-5, 1e-60, 0.5
 TURNS = 6
+MAX_TURN = 25.0
+"""Largest shift of a root's output, in deviations, that is followed: beyond, epsilon is > 100."""
 ADJACENCIES = ("remove", "add")
 
 
@@ -58,6 +60,7 @@ def bound_epsilon(
         curve = curve_for(forest, adjacency, delta)
         if curve is not None:
             found[adjacency], notes[adjacency] = curve.epsilon(delta), curve.notes()
+    found["add"] = min(found["add"], forest.idle)
     return Answer(found["remove"], found["add"], notes=notes)
 
 
@@ -75,7 +78,10 @@ def bound_delta(
     found = {"remove": 1.0, "add": 1.0}
     notes: dict[str, Any] = {}
     for count, adjacency in enumerate(ADJACENCIES):
-        guess = 1e-5
+        if adjacency == "add" and epsilon >= forest.idle:
+            found[adjacency] = 0.0
+            continue
+        guess = FIRST_GUESS
         for turn in range(TURNS):
             if progress is not None:
                 progress(f"reveal, {adjacency}", count + turn / TURNS)
@@ -86,7 +92,7 @@ def bound_delta(
             if value < found[adjacency]:
                 found[adjacency], notes[adjacency] = value, curve.notes()
             wanted = min(max(curve.inversion.excess(epsilon), SMALLEST_GUESS), LARGEST_GUESS)
-            if abs(math.log(wanted / guess)) < 0.7:
+            if 0.5 < wanted / guess < 20:
                 break
             guess = wanted
     return Answer(found["remove"], found["add"], notes=notes)
@@ -133,7 +139,7 @@ class Curve:
 def curve_for(forest: Forest, adjacency: str, delta: float) -> Curve | None:
     """A curve that is good near this delta; None if nothing can be certified."""
     cuts = cuts_for(forest, EXIT_SHARE * delta)
-    if cuts is None:
+    if cuts is None or _largest_shift(forest, cuts) > MAX_TURN:
         return None
     with one_thread():
         chosen = saddle(forest, cuts, adjacency, delta)
@@ -155,12 +161,16 @@ def _curve(
     return Curve(Inversion(line, found), cuts, exits, chosen.epsilon)
 
 
+def _largest_shift(forest: Forest, cuts: Cuts) -> float:
+    """What the most participations that are followed add to the output of a root."""
+    return max(cuts.counts[grove.height] * grove.amplitude for grove in forest.groves)
+
+
 def _line(forest: Forest, cuts: Cuts, chosen: Saddle) -> Line:
     """Smoothing costs `blur` in epsilon, or more where it would take too many or too fine nodes."""
     blur = BLUR * max(chosen.epsilon, chosen.deviation)
     line = line_for(chosen.order, chosen.period, blur, DROP)
-    turn = max(cuts.counts[grove.height] * grove.amplitude for grove in forest.groves)
-    angle = line.step * line.count * turn
+    angle = line.step * line.count * _largest_shift(forest, cuts)
     excess = max(line.count / MAX_NODES, angle / MAX_ANGLE, 1.0)
     return line_for(chosen.order, chosen.period, blur * excess**2, DROP)
 

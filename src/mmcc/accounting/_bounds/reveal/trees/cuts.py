@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from mmcc.accounting._bounds.reveal.trees.forest import Forest
 from mmcc.accounting._bounds.reveal.trees.priors import count_cut, tail
 
+UNDERFLOW = 1e-280
+"""At least the chance of all counts that are too unlikely for floats, in 2^40 trees at the most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
@@ -37,4 +40,4 @@ def cuts_for(forest: Forest, budget: float) -> Cuts | None:
         exits += nodes * tail(1 << height, forest.probability, cut)
         # Where a count is above twice the cut below, a child's is above its own cut.
         counts.append(min(cut, 2 * counts[-1]))
-    return Cuts(tuple(counts), exits * (1 + 2.0**-40))
+    return Cuts(tuple(counts), exits * (1 + 2.0**-40) + UNDERFLOW)

@@ -55,6 +55,12 @@ class Forest:
         """Of the highest tree."""
         return max(grove.height for grove in self.groves)
 
+    @property
+    def idle(self) -> float:
+        """Upper bound on -log P(no participation): dP/dQ is at least e^-idle everywhere."""
+        columns = sum(grove.count << grove.height for grove in self.groves)
+        return -columns * math.log1p(-self.probability) * (1 + 2.0**-40)
+
     def amplitude(self, height: int) -> float:
         """a_h: half of what moving one participation from right to left adds to a node."""
         share = math.ldexp(float(self.doublings - 1), -height)

@@ -19,8 +19,10 @@ import numpy as np
 from mmcc._arrays import FloatArray
 
 ROUND = 2.0**-52
-MAX_COUNT = 600
-"""More participations in a tree than this are not followed: 2^-k and C(k, j) stay normal floats."""
+MAX_COUNT = 400
+"""More participations in a tree than this are not followed: chances of splits stay above 1e-300."""
+SMALLEST = 1e-300
+"""Binomial chances below this are set to 0: such counts are not followed either."""
 
 
 def split_law(columns: int, count: int) -> FloatArray:
@@ -54,7 +56,8 @@ def count_law(columns: int, probability: float, most: int) -> FloatArray:
     factorials = np.array([math.lgamma(value + 1) for value in k])
     rest = (columns - k) * math.log1p(-probability)
     logs = k * math.log(columns * probability) - factorials + rest
-    return np.asarray(first * np.exp(logs))
+    law = first * np.exp(logs)
+    return np.where(law < SMALLEST, 0.0, law)
 
 
 def count_error(columns: int, probability: float, most: int) -> float:
@@ -75,7 +78,7 @@ def tail(columns: int, probability: float, most: int) -> float:
     if not ratio < 1:
         return 1.0
     grown = 1 + count_error(columns, probability, most + 1) + 64 * ROUND
-    return min(first / (1 - ratio) * grown, 1.0)
+    return min((first + SMALLEST) / (1 - ratio) * grown, 1.0)
 
 
 def count_cut(columns: int, probability: float, budget: float) -> int | None:

@@ -30,10 +30,12 @@ from mmcc.accounting._bounds.reveal.trees.priors import ROUND
 MARGIN = 9.0
 BINARY_DIGITS = 12
 """Of a lattice step: lattice points are exact."""
-MOST_POINTS = 2**14
+MOST_POINTS = 2**17
 NEGLIGIBLE = 1e-18
 """Points and parts with less than this share of the tilted law are left out, and paid for."""
 LARGEST_EXPONENT = 1e6
+LEAST_LOG = 700.0
+"""Logarithms of priors are above its negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def table_for(parts: Parts, power: Power) -> Table | None:
     points, step = lattice
     logs = log_mixture(parts, points)
     with np.errstate(divide="ignore"):
-        weights = np.log(parts.priors) + parts.log_below
+        weights = np.log(parts.priors) + parts.log_below  # -infinity: not followed
     away = points[:, None] - parts.means[None, :]
     exponents = power.real * logs[:, None] - 0.5 * away * away + weights
     shift = float(exponents.max())
@@ -185,11 +187,10 @@ def table_for(parts: Parts, power: Power) -> Table | None:
 def _error(parts: Parts, power: Power, points: FloatArray, logs: FloatArray) -> float:
     """Lattice, ends, what is left out, and rounding, twice: of a moment and of the total."""
     far = float(np.abs(points).max()) + parts.turn
-    likely = parts.log_below[np.isfinite(parts.log_below)]
     count = points.size + parts.means.size
     missing = math.exp(-power.digits) + count * NEGLIGIBLE
     of_log = parts.prior_error + ROUND * (4 * parts.turn * far + 4 * parts.means.size + 16)
     of_log += 2 * ROUND * float(np.abs(logs).max())
     of_rest = parts.prior_error + ROUND * (4 * far * far + count + 64)
-    of_rest += 4 * ROUND * float(np.abs(likely).max(initial=0.0))
+    of_rest += 4 * ROUND * (LEAST_LOG + float(np.abs(parts.log_below).max()))
     return 2 * (missing + power.size * of_log + of_rest)
