@@ -22,7 +22,7 @@ def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def haar_squares(forest: Forest, takes: np.ndarray) -> float:
-    """The sum of the squared Haar coefficients of one participation set, by the forest's numbers."""
+    """The sum of the squared Haar coefficients of a participation set, by the forest's numbers."""
     total, start = 0.0, 0
     for grove in forest.groves:
         for _ in range(grove.count):
@@ -100,7 +100,7 @@ def test_refuses_what_is_not_proven():
 
 @pytest.mark.parametrize("leaves", [2, 4, 8])
 def test_the_pair_and_its_loss(leaves):
-    """q(s|y) adds up to one at every y, and pi(s) N(As) / (N(0) q(s|y)) is a product of mixtures."""
+    """With Lhat a product of mixtures, q(s|y) = pi(s) N(As) / (N(0) Lhat) adds up to one."""
     rng = np.random.default_rng(leaves)
     p, sigma = 0.3, 2.0
     matrix = strategies.binary_tree(leaves).to_dense() / sigma

@@ -5,9 +5,9 @@ Rounding: results are upper bounds; infinite (1 for delta) where nothing could b
 
 After the evidence was used the adversary is told how many participations there are in each tree,
 then in each half, and so on: the truth under P, a draw from the posterior given the node's own Haar
-coefficient under Q.  The likelihood ratio is then a product of scalar mixtures, its moments follow a
-recursion over heights (`moments`), and delta comes from a Mellin inversion.  Proofs:
-docs/theory-reveal.md.
+coefficient under Q.  The likelihood ratio is then a product of scalar mixtures, its moments follow
+a recursion over heights (`moments`), and delta comes from a Mellin inversion (`inversion`).
+Proofs: docs/theory-reveal.md.
 """
 
 from __future__ import annotations
@@ -143,12 +143,10 @@ def curve_for(forest: Forest, adjacency: str, delta: float) -> Curve | None:
         return None
     with one_thread():
         chosen = saddle(forest, cuts, adjacency, delta)
-        return None if chosen is None else _curve(forest, cuts, adjacency, delta, chosen)
+        return None if chosen is None else _curve(forest, cuts, adjacency, chosen)
 
 
-def _curve(
-    forest: Forest, cuts: Cuts, adjacency: str, delta: float, chosen: Saddle
-) -> Curve | None:
+def _curve(forest: Forest, cuts: Cuts, adjacency: str, chosen: Saddle) -> Curve | None:
     line = _line(forest, cuts, chosen)
     order = line.order
     real = order - 1 if adjacency == "remove" else -order

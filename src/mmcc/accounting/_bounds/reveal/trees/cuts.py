@@ -4,9 +4,9 @@ In: a forest and what leaving may cost.  Out: `Cuts`.
 Rounding: the cost is rounded up.
 
 The kernel that draws what is revealed may be any: it draws no count above the cut of its height.
-Then Q~ has no mass above the cuts, and P~ has there what the prior has, at most the sum over heights
-of (number of nodes) P(Bin(2^h, p) > cut).  Under `remove` that is added to delta; under `add`, an
-expectation under Q~, nothing is.
+Then Q~ has no mass above the cuts, and P~ has there what the prior has, at most the sum over
+heights of (number of nodes) P(Bin(2^h, p) > cut).  Under `remove` that is added to delta; under
+`add`, an expectation under Q~, nothing is.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ most k H factors differ from 1, each with a relative error of at most e.  Since 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ from mmcc.accounting._bounds.reveal.trees.priors import (
 from mmcc.accounting._bounds.reveal.trees.tables import Parts, Power, Table, table_for
 
 LARGEST_ERROR = 1e-3
-SILENT = 34.0
+SILENT = 22.0
 """Frequencies at which the moment is below e^-SILENT of the real one are left out and paid for."""
 DIGITS = 30.0
 DOUBLINGS = 3
@@ -98,7 +99,7 @@ def _loud(
     edges = frequencies[-1] * 2.0 ** np.arange(-2 * DOUBLINGS, 1)
     starts = np.searchsorted(frequencies, np.concatenate([[-1.0], edges]), side="right")
     loud = []
-    for first, last in zip(starts[:-1], starts[1:], strict=True):
+    for first, last in itertools.pairwise(starts):
         places = np.arange(first, last)
         if places.size:
             power = Power(real, float(frequencies[last - 1]), DIGITS)
@@ -115,16 +116,18 @@ def _loud(
     top = frequencies[kept[-1]]
     edges = top * 2.0 ** np.arange(-DOUBLINGS, 1)
     starts = np.searchsorted(frequencies[kept], np.concatenate([[-1.0], edges]), side="right")
-    groups = [kept[first:last] for first, last in zip(starts[:-1], starts[1:], strict=True)]
+    groups = [kept[first:last] for first, last in itertools.pairwise(starts)]
     return [group for group in groups if group.size]
 
 
 def _sizes(table: Table, frequencies: FloatArray) -> FloatArray:
     """sum_k |G_k|."""
-    return np.concatenate([
-        np.abs(_turn(table, frequencies[start : start + BATCH])).sum(axis=0)
-        for start in range(0, frequencies.size, BATCH)
-    ])
+    return np.concatenate(
+        [
+            np.abs(_turn(table, frequencies[start : start + BATCH])).sum(axis=0)
+            for start in range(0, frequencies.size, BATCH)
+        ]
+    )
 
 
 def levels_for(forest: Forest, cuts: tuple[int, ...], power: Power) -> Levels | None:
@@ -149,9 +152,7 @@ def levels_for(forest: Forest, cuts: tuple[int, ...], power: Power) -> Levels | 
     return Levels(splits, logs, worst)
 
 
-def roots_for(
-    forest: Forest, power: Power, levels: Levels
-) -> list[Table] | None:
+def roots_for(forest: Forest, power: Power, levels: Levels) -> list[Table] | None:
     """The tables of the roots, a grove each."""
     roots = []
     for grove in forest.groves:
@@ -190,7 +191,7 @@ def _split(forest: Forest, height: int, count: int, below: FloatArray) -> Parts:
     j = np.arange(least_part(count, below.size - 1), count // 2 + 1)
     law = split_law(1 << height, count)[-j.size :]
     both = np.where(2 * j < count, 2.0, 1.0) * law
-    means = (count - 2 * j) * forest.amplitude(height)
+    means = np.asarray((count - 2 * j) * forest.amplitude(height), dtype=np.float64)
     return Parts(both, means, below[j] + below[count - j], True, split_error(count))
 
 

@@ -76,7 +76,7 @@ def saddle(forest: Forest, cuts: Cuts, adjacency: str, delta: float) -> Saddle |
 def period_for(
     log_moments: dict[float, float], order: float, epsilon: float, delta: float
 ) -> float:
-    """A period whose aliases e^{(al-1) P} delta(eps + P) and e^{-(al-1) P} delta(eps - P) are faint.
+    """A period P whose aliases, e^{(al-1) P} delta(eps + P) and e^{-(al-1) P}, are faint.
 
     On the right delta(x) <= M(be) e^{-(be-1) x} for every order be that was tried.
     """

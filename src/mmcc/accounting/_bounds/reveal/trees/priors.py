@@ -13,10 +13,11 @@ R(j) = prod_{i<j} (1 - 2i/N), S(k) = prod_{i<k} (1 - i/N): products of numbers n
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
-from mmcc._arrays import FloatArray
+from mmcc._arrays import FloatArray, read_only
 
 ROUND = 2.0**-52
 MAX_COUNT = 400
@@ -25,6 +26,7 @@ SMALLEST = 1e-300
 """Binomial chances below this are set to 0: such counts are not followed either."""
 
 
+@lru_cache(maxsize=2**14)
 def split_law(columns: int, count: int) -> FloatArray:
     """Chances that j of `count` fall on the left half, for max(0, count - N/2) <= j <= count / 2.
 
@@ -38,7 +40,7 @@ def split_law(columns: int, count: int) -> FloatArray:
     below = np.concatenate([[1.0], np.cumprod(1 - np.minimum(2 * steps / columns, 1.0))])
     whole = float(np.prod(1 - steps / columns))
     j = np.arange(least, count // 2 + 1)
-    return np.asarray(coins * below[j] * below[count - j] / whole)
+    return read_only(coins * below[j] * below[count - j] / whole)
 
 
 def split_error(count: int) -> float:

@@ -9,12 +9,12 @@ f(D) = sum_i c_i e^{m_i a D - (m_i a)^2/2}.  Wanted are the integrals of g(D) = 
 
 *Lattice.*  Let |m_i a - b| <= half for some b and |m_i a| <= turn.  On the line Im D = y with
 half |y| < pi/2, f e^{-bD} has a positive real part, so f^s is analytic, |f| <= f(Re D),
-|f| >= f(Re D) cos(half y), |arg f| <= turn |y|, and |phi(D - m_i a)| = e^{y^2/2} phi(Re D - m_i a).
-So \int |g| over that line is at most C = e^{y^2/2 + |om| turn |y|} cos(half y)^{min(power, 0)} times
+|f| >= f(Re D) cos(half y), |arg f| <= turn |y|, |phi(D - m_i a)| = e^{y^2/2} phi(Re D - m_i a).  So
+\int |g| over that line is at most C = e^{y^2/2 + |om| turn |y|} cos(half y)^{min(power, 0)} times
 the integral of g at om = 0, and the trapezoidal sum with step h errs by 2 C / (e^{2 pi y/h} - 1)
 relative to it.
-*Ends.*  Where |slope of log g| >= MARGIN outwards from the last point on, the terms beyond it add up
-to less than 1 / (MARGIN h) of its own, which is measured.
+*Ends.*  Where log g falls outwards with a slope of MARGIN or more from the last point on, the terms
+beyond it add up to less than 1 / (MARGIN h) of its own, which is measured.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from mmcc.accounting._bounds.reveal.trees.priors import ROUND
 MARGIN = 9.0
 BINARY_DIGITS = 12
 """Of a lattice step: lattice points are exact."""
+FRACTIONS = np.linspace(0.04, 1.0, 25)
+"""Of the widest strip that is tried."""
 MOST_POINTS = 2**17
 NEGLIGIBLE = 1e-18
 """Points and parts with less than this share of the tilted law are left out, and paid for."""
@@ -67,7 +69,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Parts:
-    """What may be revealed at an output: priors c_i, means m_i a, and the logarithm of what follows.
+    """What may be revealed at an output: priors c_i, means m_i a, logarithms of what follows.
 
     `folded`: a part stands for itself and its mirror image, both with this prior together.
     """
@@ -96,7 +98,7 @@ def step_for(parts: Parts, power: Power) -> float:
     2 pi y / h >= digits + log 2 + log C(y) + 1/8 for the best y found.
     """
     widest = 3 * math.sqrt(2 * power.digits)
-    y = np.linspace(0.02, 1.0, 50) * min(1.5 / max(parts.half, 1e-9), widest)
+    y = FRACTIONS * min(1.5 / max(parts.half, 1e-9), widest)
     needed = power.digits + 0.82 + 0.5 * y * y + power.frequency * parts.turn * y
     needed -= -min(power.real, 0.0) * np.log(np.cos(parts.half * y))
     step = float(np.max(2 * math.pi * y / needed))
