@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mmcc.sampling import Scheme
     from mmcc.strategies import Strategy
 
-METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
+METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "group-lemma", "unamplified")
 """As in `mmcc.accounting`, which takes a second to import."""
 Given = Mapping[str, Any]
 """Values of options by name; None where an option was left out."""
@@ -106,6 +106,13 @@ ORDER = Option(
     one_of(strategies.ORDERS),
     GUARANTEE,
     f"mmcc: the order of analysis: {', '.join(strategies.ORDERS)}.",
+)
+GROUP_SIZE = Option(
+    "--group-size",
+    WHOLE,
+    GUARANTEE,
+    "Examples that are protected together; 1 if left out.",
+    metavar="K",
 )
 BOUND = (METHOD, ORDER)
 

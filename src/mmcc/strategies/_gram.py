@@ -189,8 +189,8 @@ class ForestGram(Gram):
 class RepeatedGram(Gram):
     """Another Gram matrix with every column `repeats` times; copies belong to one class.
 
-    Copies are orthogonal to nothing: differences of two have the eigenvalue zero, and on vectors
-    that are the same on all copies G acts as `repeats` times the other matrix.
+    Differences of two copies have the eigenvalue zero; on vectors that are the same on all copies
+    G acts as `repeats` times the other matrix.
     """
 
     def __init__(self, once: Gram, repeats: int) -> None:
@@ -198,9 +198,7 @@ class RepeatedGram(Gram):
         self.repeats = repeats
         self.counts = read_only(once.counts * repeats)
         self.error = once.error + 4 * 2.0**-53
-        self.free = tuple(
-            Eigenvalue(e.index, e.value * repeats, e.multiplicity) for e in once.free
-        )
+        self.free = tuple(Eigenvalue(e.index, e.value * repeats, e.multiplicity) for e in once.free)
 
     def product(self, vectors: FloatArray) -> FloatArray:
         return self.repeats * self._once.product(vectors)
@@ -222,7 +220,7 @@ class RepeatedGram(Gram):
         once = self._once.top_sums(a, -(-largest // self.repeats))
         sizes = np.arange(1, min(largest, self.repeats * once.size) + 1)
         ends = np.concatenate([[0.0], self.repeats * once])
-        return np.interp(sizes, self.repeats * np.arange(ends.size), ends)
+        return np.asarray(np.interp(sizes, self.repeats * np.arange(ends.size), ends))
 
 
 def _power(base: FloatArray, order: int) -> FloatArray:

@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, Cost, Groups, LowerEnd, Problem
+from mmcc.accounting._bounds.base import (
+    NOTHING_KNOWN,
+    Answer,
+    Bound,
+    Cost,
+    Groups,
+    LowerEnd,
+    Problem,
+)
 from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
 from mmcc.errors import MethodError, PrecisionError, StrategyError
 from mmcc.sampling._scheme import unproven
