@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mmcc.sampling import Scheme
     from mmcc.strategies import Strategy
 
-METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "group-lemma", "unamplified")
+METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified", "group-lemma")
 """As in `mmcc.accounting`, which takes a second to import."""
 Given = Mapping[str, Any]
 """Values of options by name; None where an option was left out."""

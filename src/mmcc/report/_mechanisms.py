@@ -146,6 +146,7 @@ def described(
         notes=tuple(notes),
         dots=dots,
         strategy=strategy,
+        group_size=guarantee.group_size,
     )
 
 

@@ -37,7 +37,8 @@ def of_training(
     group_size: int = 1,
 ) -> tuple[Assumption, ...]:
     """What the guarantee of one mechanism assumes, the gravest first."""
-    differ = "one unit's contributions" if group_size == 1 else f"those of {group_size:,} units"
+    several = f"the contributions of {group_size:,} units"
+    differ = "one unit's contributions" if group_size == 1 else several
     return (
         *_reservations(adaptive, settings),
         _sampled(scheme),
