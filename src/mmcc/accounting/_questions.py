@@ -29,6 +29,7 @@ from mmcc.accounting._best_bound import (
 )
 from mmcc.accounting._bounds import (
     CHANCE,
+    OLD_NAMES,
     PLAIN,
     TIGHT,
     Bound,
@@ -223,7 +224,7 @@ def methods() -> tuple[str, ...]:
 
 def check_method(method: str, order: Order | None = None) -> None:
     """Refuse methods and orders that there are not."""
-    if method not in methods():
+    if method not in methods() and method not in OLD_NAMES:
         raise MethodError(f"unknown method {method!r}; {suggestion(method, methods())}")
     if order is not None and order not in ORDERS:
         raise MethodError(f"unknown order {order!r}; {suggestion(order, ORDERS)}")

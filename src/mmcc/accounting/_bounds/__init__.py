@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem
 from mmcc.accounting._bounds.cascade import Cascade
-from mmcc.accounting._bounds.chain import ChainBound
 from mmcc.accounting._bounds.groups import ByCounts, GroupLemma
 from mmcc.accounting._bounds.mmcc import Mmcc
 from mmcc.accounting._bounds.projection import Projection
+from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.accounting._bounds.unamplified import ChanceToTakePart, Unamplified
 from mmcc.errors import MethodError, suggestion
 
 __all__ = (
     "BOUNDS",
     "CHANCE",
+    "OLD_NAMES",
     "PLAIN",
     "TIGHT",
     "Answer",
@@ -38,10 +39,12 @@ __all__ = (
 PLAIN = Unamplified()
 """The bound that makes no use of sampling."""
 CHANCE = ChanceToTakePart()
-BOUNDS: tuple[Bound, ...] = (PLAIN, Mmcc(), Cascade(), Projection(), ChainBound(), GroupLemma())
+BOUNDS: tuple[Bound, ...] = (PLAIN, Mmcc(), Cascade(), Projection(), Reveal(), GroupLemma())
 """The bounds of this package; those that were registered are not among them."""
 TIGHT = "tight"
 """The method that asks every bound."""
+OLD_NAMES = {"chain": Reveal.name}
+"""Methods that were called something else."""
 _registered: list[Bound] = []
 
 
@@ -74,6 +77,7 @@ def known_bounds() -> tuple[Bound, ...]:
 def bound_named(name: str) -> Bound:
     """The bound of a method."""
     known = {bound.name: bound for bound in known_bounds()}
-    if name not in known:
+    current = OLD_NAMES.get(name, name)
+    if current not in known:
         raise MethodError(f"unknown method {name!r}; {suggestion(name, tuple(known))}")
-    return known[name]
+    return known[current]

@@ -1,1 +1,92 @@
-"""The reveal bounds: the adversary is told who took part.  Proofs: docs/theory-reveal.md."""
+"""The reveal bounds: the adversary is told who took part, after the evidence was used.
+
+For Toeplitz strategies and trees under independent rounds.  Proofs: docs/theory-reveal.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from mmcc.accounting._bounds.base import Answer, Bound, Cost, Problem
+from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
+from mmcc.accounting._bounds.reveal.chains.domination import Shape, spectrum_of
+from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
+from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
+from mmcc.accounting._parallel import one_thread
+from mmcc.errors import MethodError
+
+
+@dataclass(frozen=True)
+class Reveal(Bound):
+    """The cost grows with the logarithm of the number of steps."""
+
+    name: ClassVar[str] = "reveal"
+
+    shape: Shape | None = None
+    """Of the dominating chain; None if it is yet to be chosen."""
+
+    def refusal(self, problem: Problem) -> str | None:
+        if problem.rounds is None:
+            return (
+                f"the reveal bounds are for independent rounds, as in Poisson and CyclicPoisson, "
+                f"and prove nothing for {problem.scheme!r}."
+            )
+        if problem.strategy.toeplitz is None:
+            return f"the reveal bounds need a Toeplitz strategy, not {problem.strategy!r}."
+        return None
+
+    def cost(self, problem: Problem) -> Cost:
+        return Cost.STEADY
+
+    def close(self, problem: Problem) -> bool:
+        """The chain's Gram matrix is that of a one-buffer BLT itself, so it loses little there."""
+        return problem.strategy.toeplitz is not None and problem.strategy.toeplitz.geometric
+
+    def epsilon(self, problem: Problem, delta: float) -> Answer:
+        if problem.certain:
+            exact = bound_gaussian_epsilon(problem.ratio, delta)
+            return Answer(exact, exact)
+        chosen = self.settled_for_epsilon(problem, delta)
+        with one_thread():
+            return _chain_problem(problem).epsilon(_shape(chosen), delta)
+
+    def delta(self, problem: Problem, epsilon: float) -> Answer:
+        if problem.certain:
+            exact = bound_gaussian_delta(problem.ratio, epsilon)
+            return Answer(exact, exact)
+        chosen = self.settled_for_delta(problem, epsilon)
+        with one_thread():
+            return _chain_problem(problem).delta(_shape(chosen), epsilon)
+
+    def settled_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
+        if self.shape is not None or problem.certain:
+            return self
+        with one_thread():
+            return replace(self, shape=_chain_problem(problem).best_shape(delta))
+
+    def settled_for_delta(self, problem: Problem, epsilon: float) -> Reveal:
+        if self.shape is not None or problem.certain:
+            return self
+        with one_thread():
+            return replace(self, shape=_chain_problem(problem).best_shape_for_delta(epsilon))
+
+
+def _chain_problem(problem: Problem) -> ChainProblem:
+    """The mechanism as the chain's side sees it."""
+
+    def make() -> ChainProblem:
+        toeplitz, rounds = problem.strategy.toeplitz, problem.rounds
+        if toeplitz is None or rounds is None:
+            raise MethodError(str(Reveal().refusal(problem)))
+        prior = binomial_prior(1, rounds.probability)
+        spectrum = spectrum_of(toeplitz, rounds)
+        return ChainProblem(spectrum, prior, problem.sigma, problem.effort.progress)
+
+    return problem.kept(ChainProblem, make)
+
+
+def _shape(chosen: Reveal) -> Shape:
+    if chosen.shape is None:
+        raise MethodError("the reveal bound has no shape for this mechanism.")
+    return chosen.shape

@@ -1,0 +1,1 @@
+"""Toeplitz strategies: dominated by a Gaussian chain, revealed column by column."""

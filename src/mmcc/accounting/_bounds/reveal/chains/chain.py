@@ -1,0 +1,74 @@
+"""The Gaussian chain that stands in for a Toeplitz strategy, and how it is sampled.
+
+Noise is scaled to one.  The columns of one group of steps have the Gram matrix
+
+    G_jl = kappa rho^|j-l| + omega 1{j = l},
+
+that of a stationary chain with variance kappa and correlation rho plus white noise.  In each step
+the number of participations has the law `prior`, independent from step to step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmcc._arrays import FloatArray, own_arrays
+from mmcc.accounting._bounds.reveal.inversion import UP
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Chain:
+    """kappa is `shared`, rho `decay`, omega `white`; `prior[m]` is the chance of m at a step."""
+
+    steps: int
+    shared: float
+    decay: float
+    white: float
+    prior: FloatArray
+
+    def __post_init__(self) -> None:
+        own_arrays(self, "prior")
+
+    @property
+    def diagonal(self) -> float:
+        """The squared norm of a column."""
+        return self.shared + self.white
+
+    @property
+    def most(self) -> int:
+        """The largest number of participations at a step."""
+        return self.prior.size - 1
+
+    @property
+    def mean(self) -> float:
+        """Participations expected at a step."""
+        return float(np.arange(self.prior.size) @ self.prior)
+
+    @property
+    def growth(self) -> float:
+        """B: on the line Im q = sqrt(kappa) a the density given the rest grows by e^{a^2 B/2}.
+
+        Given participations and outputs, one state q has the curvature
+        B / kappa = (1 + rho^2) / (kappa (1 - rho^2)) + 1 / omega; less at the ends.
+        """
+        turn = (1 + self.decay * self.decay) / ((1 - self.decay) * (1 + self.decay))
+        return (turn + self.shared / self.white) * UP
+
+    def log_prior_moment(self, pulls: FloatArray) -> FloatArray:
+        """The logarithm of E e^{pull s} for a number s of participations at one step."""
+        with np.errstate(divide="ignore"):
+            weights = np.log(self.prior)
+        exponents = np.multiply.outer(pulls, np.arange(self.prior.size)) + weights
+        return np.asarray(np.logaddexp.reduce(exponents, axis=-1))
+
+
+def binomial_prior(members: int, probability: float) -> FloatArray:
+    """Chances of 0, 1, ..., members participations at a step."""
+    counts = range(members + 1)
+    chances = [
+        math.comb(members, m) * probability**m * (1 - probability) ** (members - m) for m in counts
+    ]
+    return np.array(chances)

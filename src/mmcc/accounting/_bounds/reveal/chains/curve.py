@@ -1,0 +1,203 @@
+"""A certified delta(epsilon) of a chain, one adjacency.
+
+In: a `Chain` and the delta near which the curve should be good.  Out: a `Curve`.
+Rounding: results are upper bounds; every choice made here is valid, so the searches may be rough.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+from mmcc.accounting._bounds.reveal.chains.centring import Centring, best_centring, mean_centring
+from mmcc.accounting._bounds.reveal.chains.chain import Chain
+from mmcc.accounting._bounds.reveal.chains.lattice import (
+    COARSE,
+    FINE,
+    Fineness,
+    Lattice,
+    lattice_for,
+)
+from mmcc.accounting._bounds.reveal.chains.operator import moments, output_weights
+from mmcc.accounting._bounds.reveal.inversion import UP, Inversion, line_for
+
+EXIT_SHARE = 0.002
+"""Part of delta that leaving the lattice may cost."""
+BLUR = 1e-4
+"""What smoothing may cost in epsilon, relative to the larger of epsilon and a deviation."""
+DROP = 9.0
+"""The integrand is followed until its smoothing factor has fallen by e^-DROP."""
+PERIODS = 6.0
+"""Period of the Fourier sum in standard deviations of log Lhat."""
+LEFT = 7.0
+MAX_NODES = 1500
+HOPELESS = 1e9
+TURNS = 5
+
+
+def log_moment(lattice: Lattice, chain: Chain, adjacency: str, order: float) -> float:
+    """Logarithm of E_Q~[Lhat^order] (remove) or E_P~[Lhat^-order] (add); or infinity."""
+    found = moments(lattice, chain, _powers(adjacency, np.array([complex(order)])))
+    if found is None:
+        return math.inf
+    return math.log(float(found.values[0].real)) + found.log_scale
+
+
+def _powers(adjacency: str, z: np.ndarray) -> np.ndarray:
+    """Of Lhat under P~: E_Q~[Lhat^z] for `remove`, E_P~[Lhat^-z] for `add`."""
+    return z - 1 if adjacency == "remove" else -z
+
+
+def renyi_epsilon(log_moment: float, order: float, delta: float) -> float:
+    """E (X - e^eps)_+ <= M(al) e^{(1-al) eps} (1-1/al)^{al-1} / al, solved for eps."""
+    gain = (order - 1) * math.log1p(-1 / order) - math.log(order)
+    return min((log_moment + gain - math.log(delta)) / (order - 1), HOPELESS)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Setting:
+    """A chain with its free choices: how fakes are drawn, and an order for the inversion."""
+
+    chain: Chain
+    adjacency: str
+    centring: Centring
+    order: float
+    epsilon: float
+    """Roughly what it leads to."""
+
+    def lattice(self, delta: float, fineness: Fineness = FINE) -> Lattice | None:
+        """The lattice on which moments are computed; None if it would be too large."""
+        return lattice_for(self.chain, self.centring, self.adjacency, EXIT_SHARE * delta, fineness)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Curve:
+    """delta(epsilon) <= (1 - eta)^-n times (what the lattice holds and what leaves it)."""
+
+    setting: Setting
+    lattice: Lattice
+    inversion: Inversion
+
+    def delta(self, epsilon: float) -> float:
+        """Certified delta at epsilon."""
+        total = self.inversion.excess(epsilon) + self.lattice.exits
+        return min(total * math.exp(self.lattice.inflation) * UP, 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon found at which delta is certified, by bisection."""
+        if self.delta(0.0) <= delta:
+            return 0.0
+        low, high = 0.0, max(self.setting.epsilon, 1e-12)
+        while not self.delta(high) <= delta:
+            low, high = high, 2 * high
+            if high > HOPELESS:
+                return math.inf
+        while high - low > 1e-9 * high:
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
+        return high
+
+    def notes(self) -> dict[str, Any]:
+        """The choices behind the number."""
+        chain = self.setting.chain
+        return {
+            "kappa": chain.shared,
+            "rho": chain.decay,
+            "omega": chain.white,
+            "order": self.inversion.line.order,
+            "exits": self.lattice.exits,
+            "states": self.lattice.states.size,
+            "nodes": self.inversion.line.count,
+        }
+
+
+def good_setting(
+    chain: Chain, adjacency: str, delta: float, near: Setting | None = None
+) -> Setting | None:
+    """Choices that are good near delta; `near` were good for a similar chain.
+
+    The order whose moment alone gives the smallest epsilon, and the centring that is best for it,
+    in turn, on a coarse lattice.  None if no lattice fits.
+    """
+    setting = Setting(chain, adjacency, mean_centring(chain), 0.0, HOPELESS)
+    if near is not None:
+        setting = replace(setting, centring=near.centring, order=near.order)
+    best: Setting | None = None
+    for _ in range(TURNS):
+        lattice = setting.lattice(delta, COARSE)
+        if lattice is None or not lattice.exits < delta:
+            break
+        setting = _ordered(setting, lattice, delta)
+        if best is not None and not setting.epsilon < best.epsilon * (1 - 1e-4):
+            break
+        best = setting
+        if chain.shared == 0:
+            break
+        weights = output_weights(
+            lattice, -setting.order if adjacency == "add" else setting.order - 1
+        )
+        centring = best_centring(chain, lattice.places, weights, adjacency, setting.order)
+        setting = replace(setting, centring=centring)
+    return best
+
+
+def _ordered(setting: Setting, lattice: Lattice, delta: float) -> Setting:
+    """The setting with its best order; an order of 0 is a first guess yet to be made."""
+
+    def value(log_excess: float) -> float:
+        order = 1 + math.exp(log_excess)
+        found = log_moment(lattice, setting.chain, setting.adjacency, order)
+        return renyi_epsilon(found, order, delta)
+
+    if setting.order:
+        centre, width = math.log(setting.order - 1), 0.5
+    else:
+        grid = np.linspace(math.log(0.02), math.log(2e4), 15)
+        centre = float(grid[int(np.argmin([value(float(x)) for x in grid]))])
+        width = float(grid[1] - grid[0])
+    found = optimize.minimize_scalar(
+        value, bounds=(centre - width, centre + width), method="bounded", options={"xatol": 0.02}
+    )
+    return replace(setting, order=1 + math.exp(float(found.x)), epsilon=float(found.fun))
+
+
+def curve_near(setting: Setting, delta: float) -> Curve | None:
+    """A curve that is good near delta; None if its moments leave the range of floats."""
+    chain, adjacency = setting.chain, setting.adjacency
+    lattice = setting.lattice(delta) if setting.epsilon < HOPELESS else None
+    if lattice is None:
+        return None
+    order, deviation = _saddle(lattice, chain, adjacency, setting.order, delta)
+    blur = BLUR * max(setting.epsilon, deviation)
+    # Aliases from the left weigh e^{-(order-1) period} at most, which must be small next to delta.
+    period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / (order - 1))
+    line = line_for(order, period, blur, DROP)
+    if line.count > MAX_NODES:
+        line = line_for(order, period, blur * (line.count / MAX_NODES) ** 2, DROP)
+    found = moments(lattice, chain, _powers(adjacency, line.nodes()))
+    return None if found is None else Curve(setting, lattice, Inversion(line, found))
+
+
+def _saddle(
+    lattice: Lattice, chain: Chain, adjacency: str, order: float, delta: float
+) -> tuple[float, float]:
+    """An order for the inversion and the deviation of log Lhat there, from second differences.
+
+    Just below the order at which moments explode the deviation is huge; a smaller order is better.
+    """
+    deviation = 1.0
+    for _ in range(12):
+        step = 0.05 * (order - 1)
+        low, middle, high = (
+            log_moment(lattice, chain, adjacency, order + shift) for shift in (-step, 0.0, step)
+        )
+        variance = (low - 2 * middle + high) / step**2
+        if variance > 0 and math.sqrt(variance) * (order - 1) < 2 * math.sqrt(-math.log(delta)) + 4:
+            return order, math.sqrt(variance)
+        deviation = math.log(1 / delta) / (order - 1)
+        order = 1 + 0.85 * (order - 1)
+    return order, deviation

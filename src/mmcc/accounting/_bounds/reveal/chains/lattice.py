@@ -1,0 +1,314 @@
+r"""The chain on a grid: finitely many states q, finitely many outputs x at each, all masses upper.
+
+In: a `Chain` and how fine to be.  Out: a `Lattice`.
+Rounding: every mass is rounded up; a larger positive measure gives a larger delta.
+
+Backwards in time q <- N(rho (q + kappa s), kappa (1 - rho^2)), x = q + w + s g_0, w ~ N(0, omega).
+
+*States.*  Given participations and outputs the joint density is, as a function of one q, a product
+of Gaussian factors; on the line Im q = sqrt(kappa) a its modulus grows by e^{a^2 B/2}, B =
+`Chain.growth`.  So the trapezoidal sum with step sqrt(kappa) h over all multiples has a *relative*
+error of at most eta = 2 e^{a^2 B/2} / (e^{2 pi a/h} - 1), coordinate by coordinate, whatever
+non-negative function of participations and outputs, or exponential of a q, it is multiplied with:
+
+    (1 - eta)^n  E  <=  E_grid  <=  (1 + eta)^n  E.
+
+*Outputs.*  All else fixed, the likelihood ratio is a F(x), F increasing, and a cell of outputs is
+replaced by its two ends.  `add`: (1/(a F) - E)_+ is convex in F, so the mean of F is kept: the
+upper end gets the share theta = (E[F | cell] - F_0)/(F_1 - F_0).  `remove`: (1 - E/(a F))_+ is, per
+unit of Q~, convex in F, so the mean of 1/F is kept or lowered: E[1/F] >= 1/E[F] gives the share
+theta F_1/(F_0 + theta (F_1 - F_0)).  Delta grows with the share for `remove`, falls for `add`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from mmcc._arrays import FloatArray
+from mmcc.accounting._bounds.reveal.chains.centring import Centring
+from mmcc.accounting._bounds.reveal.chains.chain import Chain
+from mmcc.accounting._bounds.reveal.chains.exits import (
+    OUT_OF_REACH,
+    ceiling,
+    log_fallen_moment,
+    log_output_moment,
+    log_state_moment,
+    passing,
+)
+from mmcc.accounting._bounds.reveal.inversion import ROUND, UP
+
+SPECIAL = 2e-14
+"""Relative accuracy relied on from exp and erfcx and the few operations around them."""
+MASS_ERROR = 1e-11
+"""Relative error of exp(-a^2/2) for |a| <= 38: a times the rounding of a, which is below 2e-13
+(a difference of numbers below 100 over a deviation above 0.05), with room to spare."""
+FLOOR = 1e-120
+"""No transition has less mass than this: rounded up, so that powers do not underflow."""
+FAR = 38.0
+"""Deviations after which a normal mass is below the smallest float."""
+SPAN = 6.0
+"""Deviations of x up to which cells are narrow where it is not an exit."""
+TINY = float(np.finfo(float).tiny)
+MAX_STATES, MAX_OUTPUTS = 320, 3000
+DIGITS = 12
+"""Binary digits after the point of the grid in q / sqrt(kappa): its points are exact."""
+SIDES = 0.05
+"""Part of the budget for exits that goes to places where they hardly matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fineness:
+    """How fine the lattice is: any choice is valid."""
+
+    trapezoid: float = 1e-7
+    """Aimed at for n eta, the relative error of the sums over q."""
+    cell: float = 0.05
+    """Width of the cells of x, in standard deviations of x."""
+
+
+FINE = Fineness()
+COARSE = Fineness(trapezoid=1e-2, cell=0.2)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lattice:
+    """Masses of states, transitions and outputs; what leaving the lattice costs."""
+
+    states: FloatArray
+    """q / sqrt(kappa)."""
+    entrance: FloatArray
+    kernels: FloatArray
+    """kernels[s, a, b]: mass of the move from state a to b when s participate."""
+    places: FloatArray
+    """Outputs x: the middles of the cells."""
+    logs: FloatArray
+    """logs[s, i]: logarithm of the factor F e^{m_s} at the end of a cell, rounded up for `remove`
+    and down for `add`; first the lower ends of all cells, then the upper, then x = -infinity."""
+    masses: FloatArray
+    """masses[s, a, i]: chance of s and mass of the end i given state a and s."""
+    inflation: float
+    """Logarithm of (1 - eta)^-n: what the sums over q may have lost."""
+    exits: float
+    """Bound on the mass, under the law that counts, of ever leaving the lattice."""
+
+
+def mills(x: FloatArray) -> FloatArray:
+    """Phi(-x) / phi(x)."""
+    return math.sqrt(math.pi / 2) * np.asarray(special.erfcx(x / math.sqrt(2)))
+
+
+def piece(m: FloatArray, width: float) -> FloatArray:
+    """The integral of e^{-m y - y^2/2} over 0 <= y <= width, without cancelling large numbers.
+
+    R(m) - e^{-m w - w^2/2} R(m + w) with Mills' ratio R where the integrand falls, and the
+    reflection y -> w - y where it rises.
+    """
+    rises = m + 0.5 * width < 0
+    near = np.where(rises, -(m + width), m)
+    integral = mills(near) - np.exp(-width * (near + 0.5 * width)) * mills(near + width)
+    lift = np.where(rises, -width * (m + 0.5 * width), 0.0)
+    return np.asarray(integral * np.exp(lift))
+
+
+def cell_law(low: FloatArray, width: float, tilt: float) -> tuple[FloatArray, FloatArray]:
+    """Mass of N(0,1) in [low, low + width], and the share of the upper end if e^{tilt t} is kept.
+
+    mass = phi(a) piece(a) and E[e^{tilt (t - a)}; cell] = phi(a) piece(a - tilt) with a = low; the
+    densities cancel in the quotient.  Cells left of 0 are reflected.
+    """
+    right = low + 0.5 * width >= 0
+    near = np.where(right, low, -(low + width))
+    slope = np.where(right, tilt, -tilt)
+    bare = piece(near, width)
+    mass = np.exp(-0.5 * near * near) / math.sqrt(2 * math.pi) * bare
+    # E[e^{slope (t - near)} | cell]: from 1 at the near end to e^{slope width} at the far one.
+    share = (piece(near - slope, width) / bare - 1) / np.expm1(slope * width)
+    return mass, np.where(right, share, 1 - share)
+
+
+def state_step(chain: Chain, wanted: float) -> tuple[float, float]:
+    """A step h with few binary digits, and an upper bound on eta for it.
+
+    At a = 2 pi / (h B), with X = 2 pi^2 / (h^2 B): eta = 2 / (e^X - e^-X).
+    """
+    h = math.pi * math.sqrt(2 / (chain.growth * math.log(2 * chain.steps / wanted)))
+    h = math.ldexp(math.floor(math.ldexp(h, DIGITS)), -DIGITS)
+    if h == 0:
+        return 0.0, math.inf
+    exponent = 2 * math.pi**2 / (h * h * chain.growth)
+    return h, UP / math.sinh(exponent * (1 - 8 * ROUND))
+
+
+def lattice_for(
+    chain: Chain, centring: Centring, adjacency: str, budget: float, fineness: Fineness = FINE
+) -> Lattice | None:
+    """The lattice whose exits cost about `budget`; None if it needs too many states.
+
+    Leaving is charged under the law whose excess is measured: P~ for `remove`, Q~ for `add`.
+    """
+    if chain.shared > 0:
+        h, eta = state_step(chain, fineness.trapezoid)
+        low, high, exits = _reach(chain, centring, adjacency, budget)
+        if not high - low <= (MAX_STATES - 2) * h:
+            return None
+        # Beyond the first points left out is where the cost was counted.
+        count = math.ceil((high - low) / h) - 1
+        states = high - h * np.arange(float(max(count, 1)), 0.0, -1.0)
+        entrance, kernels = _moves(chain, states, h)
+    else:
+        eta, exits = 0.0, 0.0
+        states, entrance = np.zeros(1), np.ones(1)
+        kernels = np.ones((chain.prior.size, 1, 1))
+    bottom, top, leaving = _output_range(chain, adjacency, SIDES * budget)
+    cell = fineness.cell * math.sqrt(chain.diagonal)
+    if not top - bottom <= MAX_OUTPUTS * cell:
+        return None
+    cells = math.ceil((top - bottom) / cell)
+    nodes = np.linspace(bottom, top, cells + 1)  # both ends exact: beyond them are exits
+    places = 0.5 * (nodes[1:] + nodes[:-1])
+    centres = centring.at(places)
+    logs, masses = _outputs(chain, states, nodes, centres, adjacency)
+    # Exits happen on the grid: (1 + eta)^n times what they cost on the line.
+    grown = (exits + leaving) * math.exp(chain.steps * eta) * UP
+    lost = -chain.steps * math.log1p(-eta) * UP
+    return Lattice(states, entrance, kernels, places, logs, masses, lost, grown)
+
+
+def _reach(
+    chain: Chain, centring: Centring, adjacency: str, budget: float
+) -> tuple[float, float, float]:
+    """The range of q / sqrt(kappa), on the binary grid, and the cost of ever leaving it.
+
+    Under P~ participation only pushes q up, under Q~ only down: the other side is that of a
+    Gaussian.
+    """
+    deviation = math.sqrt(chain.shared)
+
+    def moment(rate: float) -> float:
+        if adjacency == "remove":
+            return log_state_moment(chain, rate)
+        return log_fallen_moment(chain, rate, centring.lowest)
+
+    far = ceiling(moment, deviation, budget / chain.steps)
+    if not far.level < OUT_OF_REACH:
+        return 0.0, math.inf, math.inf
+    driven = _grid_up(far.level / deviation)
+    free = _grid_up(math.sqrt(-2 * math.log(SIDES * budget / chain.steps)))
+    exits = passing(moment, driven * deviation, far.rate) + math.exp(-0.5 * free * free)
+    low, high = (-free, driven) if adjacency == "remove" else (-driven, free)
+    return low, high, chain.steps * exits * UP
+
+
+def _grid_up(value: float) -> float:
+    return math.ldexp(math.ceil(math.ldexp(value, DIGITS)), -DIGITS)
+
+
+def _output_range(chain: Chain, adjacency: str, budget: float) -> tuple[float, float, float]:
+    """Where cells of x are narrow, and what outputs beyond cost.
+
+    `remove`: outputs above the top have left, those below the bottom move up to it.  `add`: those
+    above move down to the top, those below to x = -infinity, so nothing leaves.
+    """
+    deviation = math.sqrt(chain.diagonal)
+    if adjacency == "add":
+        bottom = -deviation * math.sqrt(-2 * math.log(budget / chain.steps))
+        return bottom, SPAN * deviation + chain.diagonal, 0.0
+
+    def moment(rate: float) -> float:
+        return log_output_moment(chain, rate)
+
+    roof = ceiling(moment, deviation, budget / chain.steps)
+    leaving = chain.steps * passing(moment, roof.level, roof.rate)
+    return -SPAN * deviation, roof.level, leaving
+
+
+def _moves(chain: Chain, states: FloatArray, h: float) -> tuple[FloatArray, FloatArray]:
+    """Masses h phi(v) and h N(v'; rho (v + sqrt(kappa) s), 1 - rho^2) of v = q / sqrt(kappa)."""
+    grow = h / math.sqrt(2 * math.pi) * (1 + MASS_ERROR)
+    variance = (1 - chain.decay) * (1 + chain.decay)
+    entrance = np.exp(-0.5 * states * states) * grow
+    pushed = states + math.sqrt(chain.shared) * np.arange(chain.prior.size)[:, None]
+    away = states - chain.decay * pushed[:, :, None]
+    away = np.minimum(np.abs(away) / math.sqrt(variance), FAR)
+    kernels = np.exp(-0.5 * away * away) * (grow / math.sqrt(variance))
+    return np.maximum(entrance, FLOOR), np.maximum(kernels, FLOOR)
+
+
+def _outputs(
+    chain: Chain, states: FloatArray, nodes: FloatArray, centres: FloatArray, adjacency: str
+) -> tuple[FloatArray, FloatArray]:
+    """Factors at the ends of the cells, and the ends' masses given each state and participation.
+
+    Outputs below the first node move up to it for `remove`, and down to -infinity for `add`; those
+    above the last have left for `remove`, and move down to it for `add`.
+    """
+    remove = adjacency == "remove"
+    deviation = math.sqrt(chain.white)
+    counts = np.arange(chain.prior.size)
+    means = math.sqrt(chain.shared) * states + chain.diagonal * counts[:, None]
+    away = (nodes - means[:, :, None]) / deviation
+    ends, rises = _factors(chain, nodes, centres)
+    mass, theta = _cell_masses(away, nodes, deviation, rises, remove)
+    if remove:
+        steep = np.exp(ends[1] - ends[0])
+        theta = np.minimum(theta * steep / (1 + theta * (steep - 1)) * (1 + 64 * ROUND), 1.0)
+    lower, upper = mass * (1 - theta), mass * theta
+    below = special.ndtr(away[:, :, :1]) * (1 + MASS_ERROR) + TINY
+    if remove:
+        lower[:, :, :1] += below
+    else:
+        upper[:, :, -1] += special.ndtr(-away[:, :, -1]) * (1 + MASS_ERROR) + TINY
+    masses = np.concatenate([lower, upper] if remove else [lower, upper, below], axis=2)
+    masses *= chain.prior[:, None, None] * (1 + 4 * ROUND)
+    logs = np.concatenate(ends) + np.tile(centres, 2)
+    if not remove:
+        bottom = math.log(chain.prior[0]) + centres[:, :1]
+        logs = np.concatenate([logs, bottom], axis=1)
+    slip = 32 * ROUND * (1 + np.abs(nodes).max() * counts[-1] + np.abs(centres).max())
+    slip += (
+        32 * ROUND * (counts[-1] ** 2 * chain.diagonal - np.log(chain.prior[chain.prior > 0].min()))
+    )
+    return logs + (slip if remove else -slip), masses
+
+
+def _factors(
+    chain: Chain, nodes: FloatArray, centres: FloatArray
+) -> tuple[tuple[FloatArray, FloatArray], FloatArray]:
+    """The logarithm of F at both ends of each cell, and each term's part in its rise.
+
+    F = sum_m pi_m e^{m x - m^2 g_0/2 - m_s}, the centres constant in a cell; m = 0 does not rise.
+    """
+    counts = np.arange(float(chain.prior.size))[:, None]
+    with np.errstate(divide="ignore"):
+        weights = np.log(chain.prior)[:, None] - 0.5 * counts**2 * chain.diagonal - centres
+    low, high = weights + counts * nodes[:-1], weights + counts * nodes[1:]
+    rises = low[1:] + np.log(np.expm1(counts[1:] * np.diff(nodes)))
+    rises = np.exp(rises - np.logaddexp.reduce(rises, axis=0))
+    return (np.logaddexp.reduce(low, axis=0), np.logaddexp.reduce(high, axis=0)), rises
+
+
+def _cell_masses(
+    away: FloatArray, nodes: FloatArray, deviation: float, rises: FloatArray, remove: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Masses of the cells, rounded up, and the shares of their upper ends that keep the mean of F.
+
+    The share is rounded to the side on which delta grows.
+    """
+    cell = float(nodes[-1] - nodes[0]) / (nodes.size - 1)
+    width = cell / deviation
+    low = np.clip(away[:, :, :-1], -FAR, FAR)
+    theta = np.zeros_like(low)
+    mass = theta
+    for m, part in enumerate(rises, start=1):
+        mass, share = cell_law(low, width, m * deviation)
+        theta = theta + part * share
+    error = SPECIAL * (1 + 8 / width)
+    slack = 4 * error / -math.expm1(-cell) + 4 * ROUND * float(np.abs(nodes).max()) / cell
+    slack += 16 * ROUND * (len(rises) + 1)
+    theta = np.clip(theta + slack if remove else theta - slack, 0.0, 1.0)
+    theta[np.abs(away[:, :, :-1]) >= FAR] = 1.0 if remove else 0.0
+    return np.maximum(mass, TINY) * (1 + MASS_ERROR + 4 * error), theta

@@ -1,0 +1,90 @@
+r"""Choosing kappa and rho of the dominating chain.
+
+In: a `Spectrum`, sigma.  Out: shapes worth trying, the best guess first.
+Rounding: none; every shape is valid, and its omega is certified when the chain is made.
+
+With rare participation the second moment of the likelihood ratio is about 1 + n p^2 J,
+
+    J = sum_k (e^{G^_k/sigma^2} - 1) = e^{(kappa + omega)/sigma^2} - 1
+        + 2 sum_{m >= 1} (kappa/sigma^2)^m / m!  rho^m / (1 - rho^m).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import gammaln
+
+from mmcc._arrays import FloatArray
+from mmcc.accounting._bounds.reveal.chains.domination import (
+    LEAST_WHITE,
+    Shape,
+    Spectrum,
+    poisson_kernel,
+)
+
+STRENGTHS = (1.0, 0.7, 1.4)
+"""Factors on sigma at which J is minimised: at little noise higher moments count."""
+ZOOMS = 6
+DECAYS, PARTS = 15, 15
+MOST_NODES = 1200
+TERMS = np.arange(1.0, 80.0)
+
+
+def good_shapes(spectrum: Spectrum, sigma: float) -> Sequence[Shape]:
+    """Shapes that minimise J at about this noise; one alone where it loses nothing."""
+    if spectrum.exact is not None:
+        return (spectrum.exact,)
+    search = _Search(spectrum)
+    return tuple(dict.fromkeys(search.best(sigma * strength) for strength in STRENGTHS))
+
+
+class _Search:
+    """A grid in (1 - rho, part), kappa = part f(0)/K(0), that closes in on the smallest J."""
+
+    def __init__(self, spectrum: Spectrum) -> None:
+        count = spectrum.nodes.size
+        places = np.unique(np.geomspace(1, count, MOST_NODES).astype(int)) - 1
+        places = np.union1d(places, np.linspace(0, count - 1, MOST_NODES).astype(int))
+        self.nodes, self.heights = spectrum.nodes[places], spectrum.heights[places]
+        self.lags = spectrum.lags.size
+
+    def best(self, sigma: float) -> Shape:
+        """The shape with the smallest J found."""
+        least = 0.02 / self.lags if self.lags > 2 else 1e-4
+        low, high = math.log(least), math.log(0.95)
+        first, last = math.log(0.3), math.log(1.1)
+        found = Shape(1.0, 0.5)
+        for _ in range(ZOOMS):
+            gaps = np.linspace(low, high, DECAYS)
+            parts = np.linspace(first, last, PARTS)
+            values = np.array([self._weights(1 - math.exp(gap), parts, sigma) for gap in gaps])
+            row, column = np.unravel_index(int(np.argmin(values)), values.shape)
+            decay = 1 - math.exp(float(gaps[row]))
+            found = Shape(self._shared(decay, float(parts[column])), decay)
+            low, high = _around(gaps, int(row))
+            first, last = _around(parts, int(column))
+        return found
+
+    def _shared(self, decay: float, part: float) -> float:
+        return math.exp(part) * float(self.heights[0]) * (1 - decay) / (1 + decay)
+
+    def _weights(self, decay: float, parts: FloatArray, sigma: float) -> FloatArray:
+        """Log J for each part."""
+        shared = np.array([self._shared(decay, float(part)) for part in parts])
+        kernel, _ = poisson_kernel(self.nodes, decay)
+        white = np.max(self.heights - shared[:, None] * kernel, axis=1)
+        white = np.maximum(white, LEAST_WHITE * shared)
+        scaled = shared / sigma / sigma
+        series = TERMS * np.log(decay * scaled[:, None]) - gammaln(TERMS + 1)
+        tail = np.logaddexp.reduce(series - np.log1p(-(decay**TERMS)), axis=1)
+        top = scaled + white / sigma / sigma
+        own = np.where(top < 30, np.log(np.expm1(np.minimum(top, 30.0))), top)
+        return np.asarray(np.logaddexp(own, math.log(2) + tail))
+
+
+def _around(values: FloatArray, place: int) -> tuple[float, float]:
+    """The neighbours of a place in a sorted grid."""
+    return float(values[max(place - 1, 0)]), float(values[min(place + 1, values.size - 1)])

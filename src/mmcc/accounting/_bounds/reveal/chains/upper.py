@@ -1,0 +1,120 @@
+"""Certified epsilons and deltas of a Toeplitz strategy under independent rounds.
+
+In: strategy, rounds, the law of participations at a step, sigma.  Out: `Answer`.
+Rounding: results are upper bounds; infinite (delta: 1) where nothing could be certified.
+
+The Gram matrix is dominated by a chain's (`domination`, `shapes`), participations are revealed
+after fakes were drawn (`centring`), the chain is put on a lattice (`lattice`); moments are powers
+of a transfer matrix (`operator`) and give delta by a Mellin inversion.  The cost grows with the
+logarithm of the number of steps.  Proofs: docs/theory-reveal.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mmcc._arrays import FloatArray
+from mmcc.accounting._bounds.base import Answer
+from mmcc.accounting._bounds.reveal.chains.curve import Curve, Setting, curve_near, good_setting
+from mmcc.accounting._bounds.reveal.chains.domination import Shape, Spectrum
+from mmcc.accounting._bounds.reveal.chains.shapes import good_shapes
+from mmcc.accounting._parallel import Progress
+
+MAX_DIAGONAL = 60.0
+"""Squared column norm over sigma^2 above which no amplification is looked for."""
+SMALLEST_GUESS, LARGEST_GUESS = 1e-200, 0.5
+FIRST_GUESS = 1e-5
+TURNS = 8
+ADJACENCIES = ("remove", "add")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ChainProblem:
+    """What a chain may dominate, with the noise and the law of participations at a step."""
+
+    spectrum: Spectrum
+    prior: FloatArray
+    sigma: float
+    progress: Progress | None = None
+
+    def setting(self, shape: Shape, adjacency: str, delta: float) -> Setting | None:
+        """Good choices for the chain of a shape; None if there are none."""
+        if not self.spectrum.lags[0] / self.sigma / self.sigma <= MAX_DIAGONAL:
+            return None
+        chain = self.spectrum.chain(shape, self.sigma, self.prior)
+        return None if chain is None else good_setting(chain, adjacency, delta)
+
+    def best_shape(self, delta: float) -> Shape:
+        """The shape whose moments alone give the smallest epsilon."""
+        shapes = good_shapes(self.spectrum, self.sigma)
+        if len(shapes) == 1:
+            return shapes[0]
+
+        def rough(shape: Shape) -> float:
+            found = self.setting(shape, "remove", delta)
+            return math.inf if found is None else found.epsilon
+
+        return min(shapes, key=rough)
+
+    def epsilon(self, shape: Shape, delta: float) -> Answer:
+        """Certified epsilons at delta."""
+        found = dict.fromkeys(ADJACENCIES, math.inf)
+        notes: dict[str, Any] = {}
+        for count, adjacency in enumerate(ADJACENCIES):
+            self._report(adjacency, count)
+            for curve in self._curves(shape, adjacency, delta):
+                found[adjacency] = curve.epsilon(delta)
+                notes[adjacency] = curve.notes()
+        return Answer(found["remove"], found["add"], notes=notes)
+
+    def delta(self, shape: Shape, epsilon: float) -> Answer:
+        """Certified deltas at epsilon.
+
+        Choices are made for a guess at delta, which is what the last ones gave.
+        """
+        found = dict.fromkeys(ADJACENCIES, 1.0)
+        notes: dict[str, Any] = {}
+        for count, adjacency in enumerate(ADJACENCIES):
+            for guess, curve in self._curves_for(shape, adjacency, epsilon):
+                self._report(adjacency, count)
+                value = curve.delta(epsilon)
+                if value < found[adjacency]:
+                    found[adjacency], notes[adjacency] = value, curve.notes()
+                if abs(math.log(_within(curve.inversion.excess(epsilon)) / guess)) < 0.2:
+                    break
+        return Answer(found["remove"], found["add"], notes=notes)
+
+    def best_shape_for_delta(self, epsilon: float) -> Shape:
+        """The shape for the delta to which an epsilon leads."""
+        shape = self.best_shape(FIRST_GUESS)
+        if self.spectrum.exact is not None:
+            return shape
+        return self.best_shape(_within(self.delta(shape, epsilon).remove))
+
+    def _curves(self, shape: Shape, adjacency: str, delta: float) -> Iterator[Curve]:
+        setting = self.setting(shape, adjacency, delta)
+        curve = None if setting is None else curve_near(setting, delta)
+        if curve is not None:
+            yield curve
+
+    def _curves_for(
+        self, shape: Shape, adjacency: str, epsilon: float
+    ) -> Iterator[tuple[float, Curve]]:
+        guess = FIRST_GUESS
+        for _ in range(TURNS):
+            curve = next(self._curves(shape, adjacency, guess), None)
+            if curve is None:
+                return
+            yield guess, curve
+            guess = _within(curve.inversion.excess(epsilon))
+
+    def _report(self, adjacency: str, count: int) -> None:
+        if self.progress is not None:
+            self.progress(f"reveal, {adjacency}", count)
+
+
+def _within(delta: float) -> float:
+    return min(max(delta, SMALLEST_GUESS), LARGEST_GUESS)
