@@ -80,22 +80,28 @@ class Problem:
         return self.kept("one example", lambda: replace(self, group_size=1, _kept={}))
 
     def counts(self) -> Problem | None:
-        """One example with the likelihood ratio of the whole group; None where there is none.
+        """One example with the likelihood ratio of the whole group; None where none is proven.
 
         Under Poisson sampling the members' participations in a step add up to a count, and each
         column of C is taken that often: as by one example of a matrix in which every column stands
-        `group_size` times (docs/theory-reveal-groups.md, Proposition 2.1).
+        `group_size` times (docs/theory-reveal-groups.md, Proposition 2.1).  Under cyclic Poisson
+        sampling with independent noise all members in the first group are the worst (section 5).
         """
-        rounds = self.rounds
         if self.group_size == 1:
             return self
-        if rounds is None or rounds.separation > 1 or self.scheme.setting:
+        return self.kept("counts", self._counts)
+
+    def _counts(self) -> Problem | None:
+        rounds, strategy = self.rounds, self.strategy
+        if rounds is None or self.scheme.setting:
             return None
-        repeated = Repeated(self.strategy, self.group_size)
-        chance = Poisson(rounds.probability)
-        return self.kept(
-            "counts", lambda: Problem(repeated, chance, self.sigma, effort=self.effort)
-        )
+        if rounds.separation > 1:
+            toeplitz = strategy.toeplitz
+            if toeplitz is None or toeplitz.bands > 1:
+                return None
+            strategy = toeplitz.prefix(rounds.count(self.steps))
+        repeated = Repeated(strategy, self.group_size)
+        return Problem(repeated, Poisson(rounds.probability), self.sigma, effort=self.effort)
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` returns, made once: bounds keep here what several questions share."""

@@ -43,8 +43,8 @@ class ByCounts(Bound):
         counts = problem.counts()
         if counts is None:
             return (
-                f"method {self.once.name!r} counts how many of a group take part, which is proven "
-                f"for Poisson sampling alone, not for {problem.scheme!r}."
+                f"method {self.once.name!r} counts how many of a group take part; which members "
+                f"are the worst under {problem.scheme!r} is not proven for {problem.strategy!r}."
             )
         return self.once.refusal(counts)
 
@@ -98,8 +98,9 @@ class GroupLemma(Bound):
     groups: ClassVar[Groups] = Groups.OWN
 
     def __str__(self) -> str:
-        asked = " and ".join(map(str, self.bounds))
-        return f"{self.name}: from one example's guarantee alone{asked and ', by '}{asked}"
+        asked = ", ".join(map(str, self.bounds))
+        by = f", by {'the best of ' * (len(self.bounds) > 1)}{asked}" if self.bounds else ""
+        return f"{self.name}: from one example's guarantee alone{by}"
 
     def refusal(self, problem: Problem) -> str | None:
         if problem.group_size == 1:
@@ -203,5 +204,5 @@ def _counts(problem: Problem) -> Problem:
     """The mechanism of one example with the law of the group, as `refusal` has made sure."""
     counts = problem.counts()
     if counts is None:
-        raise MethodError(f"members are counted under Poisson sampling, not {problem.scheme!r}.")
+        raise MethodError(f"no counts of a group are proven under {problem.scheme!r}.")
     return counts
