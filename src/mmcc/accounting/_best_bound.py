@@ -31,9 +31,11 @@ from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
 from mmcc.sampling._scheme import unproven
 
 CLOSED = 1.02
-"""An upper bound this close above the lower one is not worth more work."""
+"""An upper bound this close above the lower one is not worth minutes of work."""
 CLOSED_DELTA = 1.1
 """The same for deltas, which move a lot where epsilon moves a little."""
+NEARLY = 0.1
+"""Part of that gap that is still worth seconds."""
 ENORMOUS = 50.0
 """Above this epsilon an exact bound is not compared with slower ones: there they know nothing."""
 FEW_COLUMNS = 600
@@ -185,8 +187,8 @@ def best_epsilon(problem: Problem, delta: float, bounds: Sequence[Bound]) -> Bes
     def ask(bound: Bound) -> Answer:
         return ask_epsilon(bound.settled_for_epsilon(problem, delta), problem, delta)
 
-    def enough(answers: list[Answer]) -> bool:
-        if best_of(answers).value <= CLOSED * lower:
+    def enough(answers: list[Answer], worth: float) -> bool:
+        if best_of(answers).value <= (1 + worth * (CLOSED - 1)) * lower:
             return True
         last = answers[-1]
         # No lower end of a group is composed, so that even an exact bound would not be known to be.
@@ -203,8 +205,8 @@ def best_delta(problem: Problem, epsilon: float, bounds: Sequence[Bound]) -> Bes
     def ask(bound: Bound) -> Answer:
         return ask_delta(bound.settled_for_delta(problem, epsilon), problem, epsilon)
 
-    def enough(answers: list[Answer]) -> bool:
-        return best_of(answers).value <= CLOSED_DELTA * lower
+    def enough(answers: list[Answer], worth: float) -> bool:
+        return best_of(answers).value <= (1 + worth * (CLOSED_DELTA - 1)) * lower
 
     answers = _in_turn(problem, bounds, ask, enough)
     if CHANCE.refusal(problem) is None:
@@ -216,24 +218,21 @@ def _in_turn(
     problem: Problem,
     bounds: Sequence[Bound],
     ask: Callable[[Bound], Answer],
-    enough: Callable[[list[Answer]], bool],
+    enough: Callable[[list[Answer], float], bool],
 ) -> list[Answer]:
-    """Ask bound after bound until it is enough."""
+    """Ask bound after bound until it is enough for what the next one costs."""
     answers: list[Answer] = []
     refusal: MmccError | None = None
     for bound in bounds:
-        if not bound.worthwhile(problem, answers):
+        worth = NEARLY if bound.cost(problem) <= Cost.SHORT else 1.0
+        if (answers and enough(answers, worth)) or not bound.worthwhile(problem, answers):
             continue
         try:
             answers.append(ask(bound))
         except PrecisionError as too_far:
             refusal = refusal or too_far
-            continue
         except (MethodError, StrategyError) as not_possible:
             refusal = not_possible
-            continue
-        if enough(answers):
-            break
     proven = any(answer.bound is not PLAIN for answer in answers)
     # Where floats cannot go the plain bound will do; that a mechanism is too large must be known.
     plain_will_do = answers and isinstance(refusal, PrecisionError)

@@ -35,10 +35,10 @@ class Cost(IntEnum):
     """A closed form."""
     FAST = 1
     """A fraction of a second."""
-    SHORT = 2
-    """A second or more, growing with the number of columns, which are few."""
-    STEADY = 3
-    """Seconds, however many steps there are."""
+    STEADY = 2
+    """About a second, however many steps there are."""
+    SHORT = 3
+    """Seconds, growing with the number of columns, which are few."""
     LONG = 4
     """As `SHORT`, with many columns."""
     SLOW = 5

@@ -51,8 +51,7 @@ class Centring:
 
 def mean_centring(chain: Chain) -> Centring:
     """What later participations add on average."""
-    later = chain.mean * chain.shared * chain.decay / (1 - chain.decay)
-    return Centring(np.zeros(1), later * np.arange(1.0, chain.prior.size)[:, None])
+    return Centring(np.zeros(1), chain.later * np.arange(1.0, chain.prior.size)[:, None])
 
 
 def best_centring(

@@ -1,11 +1,13 @@
 """The Gaussian chain that stands in for a Toeplitz strategy, and how it is sampled.
 
-Noise is scaled to one.  The columns of one group of steps have the Gram matrix
+Noise is scaled to one.  The steps of one group are cut into blocks of L consecutive ones, and their
+columns have the Gram matrix
 
-    G_jl = kappa rho^|j-l| + omega 1{j = l},
+    G_jl = kappa rho^|J(j)-J(l)| + omega 1{j = l},      step j in block J(j),
 
-that of a stationary chain with variance kappa and correlation rho plus white noise.  In each step
-the number of participations has the law `prior`, independent from step to step.
+that of a stationary chain with variance kappa and correlation rho from block to block plus white
+noise.  Blocks of one step are the rule; longer ones are for slow decays.  In each step the number
+of participations has the law `prior`, independent from step to step.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from mmcc.accounting._bounds.reveal.inversion import UP
 class Chain:
     """kappa is `shared`, rho `decay`, omega `white`; `prior[m]` is the chance of m at a step."""
 
-    steps: int
+    blocks: int
+    block: int
     shared: float
     decay: float
     white: float
@@ -32,6 +35,11 @@ class Chain:
 
     def __post_init__(self) -> None:
         own_arrays(self, "prior")
+
+    @property
+    def steps(self) -> int:
+        """Steps in all; more than the group has if the last block is not full, which is safe."""
+        return self.blocks * self.block
 
     @property
     def diagonal(self) -> float:
@@ -49,14 +57,19 @@ class Chain:
         return float(np.arange(self.prior.size) @ self.prior)
 
     @property
+    def later(self) -> float:
+        """What later participations add to an output on average, about."""
+        return self.mean * self.shared * (self.block * self.decay / (1 - self.decay))
+
+    @property
     def growth(self) -> float:
         """B: on the line Im q = sqrt(kappa) a the density given the rest grows by e^{a^2 B/2}.
 
         Given participations and outputs, one state q has the curvature
-        B / kappa = (1 + rho^2) / (kappa (1 - rho^2)) + 1 / omega; less at the ends.
+        B / kappa = (1 + rho^2) / (kappa (1 - rho^2)) + L / omega; less at the ends.
         """
         turn = (1 + self.decay * self.decay) / ((1 - self.decay) * (1 + self.decay))
-        return (turn + self.shared / self.white) * UP
+        return (turn + self.block * self.shared / self.white) * UP
 
     def log_prior_moment(self, pulls: FloatArray) -> FloatArray:
         """The logarithm of E e^{pull s} for a number s of participations at one step."""

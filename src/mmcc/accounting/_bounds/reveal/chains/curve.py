@@ -76,7 +76,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Curve:
-    """delta(epsilon) <= (1 - eta)^-n times (what the lattice holds and what leaves it)."""
+    """delta(epsilon) <= (1 - eta)^-m times (what the lattice holds and what leaves it)."""
 
     setting: Setting
     lattice: Lattice
@@ -108,6 +108,7 @@ class Curve:
             "kappa": chain.shared,
             "rho": chain.decay,
             "omega": chain.white,
+            "block": chain.block,
             "order": self.inversion.line.order,
             "exits": self.lattice.exits,
             "states": self.lattice.states.size,
@@ -137,9 +138,8 @@ def good_setting(
         best = setting
         if chain.shared == 0:
             break
-        weights = output_weights(
-            lattice, -setting.order if adjacency == "add" else setting.order - 1
-        )
+        power = setting.order - 1 if adjacency == "remove" else -setting.order
+        weights = output_weights(lattice, chain, power)
         centring = best_centring(chain, lattice.places, weights, adjacency, setting.order)
         setting = replace(setting, centring=centring)
     return best

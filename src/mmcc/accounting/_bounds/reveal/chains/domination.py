@@ -14,6 +14,8 @@ K(t) = (1 - rho^2)/(1 - 2 rho cos t + rho^2), so omega = max_t [f(t) - kappa K(t
 Between two nodes D apart the difference is at most the larger end plus D^2/8 times a bound on its
 second derivative; |K''| <= 10 rho (1 - rho^2)/(1 - 2 rho cos t + rho^2)^2.
 *Entrywise.*  kappa rho^k >= g_k for all k >= 1 and kappa + omega >= g_0.
+*Mixed.*  Some g_k are raised first, entrywise, and what they become is dominated in Loewner order:
+from G to G + D, D the positive semidefinite difference, then entrywise up.
 """
 
 from __future__ import annotations
@@ -35,16 +37,22 @@ SMALLEST_DIAGONAL = 1e-10
 LEAST_WHITE = 0.04
 """The white part is at least this of the diagonal: it makes integrals over q exact on a grid."""
 OVERSAMPLED, FEWEST_FREQUENCIES, MOST_FREQUENCIES = 64, 2**14, 2**22
+EASY_GROWTH = 110.0
+"""Blocks of one step are used up to this growth (see `Chain.growth`): about 160 states."""
+LONGEST_BLOCK = 4096
+MOST_LIFTED = 1.25
+"""A block may raise kappa by this at most."""
 FINE_NODES = 400
 """Nodes in which a frequency grows by a factor e, for symbols in closed form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Kappa, in units where sigma is one, and rho."""
+    """Kappa, in units where sigma is one, rho, and by how much g_1, g_2, ... are raised first."""
 
     shared: float
     decay: float
+    raised: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +85,13 @@ class Spectrum:
         kernel, curvature = poisson_kernel(self.nodes, shape.decay)
         over = self.heights - shape.shared * kernel
         bend = self.curvatures + shape.shared * curvature[:-1]
+        if shape.raised:
+            places, raised = np.arange(1.0, len(shape.raised) + 1), 2 * np.array(shape.raised)
+            over = over + np.cos(np.multiply.outer(self.nodes, places)) @ raised
+            bend = bend + float(places**2 @ raised) * UP
         gap = np.diff(self.nodes) ** 2 / 8 * bend
         slack = 64 * ROUND * (float(self.heights[0]) + shape.shared * float(kernel[0]))
+        slack += 64 * ROUND * (len(shape.raised) + 1) ** 2 * math.fsum(shape.raised)
         return float(np.max(np.maximum(over[1:], over[:-1]) + gap)) + slack
 
     def _entrywise(self, shape: Shape) -> float:
@@ -91,16 +104,32 @@ class Spectrum:
         return max(float(self.lags[0]) - shape.shared, 0.0)
 
     def chain(self, shape: Shape, sigma: float, prior: FloatArray) -> Chain | None:
-        """The dominating chain at sigma; None if kappa and rho are no chain."""
+        """The dominating chain at sigma; None if kappa and rho are no chain.
+
+        The block is the shortest that keeps the growth, and with it the number of states, low:
+        between steps of blocks J and K, rho^|j-l| <= rho^{1-L} (rho^L)^|J-K|.
+        """
         scale = UP / sigma / sigma
         if not self.correlated:
             diagonal = max(float(self.lags[0]) * scale, SMALLEST_DIAGONAL)
-            return Chain(self.columns, 0.0, 0.0, diagonal, prior)
+            return Chain(self.columns, 1, 0.0, 0.0, diagonal, prior)
         if not (0 < shape.decay < 1 and 0 < shape.shared < math.inf):
             return None
         shared, white = shape.shared * scale, max(self.white(shape), 0.0) * scale
-        least = LEAST_WHITE / (1 - LEAST_WHITE) * shared
-        return Chain(self.columns, shared, shape.decay, max(white, least, SMALLEST_DIAGONAL), prior)
+        chains = []
+        block = 1
+        while block <= min(LONGEST_BLOCK, self.columns):
+            lifted, slow = shared * shape.decay ** (1 - block) * UP, shape.decay**block * UP
+            if not slow < 1 or (block > 1 and lifted > MOST_LIFTED * shared):
+                break
+            least = max(LEAST_WHITE / (1 - LEAST_WHITE) * lifted, SMALLEST_DIAGONAL)
+            rest = max(white - (lifted - shared), least) * UP
+            chains.append(Chain(-(-self.columns // block), block, lifted, slow, rest, prior))
+            block *= 2
+        if not chains:
+            return None
+        enough = max(EASY_GROWTH, 1.2 * min(chain.growth for chain in chains))
+        return next(chain for chain in chains if chain.growth <= enough)
 
 
 def poisson_kernel(nodes: FloatArray, decay: float) -> tuple[FloatArray, FloatArray]:

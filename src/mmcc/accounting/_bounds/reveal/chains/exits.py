@@ -3,10 +3,11 @@ r"""How far the chain goes: levels that are hardly ever passed, and what passing
 In: a `Chain`.  Out: levels and upper bounds on probabilities.
 Rounding: up, by Chernoff's bound with explicit cumulants.
 
-`remove` counts exits under P~: there a state is N(kappa sum_{j>l} rho^{j-l} s_j, kappa) and an
-output q + w + s g_0, participations independent.  `add` counts them under Q~, where the revealed
-participations are drawn from outputs: q_l = V_l - kappa sum_{i<=l} rho^{l-i} s_i with V_l ~
-N(0, kappa), so states lie below V and only their lower end needs a bound of its own.
+`remove` counts exits under P~: there the state of a block J is N(kappa sum_{K>J} rho^{K-J} s_K,
+kappa), s_K the participations in block K, and an output is q + w + s g_0 plus kappa for each later
+participation in its block; participations are independent.  `add` counts them under Q~, where the
+revealed participations are drawn from outputs: q_J = V_J - kappa sum_{K<=J} rho^{J-K} s_K with V_J
+~ N(0, kappa), so states lie below V and only their lower end needs a bound of its own.
 """
 
 from __future__ import annotations
@@ -25,72 +26,100 @@ from mmcc.accounting._bounds.reveal.inversion import UP
 SMALL_PULL = 2.0**-20
 MOST_TERMS = 10**6
 OUT_OF_REACH = 1e100
-TURNS = 500
+TURNS = 20
 
 
 def _future(chain: Chain, pull: float) -> float:
-    """Upper bound on sum_{k=1}^{n-1} log E e^{pull rho^k s}, pull >= 0.
+    """Upper bound on L sum_{k=1}^{m-1} log E e^{pull rho^k s} for m blocks, pull >= 0.
 
     Terms are summed until x = pull rho^k times the largest s is below 2^-20; from there on
     log E e^{x s} <= E[e^{x s} - 1] <= 1.01 x E[s].
     """
-    if chain.shared == 0 or chain.steps == 1 or chain.decay == 0:
+    if chain.shared == 0 or chain.blocks == 1 or chain.decay == 0:
         return 0.0
     reach = pull * max(chain.most, 1)
     needed = math.ceil(max(math.log(SMALL_PULL / reach) / math.log(chain.decay), 1.0))
-    count = min(chain.steps - 1, needed)
+    count = min(chain.blocks - 1, needed)
     if count > MOST_TERMS:
         return math.inf
     pulls = pull * chain.decay ** np.arange(1.0, count + 1)
     total = math.fsum(chain.log_prior_moment(pulls))
-    if count < chain.steps - 1:
+    if count < chain.blocks - 1:
         total += 1.01 * chain.mean * float(pulls[-1]) * chain.decay / (1 - chain.decay)
-    return total
+    return chain.block * total
 
 
 def log_state_moment(chain: Chain, rate: float) -> float:
-    """Upper bound on log E_P~ e^{rate q_l}."""
+    """Upper bound on log E_P~ e^{rate q}."""
     return (0.5 * rate * rate * chain.shared + _future(chain, rate * chain.shared)) * UP
 
 
 def log_output_moment(chain: Chain, rate: float) -> float:
     """Upper bound on log E_P~ e^{rate x}."""
-    own = float(chain.log_prior_moment(np.array([rate * chain.diagonal]))[0])
-    return (0.5 * rate * rate * chain.diagonal + own + _future(chain, rate * chain.shared)) * UP
+    pulls = rate * np.array([chain.diagonal, chain.shared])
+    own, other = chain.log_prior_moment(pulls)
+    block = float(own) + (chain.block - 1) * float(other)
+    future = _future(chain, rate * chain.shared)
+    return (0.5 * rate * rate * chain.diagonal + block + future) * UP
 
 
 def log_fallen_moment(chain: Chain, rate: float, lowest: FloatArray) -> float:
-    r"""Upper bound on log E_Q~ e^{-rate q_l}, for every l; `lowest` are the smallest centres m_s.
+    r"""Upper bound on log E_Q~ e^{-rate q}, for every block; `lowest` are the smallest centres m_s.
 
-    Forwards under Q~: x = r + w, s is drawn with chances at most
-    (pi_s/pi_0) e^{s x - s^2 g_0/2 - m_s} (s >= 1), q = r - kappa s, and the next r is
-    rho q + N(0, kappa (1 - rho^2)).  With R = E e^{-rate r}, A = E e^{-rate q} and
-    E e^{-(rate-s) r} <= R^{1 - s/rate}:
+    Forwards under Q~, step by step in a block: x = r + w, s is drawn with chances at most
+    (pi_s/pi_0) e^{s x - s^2 g_0/2 - m_s} (s >= 1), and r falls by kappa s.  With R = E e^{-rate r}
+    and E e^{-(rate-s) r} <= R^{1 - s/rate} the step multiplies R by at most 1 + f(R),
 
-        A <= R + sum_{s>=1} (e^{rate kappa s} - 1) (pi_s/pi_0) e^{-m_s - s^2 kappa/2} R^{1 - s/rate}
-        R' <= A^rho e^{rate^2 kappa (1 - rho^2)/2},      first R = e^{rate^2 kappa/2}.
+        f = sum_{s>=1} (e^{rate kappa s} - 1) (pi_s/pi_0) e^{-m_s - s^2 kappa/2} R^{-s/rate},
 
-    The map is increasing: a level that it does not raise, at or above the first, bounds all.
+    which falls in R, so a block by at most (1 + f(R))^L with R at its start.  The next block starts
+    with R' <= (what the last one left)^rho e^{rate^2 kappa (1 - rho^2)/2}, the first with
+    e^{rate^2 kappa/2}.  A level that this increasing map does not raise, at or above the first,
+    bounds all.
     """
     if rate < chain.most:
         return math.inf
     counts = np.arange(1.0, chain.prior.size)
     pull = rate * chain.shared * counts
-    with np.errstate(divide="ignore"):
-        weights = np.log(chain.prior[1:]) - math.log(float(chain.prior[0]))
-    weights = weights - lowest - 0.5 * counts**2 * chain.shared
+    weights = log_fake_odds(chain, lowest) - 0.5 * counts**2 * chain.shared
     weights = weights + pull + np.log1p(-np.exp(-pull))
     fresh = 0.5 * rate * rate * chain.shared * (1 - chain.decay) * (1 + chain.decay)
-    level = first = 0.5 * rate * rate * chain.shared * UP
+
+    def fallen(level: float) -> float:
+        grown = np.logaddexp.reduce([0.0, *(weights - level * counts / rate)])
+        return (level + chain.block * float(grown)) * UP
+
+    # What a block and a decay leave of a level grows more slowly than the level itself.
+    low = high = 0.5 * rate * rate * chain.shared * UP
+    while not (chain.decay * fallen(high) + fresh) * UP <= high:
+        low, high = high, 2 * high
+        if high > OUT_OF_REACH:
+            return math.inf
     for _ in range(TURNS):
-        fallen = float(np.logaddexp.reduce([level, *(weights + level * (1 - counts / rate))]))
-        fallen *= UP
-        raised = max(chain.decay * fallen * UP + fresh, first)
-        if raised <= level:
-            return fallen
-        # A little above, so that the iteration ends.
-        level = raised * (1 + 1e-6)
-    return math.inf
+        middle = 0.5 * (low + high)
+        kept = (chain.decay * fallen(middle) + fresh) * UP <= middle
+        low, high = (low, middle) if kept else (middle, high)
+    return fallen(high)
+
+
+def log_fake_odds(chain: Chain, lowest: FloatArray) -> FloatArray:
+    """Log (pi_s/pi_0) e^{-m_s} for s >= 1, m_s the smallest centres."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(chain.prior[1:]) - math.log(float(chain.prior[0])) - lowest)
+
+
+def crowded(weights: FloatArray, block: int, most: int) -> float:
+    """Upper bound on the sum of the coefficients above t^most of (sum_s weights_s t^s)^block.
+
+    At most t^-(most+1) (sum_s weights_s t^s)^block for any t >= 1; the best of some.
+    """
+    counts = np.arange(float(weights.size))
+    rates = np.linspace(0.0, 12.0, 121)
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights)
+    sums = np.logaddexp.reduce(logs + np.multiply.outer(rates, counts), axis=1)
+    exponents = block * sums - (most + 1) * rates
+    return math.exp(min(float(exponents.min()), 0.0)) * UP
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,16 @@ r"""The chain on a grid: finitely many states q, finitely many outputs x at each
 In: a `Chain` and how fine to be.  Out: a `Lattice`.
 Rounding: every mass is rounded up; a larger positive measure gives a larger delta.
 
-Backwards in time q <- N(rho (q + kappa s), kappa (1 - rho^2)), x = q + w + s g_0, w ~ N(0, omega).
+Backwards in time, at each step of a block x = q + w + s g_0 with w ~ N(0, omega), and q grows by
+kappa s; then q <- N(rho q, kappa (1 - rho^2)) for the block before.
 
 *States.*  Given participations and outputs the joint density is, as a function of one q, a product
 of Gaussian factors; on the line Im q = sqrt(kappa) a its modulus grows by e^{a^2 B/2}, B =
 `Chain.growth`.  So the trapezoidal sum with step sqrt(kappa) h over all multiples has a *relative*
-error of at most eta = 2 e^{a^2 B/2} / (e^{2 pi a/h} - 1), coordinate by coordinate, whatever
-non-negative function of participations and outputs, or exponential of a q, it is multiplied with:
+error of at most eta = 2 e^{a^2 B/2} / (e^{2 pi a/h} - 1), block by block, whatever non-negative
+function of participations and outputs, or exponential of a q, it is multiplied with: with m blocks,
 
-    (1 - eta)^n  E  <=  E_grid  <=  (1 + eta)^n  E.
+    (1 - eta)^m  E  <=  E_grid  <=  (1 + eta)^m  E.
 
 *Outputs.*  All else fixed, the likelihood ratio is a F(x), F increasing, and a cell of outputs is
 replaced by its two ends.  `add`: (1/(a F) - E)_+ is convex in F, so the mean of F is kept: the
@@ -34,6 +35,8 @@ from mmcc.accounting._bounds.reveal.chains.chain import Chain
 from mmcc.accounting._bounds.reveal.chains.exits import (
     OUT_OF_REACH,
     ceiling,
+    crowded,
+    log_fake_odds,
     log_fallen_moment,
     log_output_moment,
     log_state_moment,
@@ -53,7 +56,8 @@ FAR = 38.0
 SPAN = 6.0
 """Deviations of x up to which cells are narrow where it is not an exit."""
 TINY = float(np.finfo(float).tiny)
-MAX_STATES, MAX_OUTPUTS = 320, 3000
+MAX_STATES, MAX_OUTPUTS = 400, 3000
+MOST_IN_A_BLOCK = 40
 DIGITS = 12
 """Binary digits after the point of the grid in q / sqrt(kappa): its points are exact."""
 SIDES = 0.05
@@ -64,8 +68,8 @@ SIDES = 0.05
 class Fineness:
     """How fine the lattice is: any choice is valid."""
 
-    trapezoid: float = 1e-7
-    """Aimed at for n eta, the relative error of the sums over q."""
+    trapezoid: float = 1e-4
+    """Aimed at for m eta, the relative error of the sums over q."""
     cell: float = 0.05
     """Width of the cells of x, in standard deviations of x."""
 
@@ -82,16 +86,17 @@ class Lattice:
     """q / sqrt(kappa)."""
     entrance: FloatArray
     kernels: FloatArray
-    """kernels[s, a, b]: mass of the move from state a to b when s participate."""
+    """kernels[c, a, b]: mass of the move from state a to b when c participate in the block."""
     places: FloatArray
     """Outputs x: the middles of the cells."""
     logs: FloatArray
     """logs[s, i]: logarithm of the factor F e^{m_s} at the end of a cell, rounded up for `remove`
     and down for `add`; first the lower ends of all cells, then the upper, then x = -infinity."""
     masses: FloatArray
-    """masses[s, a, i]: chance of s and mass of the end i given state a and s."""
+    """masses[s, c, a, i]: chance of s at a step and mass of the end i, given state a and c
+    participations later in the block."""
     inflation: float
-    """Logarithm of (1 - eta)^-n: what the sums over q may have lost."""
+    """Logarithm of (1 - eta)^-m: what the sums over q may have lost."""
     exits: float
     """Bound on the mass, under the law that counts, of ever leaving the lattice."""
 
@@ -135,7 +140,7 @@ def state_step(chain: Chain, wanted: float) -> tuple[float, float]:
 
     At a = 2 pi / (h B), with X = 2 pi^2 / (h^2 B): eta = 2 / (e^X - e^-X).
     """
-    h = math.pi * math.sqrt(2 / (chain.growth * math.log(2 * chain.steps / wanted)))
+    h = math.pi * math.sqrt(2 / (chain.growth * math.log(2 * chain.blocks / wanted)))
     h = math.ldexp(math.floor(math.ldexp(h, DIGITS)), -DIGITS)
     if h == 0:
         return 0.0, math.inf
@@ -150,6 +155,9 @@ def lattice_for(
 
     Leaving is charged under the law whose excess is measured: P~ for `remove`, Q~ for `add`.
     """
+    most, crowds = _most_in_a_block(chain, centring, adjacency, SIDES * budget)
+    if most > MOST_IN_A_BLOCK:
+        return None
     if chain.shared > 0:
         h, eta = state_step(chain, fineness.trapezoid)
         low, high, exits = _reach(chain, centring, adjacency, budget)
@@ -158,11 +166,10 @@ def lattice_for(
         # Beyond the first points left out is where the cost was counted.
         count = math.ceil((high - low) / h) - 1
         states = high - h * np.arange(float(max(count, 1)), 0.0, -1.0)
-        entrance, kernels = _moves(chain, states, h)
+        entrance, kernels = _moves(chain, states, h, most)
     else:
         eta, exits = 0.0, 0.0
-        states, entrance = np.zeros(1), np.ones(1)
-        kernels = np.ones((chain.prior.size, 1, 1))
+        states, entrance, kernels = np.zeros(1), np.ones(1), np.ones((most + 1, 1, 1))
     bottom, top, leaving = _output_range(chain, adjacency, SIDES * budget)
     cell = fineness.cell * math.sqrt(chain.diagonal)
     if not top - bottom <= MAX_OUTPUTS * cell:
@@ -170,12 +177,35 @@ def lattice_for(
     cells = math.ceil((top - bottom) / cell)
     nodes = np.linspace(bottom, top, cells + 1)  # both ends exact: beyond them are exits
     places = 0.5 * (nodes[1:] + nodes[:-1])
-    centres = centring.at(places)
-    logs, masses = _outputs(chain, states, nodes, centres, adjacency)
-    # Exits happen on the grid: (1 + eta)^n times what they cost on the line.
-    grown = (exits + leaving) * math.exp(chain.steps * eta) * UP
-    lost = -chain.steps * math.log1p(-eta) * UP
+    # Later participations in the block: none where it is a single step.
+    crowd = np.arange(most + 1 if chain.block > 1 else 1)
+    means = math.sqrt(chain.shared) * states + chain.shared * crowd[:, None]
+    logs, masses = _outputs(chain, means, nodes, centring.at(places), adjacency)
+    # Exits happen on the grid: (1 + eta)^m times what they cost on the line.
+    grown = (exits + crowds + leaving) * math.exp(chain.blocks * eta) * UP
+    lost = -chain.blocks * math.log1p(-eta) * UP
     return Lattice(states, entrance, kernels, places, logs, masses, lost, grown)
+
+
+def _most_in_a_block(
+    chain: Chain, centring: Centring, adjacency: str, budget: float
+) -> tuple[int, float]:
+    """How many participations a block may have, and the cost of more in any block.
+
+    Under Q~ the chance of fakes s_1, ..., s_L in a block is at most the product of
+    (pi_s/pi_0) e^{-m_s} over those that are not 0: given all before, the mean of
+    e^{sum s x - s^2 g_0/2} is one for full inner products, and smaller for what was revealed.
+    """
+    if chain.block == 1:
+        return chain.most, 0.0
+    weights = chain.prior
+    if adjacency == "add":
+        weights = np.exp([0.0, *log_fake_odds(chain, centring.lowest)])
+    for most in range(chain.most, MOST_IN_A_BLOCK + 1):
+        cost = chain.blocks * crowded(weights, chain.block, most)
+        if cost <= budget:
+            return most, cost
+    return MOST_IN_A_BLOCK + 1, math.inf
 
 
 def _reach(
@@ -193,14 +223,14 @@ def _reach(
             return log_state_moment(chain, rate)
         return log_fallen_moment(chain, rate, centring.lowest)
 
-    far = ceiling(moment, deviation, budget / chain.steps)
+    far = ceiling(moment, deviation, budget / chain.blocks)
     if not far.level < OUT_OF_REACH:
         return 0.0, math.inf, math.inf
     driven = _grid_up(far.level / deviation)
     free = _grid_up(math.sqrt(-2 * math.log(SIDES * budget / chain.steps)))
     exits = passing(moment, driven * deviation, far.rate) + math.exp(-0.5 * free * free)
     low, high = (-free, driven) if adjacency == "remove" else (-driven, free)
-    return low, high, chain.steps * exits * UP
+    return low, high, chain.blocks * exits * UP
 
 
 def _grid_up(value: float) -> float:
@@ -226,12 +256,12 @@ def _output_range(chain: Chain, adjacency: str, budget: float) -> tuple[float, f
     return -SPAN * deviation, roof.level, leaving
 
 
-def _moves(chain: Chain, states: FloatArray, h: float) -> tuple[FloatArray, FloatArray]:
-    """Masses h phi(v) and h N(v'; rho (v + sqrt(kappa) s), 1 - rho^2) of v = q / sqrt(kappa)."""
+def _moves(chain: Chain, states: FloatArray, h: float, most: int) -> tuple[FloatArray, FloatArray]:
+    """Masses h phi(v) and h N(v'; rho (v + sqrt(kappa) c), 1 - rho^2) of v = q / sqrt(kappa)."""
     grow = h / math.sqrt(2 * math.pi) * (1 + MASS_ERROR)
     variance = (1 - chain.decay) * (1 + chain.decay)
     entrance = np.exp(-0.5 * states * states) * grow
-    pushed = states + math.sqrt(chain.shared) * np.arange(chain.prior.size)[:, None]
+    pushed = states + math.sqrt(chain.shared) * np.arange(most + 1)[:, None]
     away = states - chain.decay * pushed[:, :, None]
     away = np.minimum(np.abs(away) / math.sqrt(variance), FAR)
     kernels = np.exp(-0.5 * away * away) * (grow / math.sqrt(variance))
@@ -239,9 +269,9 @@ def _moves(chain: Chain, states: FloatArray, h: float) -> tuple[FloatArray, Floa
 
 
 def _outputs(
-    chain: Chain, states: FloatArray, nodes: FloatArray, centres: FloatArray, adjacency: str
+    chain: Chain, means: FloatArray, nodes: FloatArray, centres: FloatArray, adjacency: str
 ) -> tuple[FloatArray, FloatArray]:
-    """Factors at the ends of the cells, and the ends' masses given each state and participation.
+    """Factors at the ends of the cells, and the ends' masses given means of x and participation.
 
     Outputs below the first node move up to it for `remove`, and down to -infinity for `add`; those
     above the last have left for `remove`, and move down to it for `add`.
@@ -249,21 +279,21 @@ def _outputs(
     remove = adjacency == "remove"
     deviation = math.sqrt(chain.white)
     counts = np.arange(chain.prior.size)
-    means = math.sqrt(chain.shared) * states + chain.diagonal * counts[:, None]
-    away = (nodes - means[:, :, None]) / deviation
+    means = means + chain.diagonal * counts[:, None, None]
+    away = (nodes - means[..., None]) / deviation
     ends, rises = _factors(chain, nodes, centres)
     mass, theta = _cell_masses(away, nodes, deviation, rises, remove)
     if remove:
         steep = np.exp(ends[1] - ends[0])
         theta = np.minimum(theta * steep / (1 + theta * (steep - 1)) * (1 + 64 * ROUND), 1.0)
     lower, upper = mass * (1 - theta), mass * theta
-    below = special.ndtr(away[:, :, :1]) * (1 + MASS_ERROR) + TINY
+    below = special.ndtr(away[..., :1]) * (1 + MASS_ERROR) + TINY
     if remove:
-        lower[:, :, :1] += below
+        lower[..., :1] += below
     else:
-        upper[:, :, -1] += special.ndtr(-away[:, :, -1]) * (1 + MASS_ERROR) + TINY
-    masses = np.concatenate([lower, upper] if remove else [lower, upper, below], axis=2)
-    masses *= chain.prior[:, None, None] * (1 + 4 * ROUND)
+        upper[..., -1] += special.ndtr(-away[..., -1]) * (1 + MASS_ERROR) + TINY
+    masses = np.concatenate([lower, upper] if remove else [lower, upper, below], axis=-1)
+    masses *= chain.prior[:, None, None, None] * (1 + 4 * ROUND)
     logs = np.concatenate(ends) + np.tile(centres, 2)
     if not remove:
         bottom = math.log(chain.prior[0]) + centres[:, :1]
@@ -300,7 +330,7 @@ def _cell_masses(
     """
     cell = float(nodes[-1] - nodes[0]) / (nodes.size - 1)
     width = cell / deviation
-    low = np.clip(away[:, :, :-1], -FAR, FAR)
+    low = np.clip(away[..., :-1], -FAR, FAR)
     theta = np.zeros_like(low)
     mass = theta
     for m, part in enumerate(rises, start=1):
@@ -310,5 +340,5 @@ def _cell_masses(
     slack = 4 * error / -math.expm1(-cell) + 4 * ROUND * float(np.abs(nodes).max()) / cell
     slack += 16 * ROUND * (len(rises) + 1)
     theta = np.clip(theta + slack if remove else theta - slack, 0.0, 1.0)
-    theta[np.abs(away[:, :, :-1]) >= FAR] = 1.0 if remove else 0.0
+    theta[np.abs(away[..., :-1]) >= FAR] = 1.0 if remove else 0.0
     return np.maximum(mass, TINY) * (1 + MASS_ERROR + 4 * error), theta

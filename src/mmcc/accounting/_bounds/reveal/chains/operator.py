@@ -33,7 +33,11 @@ def moments(lattice: Lattice, chain: Chain, powers: ComplexArray) -> Moments | N
 
     None if the numbers leave the range of floats or rounding takes over.
     """
-    entries = max(2 * lattice.logs.size, lattice.states.size**2)
+    entries = max(
+        2 * lattice.logs.size,
+        lattice.states.size**2,
+        lattice.kernels.shape[0] * lattice.states.size,
+    )
     size = max(1, BATCH_ENTRIES // entries)
     parts: list[ComplexArray] = []
     scale, error = 0.0, 0.0
@@ -42,7 +46,8 @@ def moments(lattice: Lattice, chain: Chain, powers: ComplexArray) -> Moments | N
         # The real power goes first in every batch: it sets the common scale.
         batch = powers[start : start + size]
         batch = batch if start == 0 else np.concatenate([real, batch])
-        found = _batch(lattice, chain, batch)
+        with np.errstate(over="ignore", invalid="ignore"):  # seen by `_least` and at the end
+            found = _batch(lattice, chain, batch)
         if found is None:
             return None
         parts.append(found.values if start == 0 else found.values[1:])
@@ -51,29 +56,58 @@ def moments(lattice: Lattice, chain: Chain, powers: ComplexArray) -> Moments | N
 
 
 def site(lattice: Lattice, z: FloatArray | ComplexArray) -> tuple[FloatArray | ComplexArray, float]:
-    """e^-shift sum_i masses[s, a, i] e^{z logs[s, i]} for every z, s and a, and the shift."""
+    """sum_i masses[s, c, a, i] e^{z logs[s, i] - shift} for every z, s, c and a, and the shift."""
     shift = float(np.max(float(z[0].real) * lattice.logs))
-    factors = np.exp(z[:, None, None] * lattice.logs - shift)
-    mean = np.matmul(factors.transpose(1, 0, 2), lattice.masses.transpose(0, 2, 1))
-    exponent = _exponent(mean.transpose(1, 0, 2))
-    return np.ldexp(1.0, -exponent) * mean.transpose(1, 0, 2), shift + exponent * LOG2
+    factors = np.exp(z[:, None, None] * lattice.logs - shift).transpose(1, 0, 2)
+    counts, crowd, states, _ = lattice.masses.shape
+    masses = lattice.masses.reshape(counts, crowd * states, -1).transpose(0, 2, 1)
+    mean = np.matmul(factors, masses).transpose(1, 0, 2)
+    exponent = _exponent(mean)
+    mean = np.ldexp(1.0, -exponent) * mean
+    return mean.reshape(z.size, counts, crowd, states), shift + exponent * LOG2
+
+
+def blocks(
+    lattice: Lattice, chain: Chain, z: FloatArray | ComplexArray
+) -> tuple[FloatArray | ComplexArray, float]:
+    """Weights [z, c, a] of a block with c participations from state a, and the shift they have.
+
+    Step by step, weight_c <- sum_s weight_{c-s} site_s(c-s); more participations than the lattice
+    has room for have left it.
+    """
+    mean, shift = site(lattice, z)
+    counts = mean.shape[1]
+    if chain.block == 1:
+        return mean[:, :, 0], shift
+    most = lattice.kernels.shape[0] - 1
+    weights = np.zeros((z.size, most + 1, mean.shape[-1]), dtype=mean.dtype)
+    weights[:, 0] = 1.0
+    total = 0.0
+    for _ in range(chain.block):
+        after = mean[:, 0] * weights
+        for s in range(1, counts):
+            after[:, s:] += mean[:, s, : most + 1 - s] * weights[:, : most + 1 - s]
+        exponent = _exponent(after)
+        weights = np.ldexp(1.0, -exponent) * after
+        total += shift + exponent * LOG2
+    return weights, total
 
 
 def _batch(lattice: Lattice, chain: Chain, powers: ComplexArray) -> Moments | None:
     """The same for as many powers as fit in memory; every array is scaled to size one.
 
-    M(z) = entrance^T T_z^{n-1} e_z with T_z[a, b] = sum_s site_z[s, a] kernels[s, a, b] and
-    e_z[a] = sum_s site_z[s, a], by repeated squaring.
+    M(z) = entrance^T T_z^{m-1} e_z with T_z[a, b] = sum_c blocks_z[c, a] kernels[c, a, b] and
+    e_z[a] = sum_c blocks_z[c, a], by repeated squaring.
     """
     z: FloatArray | ComplexArray = powers.real if not powers.imag.any() else powers
-    mean, shift = site(lattice, z)
-    transfer = np.einsum("zsa,sab->zab", mean, lattice.kernels)
+    mean, shift = blocks(lattice, chain, z)
+    transfer = np.einsum("zca,cab->zab", mean, lattice.kernels)
     vector = mean.sum(axis=1)
-    log_scale = shift * chain.steps
-    magnitude = abs(shift) * chain.steps
+    log_scale = shift * chain.blocks
+    magnitude = abs(shift) * chain.blocks
     scale, least = 0.0, min(_least(vector), _least(transfer))
     alive = np.arange(z.size)
-    left = chain.steps - 1
+    left = chain.blocks - 1
     while left:
         if left & 1:
             vector = np.matmul(transfer, vector[:, :, None])[:, :, 0]
@@ -95,32 +129,34 @@ def _batch(lattice: Lattice, chain: Chain, powers: ComplexArray) -> Moments | No
     values = np.zeros(z.size, dtype=complex)
     values[alive] = vector @ lattice.entrance
     reach = float(np.abs(powers).max()) * float(np.abs(lattice.logs).max())
-    # An exponent is at most reach and the shift, in size; sums over outputs and counts.
+    # A step has an exponent of at most twice `reach` in size and a sum over outputs.
     entry = 8 * ROUND * (4 * reach + 100 + lattice.logs.size)
-    product = 8 * ROUND * (lattice.states.size + 8)
-    total = math.expm1(min((chain.steps + 2) * (entry + product), 700.0)) + 2 * math.exp(-SILENT)
+    product = 8 * ROUND * (lattice.states.size + lattice.kernels.shape[0] + 8)
+    steps = chain.steps * entry + chain.blocks * product
+    total = math.expm1(min(steps * (1 + 2 / chain.blocks), 700.0)) + 2 * math.exp(-SILENT)
     fine = least > LEAST and total < LARGEST_ERROR and values[0].real > 0
     if not (fine and np.isfinite(values).all()):
         return None
     return Moments(values, log_scale + 128 * ROUND * magnitude, total)
 
 
-def output_weights(lattice: Lattice, power: float) -> FloatArray:
+def output_weights(lattice: Lattice, chain: Chain, power: float) -> FloatArray:
     """weights[s, i]: how much s and the cell i of outputs matter to the moment of this power.
 
     Left and right leading eigenvectors of the operator around the mass of the cell, without the
-    factor of the cell itself.
+    factor of the cell itself; at the first step of a block, others are alike.
     """
-    mean = site(lattice, np.array([power]))[0][0]
-    transfer = np.einsum("sa,sab->ab", mean, lattice.kernels)
+    mean = blocks(lattice, chain, np.array([power]))[0][0]
+    transfer = np.einsum("ca,cab->ab", mean, lattice.kernels)
     squared = transfer / transfer.max()
     for _ in range(12):
         squared = squared @ squared
         squared /= squared.max()
     left, right = squared.sum(axis=0), squared.sum(axis=1)
-    ahead = np.einsum("sab,b->sa", lattice.kernels, right)
+    counts = lattice.masses.shape[0]
+    ahead = np.einsum("sab,b->sa", lattice.kernels[:counts], right)
     cells = lattice.places.size
-    masses = lattice.masses[:, :, :cells] + lattice.masses[:, :, cells : 2 * cells]
+    masses = lattice.masses[:, 0, :, :cells] + lattice.masses[:, 0, :, cells : 2 * cells]
     return np.asarray(np.einsum("a,sai,sa->si", left, masses, ahead))
 
 
