@@ -26,7 +26,7 @@ TOLERANCE = 1e-4
 NARROW = 1e-5
 """Sigma may be this much (relative) above one that certifies less, where epsilon jumps."""
 MAX_TURNS = 16
-EXPLORED = (0, 2, 5, 8, 11, 14)
+EXPLORED = (0, 4, 8, 12)
 """Turns in which all bounds are tried."""
 FLOOR_TURNS = 12
 SLOPE = -1.2

@@ -21,7 +21,6 @@ from mmcc.accounting._bounds.base import (
 from mmcc.accounting._bounds.mmcc import independent
 from mmcc.accounting._bounds.mmcc.algorithm import analyse, has_events, uncorrelated
 from mmcc.accounting._bounds.mmcc.shares import best_share
-from mmcc.accounting._bounds.projection import Projection
 from mmcc.accounting._guarantee import Details
 from mmcc.accounting._losses.composed import Question
 from mmcc.errors import MethodError, MmccError, StrategyError
@@ -112,8 +111,9 @@ class Mmcc(Bound):
         return problem.kept((self, "delta", epsilon), answer)
 
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
-        """Not where the projection has answered and very many probabilities must be bounded."""
-        if not any(isinstance(a.bound, Projection) and math.isfinite(a.value) for a in known):
+        """Not where another has answered and very many probabilities must be bounded."""
+        others = (a for a in known if a.bound is not None and a.bound.amplified)
+        if not any(math.isfinite(a.value) for a in others):
             return True
         geometry = problem.strategy.geometry(self.order, _rounds(problem).separation, 0)
         return not geometry.events > CROWDED * geometry.columns

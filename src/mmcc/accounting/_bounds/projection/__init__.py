@@ -26,6 +26,10 @@ from mmcc.strategies._gram import MAX_COLUMNS
 
 LONG = 4096
 """From this many columns on bounds that do not grow with them are cheaper."""
+FEW_COLUMNS = 600
+"""Up to so many the answer takes a second or two."""
+MUCH_NOISE, LARGE_EPSILON = 5.0, 1.2
+"""Sigma over the column norm above which, and epsilon below which, it may be the best bound."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,20 @@ class Projection(Bound):
         return Cost.LONG if many else Cost.SHORT
 
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
-        """Not for more bins than fit in memory if they form a tree: its law is tighter anyway."""
+        """Not for more bins than fit in memory if they form a tree: its law is tighter anyway.
+
+        Nor where a cheaper bound has answered and one direction cannot be enough: many columns,
+        few participations that overlap, little noise.
+        """
         positions = problem.positions
-        return positions is None or positions <= MAX_COLUMNS or problem.tree_of_positions is None
+        if positions is not None:
+            return positions <= MAX_COLUMNS or problem.tree_of_positions is None
+        answered = [a.value for a in known if a.bound is not None and a.bound.amplified]
+        if problem.columns <= FEW_COLUMNS or not answered or min(answered) < LARGE_EPSILON:
+            return True
+        column = problem.strategy.sensitivity(problem.steps)
+        overlap = problem.scheme.rate(problem.steps) * (problem.sensitivity / column) ** 2
+        return overlap > problem.columns or problem.sigma > MUCH_NOISE * column
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
         return _bracket(problem).bound_epsilon(delta)
