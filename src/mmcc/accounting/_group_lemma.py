@@ -24,6 +24,8 @@ from mmcc._arrays import FloatArray
 from mmcc.errors import PrecisionError
 
 SMALLEST_DELTA = 1e-280
+SMALLEST = 1e-300
+"""No delta of one example is taken to be less: it may have underflowed."""
 LARGEST_EPSILON = 700.0
 MAX_LINKS = 32
 """Longer chains have all links alike."""
@@ -56,9 +58,7 @@ def bound_group_delta(delta_at: DeltaAt, group: int, epsilon: float) -> float:
         grown = math.log(-math.expm1(-epsilon)) - math.log(-math.expm1(-each))
         log_sum = min((group - 1) * each + max(grown, 0.0), log_sum + (group - 1) * each)
     log_sum += MARGIN * (1 + group + epsilon)
-    one = delta_at(each * (1 - MARGIN))
-    if one <= 0:
-        return 0.0
+    one = max(delta_at(each * (1 - MARGIN)), SMALLEST)
     return min(math.exp(min(math.log(one) + log_sum, 0.0)) * (1 + MARGIN), 1.0)
 
 

@@ -193,11 +193,12 @@ class GroupLemma(Bound):
 
 
 def _value(ask: Callable[[], Answer]) -> float:
-    """The number, infinite where it cannot be certified."""
+    """The number, infinite where it cannot be certified or is none."""
     try:
-        return ask().value
+        answer = ask()
     except MmccError:
         return math.inf
+    return answer.value if answer.remove >= 0 and answer.add >= 0 else math.inf
 
 
 def _counts(problem: Problem) -> Problem:
