@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mmcc.sampling import Scheme
     from mmcc.strategies import Strategy
 
-METHODS = ("tight", "mmcc", "projection", "reveal", "cascade", "unamplified")
+METHODS = ("tight", "mmcc", "projection", "reveal", "cascade", "unamplified", "group-lemma")
 """As in `mmcc.accounting`, which takes a second to import."""
 OLD_METHODS = ("chain",)
 """Names that go on working."""
@@ -108,6 +108,13 @@ ORDER = Option(
     one_of(strategies.ORDERS),
     GUARANTEE,
     f"mmcc: the order of analysis: {', '.join(strategies.ORDERS)}.",
+)
+GROUP_SIZE = Option(
+    "--group-size",
+    WHOLE,
+    GUARANTEE,
+    "Examples that are protected together; 1 if left out.",
+    metavar="K",
 )
 BOUND = (METHOD, ORDER)
 

@@ -19,7 +19,10 @@ from mmcc.accounting._bounds import (
     PLAIN,
     Answer,
     Bound,
+    ByCounts,
     Cost,
+    GroupLemma,
+    Groups,
     LowerEnd,
     Problem,
     known_bounds,
@@ -90,12 +93,20 @@ def best_of(answers: Iterable[Answer], lower: float = 0.0) -> Best:
 
 def ask_epsilon(bound: Bound, problem: Problem, delta: float) -> Answer:
     """What one bound says, signed by it."""
+    _check_group(bound, problem)
     return _signed(bound, bound.epsilon(problem, delta), math.inf)
 
 
 def ask_delta(bound: Bound, problem: Problem, epsilon: float) -> Answer:
     """What one bound says, signed by it."""
+    _check_group(bound, problem)
     return _signed(bound, bound.delta(problem, epsilon), 1.0)
+
+
+def _check_group(bound: Bound, problem: Problem) -> None:
+    """Never take one example's number for a group's."""
+    if problem.group_size > 1 and bound.groups is not Groups.OWN:
+        raise MethodError(_only_one(bound, problem))
 
 
 def _signed(bound: Bound, answer: Answer, largest: float) -> Answer:
@@ -114,14 +125,40 @@ def amplified(problem: Problem) -> list[Bound]:
 
 
 def _applicable(problem: Problem) -> list[Bound]:
-    return [bound for bound in known_bounds() if bound.refusal(problem) is None]
+    every = (in_group(bound, problem) for bound in known_bounds())
+    return [bound for bound in every if refusal(bound, problem) is None]
+
+
+def in_group(bound: Bound, problem: Problem) -> Bound:
+    """The bound as it is asked about the problem's group: by counts, or with bounds to start from.
+
+    For one example it is the bound itself.
+    """
+    if problem.group_size == 1:
+        return bound
+    if bound.groups is Groups.COUNTS:
+        return ByCounts(bound)
+    if bound == GroupLemma():
+        return GroupLemma(tuple(amplified(problem.of_one())))
+    return bound
+
+
+def refusal(bound: Bound, problem: Problem) -> str | None:
+    """Why a bound says nothing about a mechanism, or about groups; None where it applies."""
+    if problem.group_size > 1 and bound.groups is not Groups.OWN:
+        return _only_one(bound, problem)
+    return bound.refusal(problem)
+
+
+def _only_one(bound: Bound, problem: Problem) -> str:
+    return f"{bound.name!r} is proven for one example, not for a group of {problem.group_size}."
 
 
 def bounds_for(problem: Problem, budget: Budget = Budget.MINUTES) -> list[Bound]:
     """The bounds worth asking, in the order of their cost, at least one with amplification."""
     proven = amplified(problem)
     if not proven:
-        raise unproven(problem.scheme)
+        raise unproven(problem.scheme, problem.group_size)
     if problem.certain:
         return [PLAIN]
     costs = {bound: bound.cost(problem) for bound in _applicable(problem)}
@@ -154,7 +191,9 @@ def best_epsilon(problem: Problem, delta: float, bounds: Sequence[Bound]) -> Bes
         if best_of(answers).value <= (1 + worth * (CLOSED - 1)) * lower:
             return True
         last = answers[-1]
-        return last.value > ENORMOUS and last.bound is not None and last.bound.exact(problem)
+        # No lower end of a group is composed, so that even an exact bound would not be known to be.
+        far = last.value > ENORMOUS or problem.group_size > 1
+        return far and last.bound is not None and last.bound.exact(problem)
 
     return best_of(_in_turn(problem, bounds, ask, enough), lower)
 
@@ -203,13 +242,19 @@ def _in_turn(
 
 
 def lower_epsilon(problem: Problem, delta: float) -> float:
-    """No method can prove a smaller epsilon than this; 0 where nothing is known."""
-    return _largest(bound.lower_epsilon(problem, delta) for bound in _applicable(problem))
+    """No method can prove a smaller epsilon than this; 0 where nothing is known.
+
+    What no method can prove for one example it cannot prove for a group: the other members may
+    contribute nothing.
+    """
+    own = _largest(bound.lower_epsilon(problem, delta) for bound in _applicable(problem))
+    return own if problem.group_size == 1 else max(own, lower_epsilon(problem.of_one(), delta))
 
 
 def lower_delta(problem: Problem, epsilon: float) -> float:
     """No method can prove a smaller delta than this; 0 where nothing is known."""
-    return _largest(bound.lower_delta(problem, epsilon) for bound in _applicable(problem))
+    own = _largest(bound.lower_delta(problem, epsilon) for bound in _applicable(problem))
+    return own if problem.group_size == 1 else max(own, lower_delta(problem.of_one(), epsilon))
 
 
 def _largest(ends: Iterable[LowerEnd]) -> float:

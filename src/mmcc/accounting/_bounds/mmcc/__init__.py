@@ -9,7 +9,15 @@ from functools import partial
 from typing import ClassVar
 
 from mmcc.accounting._adjacency import Adjacency
-from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, Cost, LowerEnd, Problem
+from mmcc.accounting._bounds.base import (
+    NOTHING_KNOWN,
+    Answer,
+    Bound,
+    Cost,
+    Groups,
+    LowerEnd,
+    Problem,
+)
 from mmcc.accounting._bounds.mmcc import independent
 from mmcc.accounting._bounds.mmcc.algorithm import analyse, has_events, uncorrelated
 from mmcc.accounting._bounds.mmcc.shares import best_share
@@ -39,6 +47,7 @@ class Mmcc(Bound):
     share: float = EVEN
 
     name: ClassVar[str] = "mmcc"
+    groups: ClassVar[Groups] = Groups.COUNTS
 
     def __str__(self) -> str:
         return f"{self.name}, rows in {self.order} order"

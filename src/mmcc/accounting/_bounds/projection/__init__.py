@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, Cost, LowerEnd, Problem
+from mmcc.accounting._bounds.base import (
+    NOTHING_KNOWN,
+    Answer,
+    Bound,
+    Cost,
+    Groups,
+    LowerEnd,
+    Problem,
+)
 from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
 from mmcc.errors import MethodError, PrecisionError, StrategyError
 from mmcc.sampling._scheme import unproven
@@ -29,6 +37,7 @@ class Projection(Bound):
     """Tight for dense matrices with much noise; the lower end holds for any method."""
 
     name: ClassVar[str] = "projection"
+    groups: ClassVar[Groups] = Groups.COUNTS
 
     def refusal(self, problem: Problem) -> str | None:
         if problem.rounds is None and problem.positions is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import Answer, Bound, Cost, Problem
+from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, Problem
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.domination import Shape, spectrum_of
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
@@ -16,12 +16,18 @@ from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsil
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError
 
+MOST_MEMBERS = 32
+"""Of a group: each number of them that may take part has a transfer matrix of its own."""
+LEAST_CHANCE = 1e-280
+"""That all members take part in a step: a smaller one might be lost in floating point."""
+
 
 @dataclass(frozen=True)
 class Reveal(Bound):
     """The cost grows with the logarithm of the number of steps."""
 
     name: ClassVar[str] = "reveal"
+    groups: ClassVar[Groups] = Groups.OWN
 
     shape: Shape | None = None
     """Of the dominating chain; None if it is yet to be chosen."""
@@ -34,6 +40,17 @@ class Reveal(Bound):
             )
         if problem.strategy.toeplitz is None:
             return f"the reveal bounds need a Toeplitz strategy, not {problem.strategy!r}."
+        size = problem.group_size
+        if size > MOST_MEMBERS or (size > 1 and problem.rounds.probability**size < LEAST_CHANCE):
+            return (
+                f"the reveal bounds count up to {MOST_MEMBERS} members of a group, all of which "
+                f"take part at once with a chance above {LEAST_CHANCE:g}."
+            )
+        if problem.counts() is None:
+            return (
+                "the reveal bounds count how many of a group take part; which members are the "
+                f"worst under {problem.scheme!r} is not proven for {problem.strategy!r}."
+            )
         return None
 
     def cost(self, problem: Problem) -> Cost:
@@ -79,7 +96,7 @@ def _chain_problem(problem: Problem) -> ChainProblem:
         toeplitz, rounds = problem.strategy.toeplitz, problem.rounds
         if toeplitz is None or rounds is None:
             raise MethodError(str(Reveal().refusal(problem)))
-        prior = binomial_prior(1, rounds.probability)
+        prior = binomial_prior(problem.group_size, rounds.probability)
         spectrum = spectrum_of(toeplitz, rounds)
         return ChainProblem(spectrum, prior, problem.sigma, problem.effort.progress)
 
