@@ -387,7 +387,7 @@ class Evil:
 def test_no_code_is_run_from_a_file(tmp_path, monkeypatch):
     import hashlib
 
-    from mmcc.training._checkpoint import MAGIC
+    from mmcc.training._checkpoint_file import MAGIC
 
     monkeypatch.chdir(tmp_path)
     buffer = io.BytesIO()
