@@ -15,7 +15,7 @@ for library in ("OPENBLAS", "OMP", "MKL"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.register_profile("search", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
 

@@ -7,6 +7,7 @@ chance                     of taking part at all, in 50 digits
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,12 +30,8 @@ class Rare:
         return float(step_delta(self.probability, self.sigma, 0.0)) * self.part
 
 
-CASES = [
-    Rare(p, sigma, part)
-    for p in (1e-3, 1e-4, 1e-5, 1e-6)
-    for sigma in (0.3, 0.5, 2.0)
-    for part in (0.8, 0.1, 1e-3)
-]
+AXES = (1e-3, 1e-4, 1e-5, 1e-6), (0.3, 0.5, 2.0), (0.8, 0.1, 1e-3)
+CASES = [Rare(*values) for values in itertools.product(*AXES)]
 
 
 def step_delta(p: float, sigma: float, epsilon: float, side: str | None = None) -> mpmath.mpf:

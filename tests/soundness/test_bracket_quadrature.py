@@ -14,6 +14,7 @@ import math
 import numpy as np
 import pytest
 from cases.projection import bracket_of
+from cases.samples import first, sampled
 from oracles import truth
 from oracles.truth import ADJACENCIES
 
@@ -64,7 +65,7 @@ def check_two_rows(seed: int) -> None:
     assert_bracketed(strategies.dense(matrix, adaptive=False), p, sigma, delta, bracket)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", first(range(10), 5))
 def test_two_rows_or_columns_lie_in_the_bracket(seed):
     check_two_rows(seed)
 
@@ -99,7 +100,7 @@ def test_one_column_always_lies_in_the_bracket(p, sigma, delta):
     check_one_column(p, sigma, delta)
 
 
-@pytest.mark.parametrize(("sigma", "delta"), list(zip(SIGMAS, itertools.cycle(DELTAS))))
+@pytest.mark.parametrize(("sigma", "delta"), sampled(SIGMAS[::2], DELTAS[:3], strength=1))
 def test_one_row_lies_in_the_bracket(sigma, delta):
     row, p = np.array([[0.3, 1.0, 0.05, 0.7, 0.7]]), 0.2
 

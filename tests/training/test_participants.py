@@ -24,7 +24,7 @@ from mmcc.training import _participants as module
 from mmcc.training._participants import Participants
 
 CHANCE = 1e-6
-SEEDS = 8000
+SEEDS = 3000
 ALL = (Poisson(0.3), CyclicPoisson(0.4, 3), MinSeparation(0.2, 4), BallsInBins(6), Shuffle(6))
 
 

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from cases.bins import SHAPES, build, folded
+from cases.samples import in_turn
 from oracles.brute import random_brute
 from oracles.enumeration import enumerated_delta
 from scipy.special import ndtr
@@ -173,8 +174,9 @@ def lognormal_excess(s, k):
     return mpmath.ncdf(s - d) - k * mpmath.ncdf(-d)
 
 
-@pytest.mark.parametrize("adjacency", ["remove", "add"])
-@pytest.mark.parametrize("variance", [1e-6, 0.01, 1.0, 30.0, 150.0])
+@pytest.mark.parametrize(
+    ("variance", "adjacency"), in_turn([1e-6, 0.01, 1.0, 30.0, 150.0], ["remove", "add"])
+)
 def test_factors_lie_on_both_sides_of_the_lognormal_law(variance, adjacency):
     """No tolerance: mass, mean and every E(X - k)_+, or E(k - X)_+ for add."""
     cascade = TreeBracket(Node(0.0, ((1, Node(variance)), (1, Node(1.0)))), 1.0, 1e-9)
