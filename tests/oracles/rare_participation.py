@@ -7,7 +7,6 @@ chance                     of taking part at all, in 50 digits
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import partial
 
@@ -31,7 +30,7 @@ class Rare:
 
 
 AXES = (1e-3, 1e-4, 1e-5, 1e-6), (0.3, 0.5, 2.0), (0.8, 0.1, 1e-3)
-CASES = [Rare(*values) for values in itertools.product(*AXES)]
+"""Probabilities, noise levels and parts."""
 
 
 def step_delta(p: float, sigma: float, epsilon: float, side: str | None = None) -> mpmath.mpf:
