@@ -5,6 +5,7 @@ Truth: convolutions and convex hulls with many digits.
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -13,13 +14,18 @@ import numpy as np
 import pytest
 from oracles import truth
 
+from mmcc.accounting._bounds.mmcc.conditional import bound_participation
+from mmcc.accounting._bounds.mmcc.independent import lower_delta, lower_epsilon
 from mmcc.accounting._losses.compose import compose
 from mmcc.accounting._losses.distribution import add_slacks
 from mmcc.accounting._losses.dots import connect
+from mmcc.accounting._losses.expansions import SERIES_ORDERS
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.accounting._losses.gridded import GridDistribution, put_on_grid
+from mmcc.accounting._losses.laws import ProductLaw
 from mmcc.errors import ParameterError, PrecisionError
-from mmcc.pld import mixture_of_gaussians
+from mmcc.pld import PrivacyLossDistribution, mixture_of_gaussians
+from mmcc.strategies._geometry import Block
 
 SPACING = 0.05
 EPSILONS = np.linspace(-1.0, 3.0, 17)
@@ -198,3 +204,53 @@ def test_dots_of_which_all_is_infinite_are_refused():
     assert (alone.first, alone.masses.size) == (4, 1)
     assert alone.masses[0] == pytest.approx(0.75)
     assert 0.25 <= alone.infinite <= 0.25 * (1 + 1e-9)
+
+
+# Rows of very many equal columns, and what is known of columns that are equal.
+
+
+@pytest.mark.parametrize("adjacency", truth.ADJACENCIES)
+def test_a_row_of_many_equal_columns_is_a_binomial_mixture(adjacency):
+    """More columns than a series has orders: it is raised to a power."""
+    value, p, columns = 0.02, 0.05, max(SERIES_ORDERS) + 40
+    law = ((ProductLaw(np.array([value]), np.array([p]), columns), 1),)
+    found = PrivacyLossDistribution(law, law)
+    most = 40  # more participations have a chance below 1e-15
+    weights = [math.comb(columns, k) * p**k * (1 - p) ** (columns - k) for k in range(most)]
+    for epsilon in (0.0, 0.1, 0.3):
+        exact = float(
+            truth.mixture_delta([value * k for k in range(most)], weights, 1.0, epsilon, adjacency)
+        )
+        assert exact * (1 - 1e-9) <= found.delta(epsilon, adjacency) <= exact * 1.001 + 1e-15
+
+
+@pytest.mark.parametrize("tail", [0.3, 1e-3, 1e-9])
+def test_equal_overlaps_may_be_counted(tail):
+    """Seven columns of three kinds, written out or counted: the same largest few are taken."""
+    overlaps, counts = np.array([[0.9, 0.5, 0.2], [0.6, 0.3, 0.1]]), np.array([2, 4, 1])
+    sums, peaks = overlaps @ counts, overlaps.max(axis=1)
+    one = np.ones(2)
+    counted = Block(1, one, one, sums, peaks, overlaps=overlaps, overlap_counts=counts)
+    written = Block(1, one, one, sums, peaks, overlaps=np.repeat(overlaps, counts, axis=1))
+    ours, theirs = (bound_participation(block, 0.1, tail) for block in (counted, written))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    for row, bound in zip(np.repeat(overlaps, counts, axis=1), ours, strict=True):
+        over = math.fsum(
+            0.1 ** sum(taken) * 0.9 ** (7 - sum(taken))
+            for taken in itertools.product((0, 1), repeat=7)
+            if float(np.dot(taken, row)) > bound
+        )
+        assert over <= tail
+
+
+@pytest.mark.parametrize("p", [1e-2, 1e-4])
+@pytest.mark.parametrize("a", [0.7, 2.5])
+def test_rare_participation_moves_the_grid_of_a_lower_bound(p, a):
+    """Nearly all outputs have the loss log(1 - p): hardly a grid point would be as low."""
+    for scale in (0.5, 5.0):
+        epsilon = scale * p
+        exact = float(truth.mixture_delta([0.0, a], [1 - p, p], 1.0, epsilon, "remove"))
+        found = lower_delta([(a, 1)], p, epsilon, "remove", exact)
+        assert 0.9 * exact <= found <= exact
+        least = lower_epsilon([(a, 1)], p, exact, "remove", 3 * epsilon)
+        assert 0.9 * epsilon <= least <= epsilon * (1 + 1e-9)
