@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from cases.samples import sampled
 
 import mmcc
 from mmcc import sampling, strategies
@@ -79,8 +80,9 @@ def run_process(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 # -------------------------------------------------------------------------------------- answers
 
 
-@pytest.mark.parametrize("command", CERTIFIED)
-@pytest.mark.parametrize("method", ["tight", "mmcc", "unamplified"])
+@pytest.mark.parametrize(
+    ("command", "method"), sampled(CERTIFIED, ["tight", "mmcc", "unamplified"], strength=1)
+)
 def test_json_is_what_the_library_says(ask, command, method):
     found = json.loads(ask(words(command, "--json", method=method)))
     assert {
@@ -285,8 +287,9 @@ def test_non_adaptive(ask, refused, tmp_path):
     assert "non-adaptive only" in ask(words("epsilon", "--non-adaptive", **changed))
 
 
-@pytest.mark.parametrize("columns", ["1", "30", "50"])
-@pytest.mark.parametrize("command", ["epsilon", "bracket"])
+@pytest.mark.parametrize(
+    ("columns", "command"), sampled(["1", "30", "50"], ["epsilon", "bracket"], strength=1)
+)
 def test_a_narrow_terminal_breaks_no_number(ask, monkeypatch, command, columns):
     def printed(columns: str) -> list[str]:
         monkeypatch.setenv("COLUMNS", columns)

@@ -140,6 +140,7 @@ def test_many_rounds_of_few_bands_are_calibrated_by_the_reveal_bound(strategy, s
     assert target.methods(strategy, scheme) == (method,)
 
 
+@pytest.mark.slow
 def test_a_quick_bound_does_not_choose_the_best_fixed_strategy(monkeypatch):
     """By a loose quick bound two bands are better than four, by all bounds four are."""
     scheme, target = sampling.Poisson(0.25), {"epsilon": 4.0, "delta": 1e-5}
