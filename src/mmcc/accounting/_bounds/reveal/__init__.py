@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, Problem
+from mmcc.accounting._bounds.reveal import trees
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.domination import Shape, spectrum_of
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError
+from mmcc.sampling import Rounds
+from mmcc.strategies._tree import Tree
 
 MOST_MEMBERS = 32
 """Of a group: each number of them that may take part has a transfer matrix of its own."""
@@ -38,9 +41,13 @@ class Reveal(Bound):
                 f"the reveal bounds are for independent rounds, as in Poisson and CyclicPoisson, "
                 f"and prove nothing for {problem.scheme!r}."
             )
+        size, tree = problem.group_size, problem.strategy.tree
+        if tree is not None and size == 1:
+            return trees.refusal(tree, problem.rounds)
         if problem.strategy.toeplitz is None:
-            return f"the reveal bounds need a Toeplitz strategy, not {problem.strategy!r}."
-        size = problem.group_size
+            return (
+                f"the reveal bounds need a Toeplitz strategy or a tree, not {problem.strategy!r}."
+            )
         if size > MOST_MEMBERS or (size > 1 and problem.rounds.probability**size < LEAST_CHANCE):
             return (
                 f"the reveal bounds count up to {MOST_MEMBERS} members of a group, all of which "
@@ -64,6 +71,8 @@ class Reveal(Bound):
         if problem.certain:
             exact = bound_gaussian_epsilon(problem.ratio, delta)
             return Answer(exact, exact)
+        if problem.strategy.tree is not None:
+            return trees.bound_epsilon(*_tree_problem(problem), delta, problem.effort.progress)
         chosen = self.settled_for_epsilon(problem, delta)
         with one_thread():
             return _chain_problem(problem).epsilon(_shape(chosen), delta)
@@ -72,21 +81,34 @@ class Reveal(Bound):
         if problem.certain:
             exact = bound_gaussian_delta(problem.ratio, epsilon)
             return Answer(exact, exact)
+        if problem.strategy.tree is not None:
+            return trees.bound_delta(*_tree_problem(problem), epsilon, problem.effort.progress)
         chosen = self.settled_for_delta(problem, epsilon)
         with one_thread():
             return _chain_problem(problem).delta(_shape(chosen), epsilon)
 
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
-        if self.shape is not None or problem.certain:
+        if self._settled(problem):
             return self
         with one_thread():
             return replace(self, shape=_chain_problem(problem).best_shape(delta))
 
     def settled_for_delta(self, problem: Problem, epsilon: float) -> Reveal:
-        if self.shape is not None or problem.certain:
+        if self._settled(problem):
             return self
         with one_thread():
             return replace(self, shape=_chain_problem(problem).best_shape_for_delta(epsilon))
+
+    def _settled(self, problem: Problem) -> bool:
+        return self.shape is not None or problem.certain or problem.strategy.tree is not None
+
+
+def _tree_problem(problem: Problem) -> tuple[Tree, Rounds, float]:
+    tree, rounds = problem.strategy.tree, problem.rounds
+    refused = Reveal().refusal(problem)
+    if tree is None or rounds is None or refused is not None:
+        raise MethodError(str(refused))
+    return tree, rounds, problem.sigma
 
 
 def _chain_problem(problem: Problem) -> ChainProblem:
@@ -94,8 +116,9 @@ def _chain_problem(problem: Problem) -> ChainProblem:
 
     def make() -> ChainProblem:
         toeplitz, rounds = problem.strategy.toeplitz, problem.rounds
-        if toeplitz is None or rounds is None:
-            raise MethodError(str(Reveal().refusal(problem)))
+        refused = Reveal().refusal(problem)
+        if toeplitz is None or rounds is None or refused is not None:
+            raise MethodError(str(refused))
         prior = binomial_prior(problem.group_size, rounds.probability)
         spectrum = spectrum_of(toeplitz, rounds)
         return ChainProblem(spectrum, prior, problem.sigma, problem.effort.progress)
