@@ -14,12 +14,15 @@ import numpy as np
 
 
 def log_ratios(outputs: np.ndarray, coefficients: np.ndarray, chances: list[float]) -> np.ndarray:
-    """log dP/dQ for each row of outputs, in units of sigma, and each chance of taking part."""
+    """log dP/dQ for each row of outputs, in units of sigma, and each chance of taking part.
+
+    Two bands or more.
+    """
     bands = coefficients.size
     states = np.arange(2 ** (bands - 1))
     bits = (states[:, None] >> np.arange(bands - 1)) & 1  # bit k: took part k + 1 steps ago
     older = bits @ coefficients[1:]
-    after = [((states << 1) | now) & (states.size - 1) for now in (0, 1)]
+    half = states.size // 2
     found = []
     for p in chances:
         weights = np.zeros((len(outputs), states.size))
@@ -30,7 +33,8 @@ def log_ratios(outputs: np.ndarray, coefficients: np.ndarray, chances: list[floa
             for now, chance in ((0, 1 - p), (1, p)):
                 shift = older + now * coefficients[0]
                 part = chance * weights * np.exp(np.outer(y, shift) - shift**2 / 2)
-                np.add.at(new.T, after[now], part.T)
+                # The oldest bit is forgotten, the rest move up, the new one comes first.
+                new[:, now::2] = part[:, :half] + part[:, half:]
             total = new.sum(axis=1)
             logs += np.log(total)
             weights = new / total[:, None]

@@ -229,7 +229,7 @@ def test_epsilon_is_never_below_enumeration_many(seed):
     check_against_enumeration(seed, relative=0.003)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_two_columns_against_quadrature(seed):
     """No sampling here, so no tolerance: the truth is a quadrature with its own error."""
     rng = np.random.default_rng([seed, 78])
@@ -299,7 +299,7 @@ def check_long_bands(bands, steps, p, sigma, delta, samples):
 
 
 def test_long_bands_against_the_simulated_likelihood():
-    check_long_bands(2, 500, 0.02, 2.2, 1e-3, samples=20_000)
+    check_long_bands(2, 500, 0.02, 2.2, 1e-2, samples=4_000)
 
 
 @pytest.mark.slow
@@ -316,7 +316,8 @@ def test_long_bands_against_the_simulated_likelihood():
 )
 @pytest.mark.parametrize("delta", [1e-2, 1e-4])
 def test_more_long_bands_against_the_simulated_likelihood(bands, steps, p, sigma, delta):
-    check_long_bands(bands, steps, p, sigma, delta, samples=100_000)
+    samples = min(40_000, 10**9 // (steps * 2**bands))
+    check_long_bands(bands, steps, p, sigma, delta, samples)
 
 
 def test_delta_and_epsilon_agree():
@@ -353,7 +354,7 @@ def test_more_steps_and_more_noise_move_the_right_way():
         (strategies.toeplitz([1, 1e-90], 100), 0.1, 1.0, 1e-5),
         (strategies.toeplitz([1, 0.5], 100), 1.0, 2.0, 1e-5),
         (strategies.toeplitz([1, 0.5], 1), 0.3, 2.0, 0.9),
-        (strategies.toeplitz([1, 0.5], 100), 0.01, 2.0, 1e-300),
+        pytest.param(strategies.toeplitz([1, 0.5], 100), 0.01, 2.0, 1e-300, marks=pytest.mark.slow),
         (strategies.toeplitz([1, 0.5], 100), 0.01, 2.0, 1 - 1e-9),
         (strategies.blt(50, decay=[1 - 2.0**-53], scale=[0.5]), 0.1, 2.0, 1e-5),
         (strategies.blt(50, decay=[1e-200], scale=[1e-300]), 0.1, 2.0, 1e-5),
@@ -366,9 +367,15 @@ def test_extremes_give_a_number_or_infinity(strategy, p, sigma, delta):
     assert found.add >= 0
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1e6])
-@pytest.mark.parametrize("strategy", [strategies.toeplitz([1, 0.5], 30), strategies.identity(1)])
-def test_deltas_at_extreme_epsilons_are_chances(epsilon, strategy):
+@pytest.mark.parametrize(
+    ("strategy", "epsilon"),
+    [
+        (strategies.toeplitz([1, 0.5], 30), 0.0),
+        (strategies.identity(1), 0.0),
+        (strategies.identity(1), 1e6),
+    ],
+)
+def test_deltas_at_extreme_epsilons_are_chances(strategy, epsilon):
     found = reveal.bound_delta(strategy, sampling.Poisson(0.3), 1.0, epsilon)
     assert 0 <= found.remove <= 1
     assert 0 <= found.add <= 1
