@@ -30,6 +30,7 @@ from mmcc.accounting._best_bound import (
     refusal,
 )
 from mmcc.accounting._bounds import PLAIN, Problem, bound_named
+from mmcc.strategies import Strategy
 
 ADJACENCIES = ("remove", "add")
 METHODS = ("mmcc", "projection", "reveal", "unamplified", "group-lemma")
@@ -115,6 +116,33 @@ def test_lower_ends_are_below_enumeration(seed):
     lower = lower_delta(problem, epsilon)
     assert 0 < lower <= max(found.mean + 4 * found.error for found in truth)
     assert lower >= lower_delta(problem.of_one(), epsilon)
+
+
+class ATreeToo(Strategy):
+    """Independent noise, which says that it is a tree of one level as well."""
+
+    steps = rows = 4
+
+    def prefix(self, steps):
+        raise NotImplementedError
+
+    def _dense(self):
+        return np.eye(4)
+
+    @property
+    def toeplitz(self):
+        return strategies.identity(4)
+
+    @property
+    def tree(self):
+        return strategies.tree_restart(4, 1)
+
+
+def test_a_tree_is_revealed_for_one_example_alone():
+    components, weights = count_components(np.eye(4), [2] * 4, 0.2, 1.0)
+    problem = Problem(ATreeToo(), sampling.Poisson(0.2), 1.0, group_size=2)
+    found = ask_epsilon(bound_named("reveal"), problem, 1e-3)
+    assert above(components, weights, found.remove, "remove", 1e-3, seed=0)
 
 
 def every_assignment(steps, separation, members):

@@ -41,8 +41,8 @@ class Reveal(Bound):
                 f"the reveal bounds are for independent rounds, as in Poisson and CyclicPoisson, "
                 f"and prove nothing for {problem.scheme!r}."
             )
-        size, tree = problem.group_size, problem.strategy.tree
-        if tree is not None and size == 1:
+        size, tree = problem.group_size, _tree(problem)
+        if tree is not None:
             return trees.refusal(tree, problem.rounds)
         if problem.strategy.toeplitz is None:
             return (
@@ -71,7 +71,7 @@ class Reveal(Bound):
         if problem.certain:
             exact = bound_gaussian_epsilon(problem.ratio, delta)
             return Answer(exact, exact)
-        if problem.strategy.tree is not None:
+        if _tree(problem) is not None:
             return trees.bound_epsilon(*_tree_problem(problem), delta, problem.effort.progress)
         chosen = self.settled_for_epsilon(problem, delta)
         with one_thread():
@@ -81,7 +81,7 @@ class Reveal(Bound):
         if problem.certain:
             exact = bound_gaussian_delta(problem.ratio, epsilon)
             return Answer(exact, exact)
-        if problem.strategy.tree is not None:
+        if _tree(problem) is not None:
             return trees.bound_delta(*_tree_problem(problem), epsilon, problem.effort.progress)
         chosen = self.settled_for_delta(problem, epsilon)
         with one_thread():
@@ -100,11 +100,16 @@ class Reveal(Bound):
             return replace(self, shape=_chain_problem(problem).best_shape_for_delta(epsilon))
 
     def _settled(self, problem: Problem) -> bool:
-        return self.shape is not None or problem.certain or problem.strategy.tree is not None
+        return self.shape is not None or problem.certain or _tree(problem) is not None
+
+
+def _tree(problem: Problem) -> Tree | None:
+    """The strategy as a tree, for one example: counts of a group are not proven there."""
+    return problem.strategy.tree if problem.group_size == 1 else None
 
 
 def _tree_problem(problem: Problem) -> tuple[Tree, Rounds, float]:
-    tree, rounds = problem.strategy.tree, problem.rounds
+    tree, rounds = _tree(problem), problem.rounds
     refused = Reveal().refusal(problem)
     if tree is None or rounds is None or refused is not None:
         raise MethodError(str(refused))
