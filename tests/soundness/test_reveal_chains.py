@@ -38,7 +38,7 @@ def random_strategy(rng: np.random.Generator, steps: int) -> strategies.Toeplitz
         scales = decays * rng.uniform(0.02, 0.99, count) / count
         return strategies.blt(steps, decay=list(decays), scale=list(scales))
     if kind < 0.7:
-        return strategies.banded_inverse(steps, int(rng.integers(1, 4)))
+        return strategies.banded_inverse(steps, min(int(rng.integers(1, 4)), steps))
     later = rng.random(int(rng.integers(0, 5))) * 1.5
     later = np.sort(later)[::-1] if rng.random() < 0.7 else later
     return strategies.toeplitz(np.concatenate([[1.0], later]), steps)
