@@ -241,20 +241,28 @@ def _in_turn(
     return answers
 
 
-def lower_epsilon(problem: Problem, delta: float) -> float:
+def lower_epsilon(problem: Problem, delta: float, most: Cost = Cost.FAST) -> float:
     """No method can prove a smaller epsilon than this; 0 where nothing is known.
 
-    What no method can prove for one example it cannot prove for a group: the other members may
-    contribute nothing.
+    Lower ends that cost more than `most` are not asked.  What no method can prove for one example
+    it cannot prove for a group: the other members may contribute nothing.
     """
-    own = _largest(bound.lower_epsilon(problem, delta) for bound in _applicable(problem))
-    return own if problem.group_size == 1 else max(own, lower_epsilon(problem.of_one(), delta))
+    able = _with_lower_ends(problem, most)
+    own = _largest(bound.lower_epsilon(problem, delta) for bound in able)
+    if problem.group_size == 1:
+        return own
+    return max(own, lower_epsilon(problem.of_one(), delta, most))
 
 
 def lower_delta(problem: Problem, epsilon: float) -> float:
     """No method can prove a smaller delta than this; 0 where nothing is known."""
-    own = _largest(bound.lower_delta(problem, epsilon) for bound in _applicable(problem))
+    able = _with_lower_ends(problem, Cost.FAST)
+    own = _largest(bound.lower_delta(problem, epsilon) for bound in able)
     return own if problem.group_size == 1 else max(own, lower_delta(problem.of_one(), epsilon))
+
+
+def _with_lower_ends(problem: Problem, most: Cost) -> list[Bound]:
+    return [bound for bound in _applicable(problem) if bound.lower_cost(problem) <= most]
 
 
 def _largest(ends: Iterable[LowerEnd]) -> float:

@@ -33,6 +33,7 @@ from mmcc.accounting._bounds import (
     PLAIN,
     TIGHT,
     Bound,
+    Cost,
     Mmcc,
     Problem,
     bound_named,
@@ -59,6 +60,8 @@ MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 NEXT_TO_NOTHING = 1e-6
 """Part of the sensitivity that `sigma` returns where no noise is needed."""
 MAX_GROUP_SIZE = 10**6
+CLOSE_BRACKET = 1.002
+"""An upper end this close to the lower one needs no better lower one."""
 MAX_RATIO = 1e4
 """Above this ratio of column norm to sigma no amplification is looked for."""
 
@@ -175,7 +178,7 @@ def bracket(
     """Two certified numbers with the true epsilon between them.
 
     `upper` is what `epsilon` gives by the method; `lower` holds for any method: it is the privacy
-    loss that one direction of the output shows (0 where nothing is known).  `estimate=True` adds
+    loss that a test of the output shows (0 where nothing is known).  `estimate=True` adds
     a Monte Carlo estimate, which is no certificate; a mapping has options of `mmcc.estimate`.
     """
     if estimate is not False and group_size != 1:
@@ -193,10 +196,10 @@ def bracket(
         executor=executor,
         progress=progress,
     )
-    lower = 0.0 if found.epsilon == 0 else found.details.get("epsilon_lower")
-    if lower is None:
+    lower = found.details.get("epsilon_lower", 0.0)
+    if found.epsilon > CLOSE_BRACKET * lower:
         problem = Problem(strategy, sampling, found.sigma, group_size=found.group_size)
-        lower = lower_epsilon(problem, found.delta)
+        lower = max(lower, lower_epsilon(problem, found.delta, Cost.LONG))
     if lower > found.epsilon:
         raise ArithmeticError(
             f"the lower bound {lower} lies above the upper bound {found.epsilon}: a bug, "

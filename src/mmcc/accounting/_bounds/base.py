@@ -244,6 +244,10 @@ class Bound(ABC):
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         """Certified delta at epsilon."""
 
+    def lower_cost(self, problem: Problem) -> Cost:
+        """What a lower end costs: dear ones are asked only where brackets are wanted."""
+        return Cost.FAST
+
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
         """No method can prove a smaller epsilon at delta."""
         return NOTHING_KNOWN
