@@ -34,7 +34,7 @@ CLOSED = 1.02
 """An upper bound this close above the lower one is not worth minutes of work."""
 CLOSED_DELTA = 1.1
 """The same for deltas, which move a lot where epsilon moves a little."""
-NEARLY = 0.1
+NEARLY = 0.01
 """Part of that gap that is still worth seconds."""
 ENORMOUS = 50.0
 """Above this epsilon an exact bound is not compared with slower ones: there they know nothing."""

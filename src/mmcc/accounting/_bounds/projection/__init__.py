@@ -28,6 +28,8 @@ LONG = 4096
 """From this many columns on bounds that do not grow with them are cheaper."""
 FEW_COLUMNS = 600
 """Up to so many the answer takes a second or two."""
+WIDE = 0.05
+"""Part of the columns with which one overlaps above which it may be the best bound."""
 MUCH_NOISE, LARGE_EPSILON = 5.0, 1.2
 """Sigma over the column norm above which, and epsilon below which, it may be the best bound."""
 
@@ -52,8 +54,8 @@ class Projection(Bound):
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
         """Not for more bins than fit in memory if they form a tree: its law is tighter anyway.
 
-        Nor where a cheaper bound has answered and one direction cannot be enough: many columns,
-        few participations that overlap, little noise.
+        Nor where a cheaper bound has answered and one direction cannot be enough: many columns, of
+        which each overlaps with few, and little noise.
         """
         positions = problem.positions
         if positions is not None:
@@ -62,8 +64,9 @@ class Projection(Bound):
         if problem.columns <= FEW_COLUMNS or not answered or min(answered) < LARGE_EPSILON:
             return True
         column = problem.strategy.sensitivity(problem.steps)
-        overlap = problem.scheme.rate(problem.steps) * (problem.sensitivity / column) ** 2
-        return overlap > problem.columns or problem.sigma > MUCH_NOISE * column
+        # Row sums of the Gram matrix over its diagonal: how many columns each overlaps with.
+        overlaps = (problem.sensitivity / column) ** 2 / problem.columns
+        return overlaps > WIDE * problem.columns or problem.sigma > MUCH_NOISE * column
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
         return _bracket(problem).bound_epsilon(delta)
