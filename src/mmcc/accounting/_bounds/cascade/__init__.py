@@ -17,8 +17,8 @@ from mmcc.accounting._gaussian import bound_gaussian_delta
 from mmcc.errors import MethodError, PrecisionError, StrategyError
 from mmcc.strategies._hierarchy import Node
 
-MOST_BINS = 256
-"""The chain's time grows with the square of the number of bins."""
+MOST_BINS = 128
+"""The linear programme that finds a chain has a row for every pair of bins."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ In: overlaps of the bins.  Out: upper bounds on delta at epsilon, and on epsilon
 
 With the covariance of `Links` the likelihood ratio under Q is X = e^(a xi - a^2/2) Y, a^2 the
 common part, Y = (1/b) sum_r e^(load_r v_r - load_r^2/2) L_r, v a Markov chain of unit normals and
-L_r independent lognormals.  Three steps, each upwards (proofs: docs/theory-bins.md, section 4):
+L_r independent lognormals.  Three steps, each upwards (proofs: docs/theory-bins.md, section 6):
 
     lattice  v_r on h Z: given outputs and neighbours v_r is Gaussian with a known curvature, so
              means of non-negative functions of the outputs change by a factor 1 +- tiny;
@@ -45,8 +45,10 @@ LATTICE = 1e-6
 CUT = 1e-5
 """What may lie outside of the lattice and above the last cell, as a part of delta."""
 MOST_STATES = 600
-SHARES = (0.02, 0.2, 0.4, 0.6, 0.8, 1.0)
+SHARES = (0.02, 0.3, 0.6, 0.8, 1.0)
 """Common parts to try, in units of the median overlap."""
+POOR = 1.5
+"""Chains with a larger variance, in units of the largest true one, are not worth a law."""
 LEAST_COMMON = 1e-3
 """The least common part, in units of the largest variance: prices need one."""
 NORMAL = 1e-11
@@ -106,8 +108,13 @@ class ChainBracket:
         least = LEAST_COMMON * float(np.max(self.overlaps))
         best, found = math.inf, None
         for common in sorted({max(share * median, least) for share in SHARES}):
-            links = dominate(self.overlaps, common)
-            epsilon = chain_law(links, self.delta, "remove", ROUGH).bound_epsilon(self.delta)
+            try:
+                links = dominate(self.overlaps, common)
+                if np.max(links.loads) ** 2 > POOR * np.max(self.overlaps):
+                    continue
+                epsilon = chain_law(links, self.delta, "remove", ROUGH).bound_epsilon(self.delta)
+            except PrecisionError:
+                continue
             if epsilon < best:
                 best, found = epsilon, links
         if found is None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mmcc._arrays import FloatArray, IntArray, own_arrays
+from mmcc._arrays import FloatArray, own_arrays
 from mmcc.errors import PrecisionError
 
 WHITE = 0.1
@@ -28,12 +28,12 @@ SLOWEST = 0.04
 """The least -log(decay): slower chains need finer lattices."""
 NEGLIGIBLE = 2e-3
 """Overlaps below this part of the largest variance are treated as if they were this large."""
-PAIRS = 8192
-"""At about so many pairs of bins the linear programme looks, near ones first."""
+LIGHTEST = -12.0
+"""The least logarithm of a weight: every pair of bins has one."""
 ROUNDS = 2
 """How often the weights of the excess are made anew."""
-UP = 1 + 1e-11
-"""Covers rounding in a product of up to a few thousand decays."""
+UP = 1 + 1e-10
+"""Covers rounding in products of decays, as long as they do not underflow."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,7 +75,9 @@ def dominate(overlaps: FloatArray, common: float) -> Links:
     room = np.log(np.maximum((1 - WHITE) * np.diagonal(overlaps) - common, np.exp(logs.min())))
     guess = overlaps
     for _ in range(ROUNDS):
-        loads, way = _least_excess(logs, room, np.exp(guess - guess.max()) * np.exp(logs))
+        loads, way = _least_excess(
+            logs, room, np.exp(np.maximum(guess - guess.max(), LIGHTEST) + logs)
+        )
         decays = np.exp(-np.maximum(np.diff(way), SLOWEST))
         links = _raised(overlaps, common, np.exp(loads), decays)
         guess = links.covariance
@@ -85,17 +87,14 @@ def dominate(overlaps: FloatArray, common: float) -> Links:
 def _least_excess(
     logs: FloatArray, room: FloatArray, weights: FloatArray
 ) -> tuple[FloatArray, ...]:
-    """Log loads and -log of products of decays, above `logs` at some distances.
+    """Log loads and -log of products of decays, above `logs` between all bins.
 
     On the diagonal the square of the load is below `room`, or pays for what is above.
     """
     from scipy import optimize, sparse  # take half a second to import
 
     bins = len(logs)
-    lags = _lags(bins)
-    near = np.concatenate([np.arange(bins - lag) for lag in lags])
-    far = np.concatenate([np.arange(lag, bins) for lag in lags])
-    many = np.repeat(np.gradient(lags.astype(float)) if lags.size > 1 else [1.0], bins - lags)
+    near, far = np.triu_indices(bins, 1)
     rows, every, ones = np.arange(near.size), np.arange(bins), np.ones(near.size)
     at_near = sparse.csr_array((ones, (rows, near)), shape=(near.size, bins))
     at_far = sparse.csr_array((ones, (rows, far)), shape=(near.size, bins))
@@ -109,7 +108,7 @@ def _least_excess(
         ]
     )
     limits = np.concatenate([-logs[near, far], room, np.full(bins - 1, -SLOWEST)])
-    cost = weights[near, far] * many
+    cost = weights[near, far]
     own = np.diagonal(weights)
     loads = np.bincount(near, cost, bins) + np.bincount(far, cost, bins)
     way = np.bincount(near, cost, bins) - np.bincount(far, cost, bins)
@@ -121,19 +120,12 @@ def _least_excess(
     return found.x[every], found.x[bins + every]
 
 
-def _lags(bins: int) -> IntArray:
-    """Distances between bins: all, or closer to each other where they are short."""
-    many = PAIRS // bins
-    if bins - 1 <= many:
-        return np.arange(1, bins)
-    spread = 1 + (bins - 2) * np.linspace(0, 1, many) ** 2
-    return np.unique(np.round(spread).astype(np.int64))
-
-
 def _raised(overlaps: FloatArray, common: float, loads: FloatArray, decays: FloatArray) -> Links:
     """The same chain, raised until it is above `overlaps` in every entry."""
     own = np.diagonal(overlaps)
     chained = Links(common, loads, decays, np.ones(len(own))).chained
+    if not chained.min() > np.finfo(float).tiny or not np.isfinite(loads).all():
+        raise PrecisionError("the chain above the overlaps of the bins is beyond floating point.")
     excess = (overlaps - common) / chained
     np.fill_diagonal(excess, 0.0)
     # An entry is raised by the mean of what its two bins need: at least by what it needs itself.
