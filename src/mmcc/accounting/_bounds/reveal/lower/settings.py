@@ -1,0 +1,112 @@
+"""Choices for the test: any are valid, good ones are found with transforms under Q alone.
+
+In: an `Ended` chain and the delta, or epsilon, in question.  Out: a `Setting`.
+Rounding: none; nothing here is certified.
+
+T is close to the log-likelihood ratio, so E_P[e^{zT}] is close to E_Q[e^{(z+1)T}]: the saddle point
+of the latter tells where and how widely T is distributed in the tail that matters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmcc._arrays import FloatArray
+from mmcc.accounting._bounds.reveal.lower.ended import Ended
+from mmcc.accounting._bounds.reveal.lower.lattice import Cells, Walk
+from mmcc.accounting._bounds.reveal.lower.operator import bound_transforms, steps_for
+
+ORDERS = np.geomspace(0.25, 80.0, 80)
+"""Candidates for the order less one."""
+LARGEST_EXPONENT = 600.0
+NUDGE = 0.02
+BLUR = 0.08
+"""tau times the order: costs about half its square in delta."""
+PERIODS = 8.0
+"""Period of the Fourier sum in standard deviations of T."""
+LEFT = 12.0
+"""Aliases from the left are e^-LEFT of delta."""
+FAR = 4.4
+"""Nodes reach to this over tau."""
+MAX_NODES = 700
+STEEPEST = 1.1
+RARE = 1e-7
+"""Chance, about, that loads are too large for the nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Order of the transform under Q (one less under P), its deviation, mean; participations."""
+
+    order: float
+    mean: float
+    deviation: float
+    rate: float
+    """How often, about, an example takes part if the test is passed."""
+
+    def period(self, delta: float) -> float:
+        """Of the Fourier sums."""
+        return max(PERIODS * self.deviation, (LEFT - math.log(delta)) / (self.order - 1))
+
+    def blur(self, period: float) -> float:
+        """Return tau, larger if there would be too many nodes."""
+        wanted = BLUR / self.order
+        return max(wanted, FAR * period / (2 * math.pi * MAX_NODES))
+
+
+def log_transforms(walk: Walk, numbers: FloatArray, orders: FloatArray) -> FloatArray:
+    """Return log E_Q[e^{al T}], upper bounds that are nearly exact."""
+    return bound_transforms(steps_for(walk, None, numbers, orders))
+
+
+def setting_for(
+    walk: Walk, cells: Cells, numbers: FloatArray, *, delta: float | None, epsilon: float
+) -> Setting | None:
+    """Where the saddle point is for delta, or, if that is None, for epsilon.
+
+    delta = E (X - e^eps)_+ is about e^{K - (al-1) K'} / (al (al-1) s sqrt(2 pi)) at eps = K'(al), K
+    the cumulants of log X, which is about T + n f_0: `numbers` are f - f_0, f_0 the smallest.
+    """
+    orders = 1 + ORDERS
+    orders = orders[orders * (1 + NUDGE) * np.ptp(numbers) < LARGEST_EXPONENT]
+    if orders.size < 2:
+        return None
+    step = NUDGE * (orders - 1)
+    many = log_transforms(walk, numbers, np.concatenate([orders - step, orders, orders + step]))
+    low, middle, high = many.reshape(3, -1)
+    mean, variance = (high - low) / (2 * step), (low - 2 * middle + high) / step**2
+    deviation = np.sqrt(np.maximum(variance, 1e-300))
+    floor = walk.chain.steps * float(cells.evidence(walk.chain).min())
+    log_delta = middle - (orders - 1) * mean + floor
+    log_delta -= np.log(orders * (orders - 1) * deviation * math.sqrt(2 * math.pi))
+    found = log_delta < math.log(delta) if delta is not None else mean + floor > 1.1 * epsilon
+    # Just below the order at which transforms explode the deviation is huge.
+    tame = STEEPEST * (math.sqrt(-2 * math.log(delta if delta is not None else 1e-5)) + 1)
+    wild = ~(np.isfinite(middle) & (variance > 0) & ((orders - 1) * deviation < tame))
+    stop = int(np.argmax(found | wild)) if (found | wild).any() else orders.size - 1
+    if wild[stop]:
+        stop -= 1
+    if stop < 0:
+        return None
+    rate = _rate(walk.chain, walk, cells, float(orders[stop]), float(middle[stop]))
+    return Setting(float(orders[stop]), float(mean[stop]), float(deviation[stop]), rate)
+
+
+def _rate(chain: Ended, walk: Walk, cells: Cells, order: float, log_transform: float) -> float:
+    """Mean posterior chance under the tilted law: how T answers to raising all outputs."""
+    floor = float(cells.evidence(chain).min())
+    lifted = cells.evidence(chain, NUDGE) - floor
+    more = float(log_transforms(walk, lifted, np.array([order]))[0]) - log_transform
+    return min(max(more / (NUDGE * order * chain.steps), chain.probability * 0.5), 1.0)
+
+
+def highest_load(chain: Ended, rate: float) -> float:
+    """The load, in units of kappa, that is passed with a small chance: Chernoff's bound."""
+    powers = chain.rho ** np.arange(1.0, min(chain.steps, math.ceil(-12 / math.log(chain.rho))) + 1)
+    pulls = np.geomspace(0.05, 40, 60)
+    cumulants = np.log1p(rate * np.expm1(np.minimum(np.outer(pulls, powers), 500.0))).sum(axis=1)
+    chance = RARE / (chain.steps * rate + 1)
+    return float(max(((cumulants - math.log(chance)) / pulls).min(), chain.rho))
