@@ -110,7 +110,7 @@ def _curve(chain: Ended, delta: float | None, epsilon: float | None) -> Curve | 
     blur = setting.blur(period)
     step = 2 * math.pi / period
     count = math.ceil(FAR / (blur * step)) + 1
-    around = np.linspace(-2.5, 2.0, 901) * max(setting.deviation, 1 / setting.order)
+    around = np.linspace(-4.0, 2.0, 1201) * max(setting.deviation, 1 / setting.order)
     thresholds = setting.mean + around
     false = _false(above, numbers, Line(setting.order, step, count, blur), thresholds)
     found = _found(chain, cells, numbers, setting, Line(setting.order - 1, step, count, blur), thresholds)

@@ -26,6 +26,8 @@ LESS = 1 - 2.0**-34
 """Covers the rounding of kappa, omega and rho, and that 1 - rho^{2m} grows when rho is lowered:
 by a factor of at most 1 + e/(1 - rho) if rho is lowered by a factor 1 - e, e <= 2^-48."""
 LARGEST_DECAY = 0.999
+END = 1e-4
+"""Columns whose kappa_l is this close to kappa, relative to it, are like those far from the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,15 @@ class Ended:
         """B: on the line Im v_l = a the density of v and u given the rest grows by e^{a^2 B/2}."""
         into = max(1 / self.innovation, 1 / self.kappa_end)
         return (into + self.rho**2 / self.innovation + 1 / self.omega) * (1 + 2.0**-40)
+
+    @property
+    def end(self) -> int:
+        """How many columns before the end of the run are unlike those far from it."""
+        short = self.shortfall(0)
+        if short <= END * self.kappa:
+            return 0
+        places = math.log(END * self.kappa / short) / (2 * math.log(self.rho))
+        return min(math.ceil(places), self.steps)
 
     def shortfall(self, place: int) -> float:
         """Return kappa - kappa_l, `place` columns before the last."""

@@ -32,6 +32,7 @@ LOWEST, HIGHEST = 5.5, 6.5
 FLOOR = 1e-200
 """No transition of Q has less mass than this."""
 MAX_STATES = 320
+CENTRE = 1.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,9 +67,14 @@ class Cells:
         return np.concatenate([[self.edges[0] - half], self.edges + half])
 
     def evidence(self, chain: Ended, lift: float = 0.0) -> FloatArray:
-        """Return log F(u) = log(1 - p + p e^{u - g/2}) at the places, u raised by `lift`."""
+        """Return log(1 - p + p e^{u - g/2 - m}) at the places, u raised by `lift`.
+
+        m is what others add to u on average, p times a row's sum.
+        """
         p = chain.probability
-        chosen = math.log(p) + self.places + lift - 0.5 * chain.diagonal
+        others = min(2 * chain.rho / (1 - chain.rho), chain.steps - 1.0)
+        others *= CENTRE * p * chain.kappa
+        chosen = math.log(p) + self.places + lift - 0.5 * chain.diagonal - others
         return np.asarray(np.logaddexp(math.log1p(-p), chosen))
 
 

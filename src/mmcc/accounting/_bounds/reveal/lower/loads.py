@@ -16,7 +16,7 @@ The left side is convex in theta and 1 at theta = 0, so theta = Theta decides:
 
 Rounding up would be lam = 0 and cost theta y; this costs theta x y (Theta - theta) / 2.
 *Theta.*  A participation that leads beyond the last node is killed, so from each node only finitely
-much can come: `_most_to_come`, a maximum over all ways, shares included.
+much can come: `_Ways.most_to_come`, a maximum over all ways, both neighbours included.
 *Periods.*  At phase t of a period, node i stands for the load nodes[i] rho^t; between periods the
 geometric nodes move down by whole places.  So only participations are divided, and the lowest node.
 """
@@ -53,13 +53,22 @@ class Split:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Loads:
-    """Nodes, and for each phase where a participation leads, its weight e^{-b} included."""
+    """Nodes, and where participations lead, their weights e^{-b} included."""
 
     nodes: FloatArray
     period: int
     turn: Split
     """Without participation, from the end of a period to the next."""
     kicks: tuple[Split, ...]
+    """With participation, at each phase of a period."""
+    near_end: tuple[Split, ...]
+    """The same for the first places, at the end of the run, where kappa_l is smaller."""
+
+    def kick(self, place: int) -> Split:
+        """What a participation does at this place."""
+        if place < len(self.near_end):
+            return self.near_end[place]
+        return self.kicks[place % self.period]
 
 
 def loads_for(chain: Ended, highest: float) -> Loads | None:
@@ -72,22 +81,71 @@ def loads_for(chain: Ended, highest: float) -> Loads | None:
     count = max(math.ceil(math.log(LOWEST / highest) / math.log(ratio)), 1)
     if count > MAX_NODES:
         return None
-    top = chain.kappa * highest * (1 + 2.0**-40)
+    top = chain.kappa * highest * chain.rho**-period * (1 + 2.0**-40)
     nodes = np.concatenate([[0.0], top * ratio ** np.arange(count, -1.0, -1.0)])
-    turn_index = _below(nodes, nodes * chain.rho**period)
-    targets = [nodes + chain.kappa * chain.rho**-t for t in range(period)]
-    indices = [_below(nodes, target) for target in targets]
-    most = _most_to_come(chain, nodes, turn_index, targets, indices)
+    lower = nodes * chain.rho**period
+    ways = _Ways(chain, nodes, period, _below(nodes, lower))
+    most = ways.most_to_come()
     if most[0].max() * top > LARGEST_EXPONENT:
         return None
-    # theta of the column after a phase, times what a unit of the nodes is there.
-    turn = _split(nodes, nodes * chain.rho**period, turn_index, most[0])
-    kicks = []
-    for t, (target, index) in enumerate(zip(targets, indices, strict=True)):
-        split = _split(nodes, target, index, most[t + 1] * chain.rho ** (t + 1))
-        weight = np.where(target <= nodes[-1], np.exp(-nodes * chain.rho**t), 0.0) * SAFE
-        kicks.append(Split(split.index, split.low * weight, split.high * weight))
-    return Loads(nodes, period, turn, tuple(kicks))
+    turn = _split(nodes, lower, ways.turn, most[0])
+    kicks = tuple(ways.kick(t, chain.kappa, most[t + 1]) for t in range(period))
+    near_end: list[Split] = []
+    later = most[chain.end % period]
+    for place in reversed(range(chain.end)):
+        later = ways.turned(later) if place % period == period - 1 else later
+        size = (chain.kappa - chain.shortfall(place)) * (1 + 2.0**-45)
+        near_end.append(ways.kick(place % period, size, later))
+        later = ways.before(place % period, size, later)
+    return Loads(nodes, period, turn, kicks, tuple(reversed(near_end)))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Ways:
+    """Which nodes are reached from which; `later` is theta of the next column, by its nodes."""
+
+    chain: Ended
+    nodes: FloatArray
+    period: int
+    turn: IntArray
+
+    def target(self, phase: int, size: float) -> FloatArray:
+        """Where a participation with kappa_l = size leads, in units of the next phase."""
+        return np.asarray(self.nodes + size * self.chain.rho**-phase)
+
+    def turned(self, later: FloatArray) -> FloatArray:
+        """From a period's first phase back to the end of the one before."""
+        return np.maximum(later[self.turn], later[self.turn + 1])
+
+    def before(self, phase: int, size: float, later: FloatArray) -> FloatArray:
+        """theta(i) = max(rho later(i), 1 + rho later(target)), the latter if it is not killed."""
+        target = self.target(phase, size)
+        index = _below(self.nodes, target)
+        there = 1 + self.chain.rho * np.maximum(later[index], later[index + 1])
+        there = np.where(target <= self.nodes[-1], there, 0.0)
+        return np.maximum(self.chain.rho * later, there) * (1 + 2.0**-50)
+
+    def most_to_come(self) -> list[FloatArray]:
+        """For each phase, and the end of the period, an upper bound on theta at each node.
+
+        Iterated from 1/(1 - rho), which is above: so are all iterates.
+        """
+        most = [np.full(self.nodes.size, 1 / (1 - self.chain.rho) * (1 + 2.0**-40))]
+        most *= self.period + 1
+        for _ in range(math.ceil(-8 / math.log(self.chain.rho) / self.period)):
+            most[-1] = self.turned(most[0])
+            for t in reversed(range(self.period)):
+                most[t] = self.before(t, self.chain.kappa, most[t + 1])
+        return most
+
+    def kick(self, phase: int, size: float, later: FloatArray) -> Split:
+        """Theta is that of the next column, times what a unit of the nodes is there."""
+        target = self.target(phase, size)
+        index = _below(self.nodes, target)
+        split = _split(self.nodes, target, index, later * self.chain.rho ** (phase + 1))
+        weight = np.exp(-self.nodes * self.chain.rho**phase) * SAFE
+        weight = np.where(target <= self.nodes[-1], weight, 0.0)
+        return Split(index, split.low * weight, split.high * weight)
 
 
 def _below(nodes: FloatArray, targets: FloatArray) -> IntArray:
@@ -105,28 +163,3 @@ def _split(nodes: FloatArray, targets: FloatArray, index: IntArray, most: FloatA
     low = np.where(x > 0, up / np.maximum(down + up, 1e-300), 1.0)
     high = np.where(low < 1 - 2.0**-40, 1 - low, 0.0)  # dropping what is tiny is safe, and faster
     return Split(index, low * SAFE, high * SAFE)
-
-
-def _most_to_come(
-    chain: Ended,
-    nodes: FloatArray,
-    turn: IntArray,
-    targets: list[FloatArray],
-    indices: list[IntArray],
-) -> list[FloatArray]:
-    """For each phase, and the end of the period, an upper bound on theta at each node.
-
-    theta_t(i) = max(rho theta_{t+1}(i), 1 + rho theta_{t+1}(where a participation may lead)),
-    the latter if it is not killed.  Iterated from 1/(1 - rho), which is above: all iterates are.
-    """
-    most = [np.full(nodes.size, 1 / (1 - chain.rho) * (1 + 2.0**-40))] * (len(targets) + 1)
-    for _ in range(math.ceil(-8 / math.log(chain.rho) / len(targets))):
-        later = np.maximum(most[0][turn], most[0][turn + 1])
-        most[-1] = later
-        for t in reversed(range(len(targets))):
-            index = indices[t]
-            there = 1 + chain.rho * np.maximum(later[index], later[index + 1])
-            allowed = targets[t] <= nodes[-1]
-            later = np.maximum(chain.rho * later, np.where(allowed, there, 0.0)) * (1 + 2.0**-50)
-            most[t] = later
-    return most

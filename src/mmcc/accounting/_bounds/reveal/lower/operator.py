@@ -31,8 +31,6 @@ LEAST = 1e-250
 """The real transform, scaled, stays above this: so that nothing underflows unseen."""
 STILL = 2e-7
 """Error, relative to the real transform, at which a factor replaces the columns that are left."""
-END = 1e-4
-"""Columns whose kappa_l is this close to kappa, relative to it, are like those far from the end."""
 CHECK = 12
 
 Weights = FloatArray | ComplexArray
@@ -64,6 +62,11 @@ class Steps:
     def period(self) -> int:
         return 1 if self.loads is None else self.loads.period
 
+    @property
+    def end(self) -> int:
+        """Under Q columns near the end are like all others, but for where the chain starts."""
+        return 0 if self.loads is None else self.walk.chain.end
+
     def first(self) -> Weights:
         """The constant 1, as a function of state, load and power."""
         nodes = 1 if self.loads is None else self.loads.nodes.size
@@ -80,12 +83,11 @@ class Steps:
             later = (self.walk.kernel @ real).view(flat.dtype).reshape(later.shape)
         if self.loads is None or self.kick is None:
             return later * self.rest[:, None, :]
-        phase = place % self.loads.period
-        if phase == self.loads.period - 1:
+        if place % self.loads.period == self.loads.period - 1:
             later = _divide(later, self.loads.turn)
         # Near the end kappa_l < kappa: the column's own e^{-kappa_l/2} is larger than e^{-kappa/2}.
         lift = math.exp(0.5 * self.walk.chain.shortfall(place)) * (1 - 2.0**-45)
-        moved = _divide(later, self.loads.kicks[phase])
+        moved = _divide(later, self.loads.kick(place))
         moved *= (self.kick * lift)[:, None, :]
         later = later * self.rest[:, None, :]
         later += moved
@@ -110,15 +112,6 @@ def steps_for(walk: Walk, loads: Loads | None, numbers: FloatArray, powers: Weig
     turned = np.exp(np.outer(numbers, powers))
     kick = None if walk.kick is None else walk.kick @ turned
     return Steps(walk, loads, walk.rest @ turned, kick)
-
-
-def end_of_run(walk: Walk) -> int:
-    """How many columns from the end of the run are unlike those before."""
-    chain = walk.chain
-    if walk.kick is None or chain.shortfall(0) <= END * chain.kappa:
-        return 0
-    places = math.log(END * chain.kappa / chain.shortfall(0)) / (2 * math.log(chain.rho))
-    return min(math.ceil(places), chain.steps)
 
 
 @dataclass
@@ -167,7 +160,7 @@ def transform(steps: Steps, powers: ComplexArray, reach: float, silent: float) -
     """
     chain = steps.walk.chain
     run = _Run(steps, chain.steps, steps.first(), np.arange(powers.size))
-    end = end_of_run(steps.walk)
+    end = steps.end
     period = steps.period
     errors = np.zeros(powers.size)
     while run.fine and run.place > end:
@@ -225,7 +218,7 @@ def bound_transforms(steps: Steps, tolerance: float = 1e-3) -> FloatArray:
     A column's largest growth from one period to the next never increases, so it bounds all that
     follow; it is used once it costs at most `tolerance` in all.  Infinite if floats do not do.
     """
-    chain, period, end = steps.walk.chain, steps.period, end_of_run(steps.walk)
+    chain, period, end = steps.walk.chain, steps.period, steps.end
     x: Weights = steps.first()
     scale = np.zeros(x.shape[2])
     place = chain.steps

@@ -19,7 +19,7 @@ from mmcc.accounting._bounds.reveal.lower.ended import Ended
 from mmcc.accounting._bounds.reveal.lower.lattice import Cells, Walk
 from mmcc.accounting._bounds.reveal.lower.operator import bound_transforms, steps_for
 
-ORDERS = np.geomspace(0.25, 80.0, 80)
+ORDERS = np.geomspace(0.1, 80.0, 90)
 """Candidates for the order less one."""
 LARGEST_EXPONENT = 600.0
 NUDGE = 0.02
@@ -68,21 +68,21 @@ def setting_for(
     """Where the saddle point is for delta, or, if that is None, for epsilon.
 
     delta = E (X - e^eps)_+ is about e^{K - (al-1) K'} / (al (al-1) s sqrt(2 pi)) at eps = K'(al), K
-    the cumulants of log X, which is about T + n f_0: `numbers` are f - f_0, f_0 the smallest.
+    the cumulants of log X, for which T stands, shifted so that E_Q[e^T] = 1.
     """
     orders = 1 + ORDERS
     orders = orders[orders * (1 + NUDGE) * np.ptp(numbers) < LARGEST_EXPONENT]
     if orders.size < 2:
         return None
     step = NUDGE * (orders - 1)
-    many = log_transforms(walk, numbers, np.concatenate([orders - step, orders, orders + step]))
-    low, middle, high = many.reshape(3, -1)
+    every = np.concatenate([[1.0], orders - step, orders, orders + step])
+    many = log_transforms(walk, numbers, every)
+    low, middle, high = many[1:].reshape(3, -1)
     mean, variance = (high - low) / (2 * step), (low - 2 * middle + high) / step**2
     deviation = np.sqrt(np.maximum(variance, 1e-300))
-    floor = walk.chain.steps * float(cells.evidence(walk.chain).min())
-    log_delta = middle - (orders - 1) * mean + floor
+    log_delta = middle - (orders - 1) * mean - many[0]
     log_delta -= np.log(orders * (orders - 1) * deviation * math.sqrt(2 * math.pi))
-    found = log_delta < math.log(delta) if delta is not None else mean + floor > 1.1 * epsilon
+    found = log_delta < math.log(delta) if delta is not None else mean - many[0] > epsilon
     # Just below the order at which transforms explode the deviation is huge.
     tame = STEEPEST * (math.sqrt(-2 * math.log(delta if delta is not None else 1e-5)) + 1)
     wild = ~(np.isfinite(middle) & (variance > 0) & ((orders - 1) * deviation < tame))
