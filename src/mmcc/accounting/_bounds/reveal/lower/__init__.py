@@ -25,20 +25,20 @@ from mmcc.accounting._bounds.reveal.lower.lattice import (
     walk_above,
     walk_below,
 )
-from mmcc.accounting._bounds.reveal.lower.loads import Loads, loads_for
+from mmcc.accounting._bounds.reveal.lower.loads import loads_for
 from mmcc.accounting._bounds.reveal.lower.operator import (
     Steps,
+    Weights,
     bound_transforms,
     steps_for,
     transform,
 )
 from mmcc.accounting._bounds.reveal.lower.settings import (
-    FAR,
     Setting,
     highest_load,
     setting_for,
 )
-from mmcc.accounting._bounds.reveal.lower.tails import Line, Tail
+from mmcc.accounting._bounds.reveal.lower.tails import Tail
 from mmcc.accounting._parallel import one_thread
 from mmcc.sampling import Rounds
 from mmcc.strategies._toeplitz import Toeplitz
@@ -48,6 +48,13 @@ __all__ = ("lower_delta", "lower_epsilon")
 MAX_DIAGONAL = 60.0
 LARGEST_EPSILON = 60.0
 SILENT_ABOVE, SILENT_BELOW = 1e-9, 2e-6
+"""Powers z are left out once their transforms are this small, relative to the real one."""
+ROUGH, WIDE = 9.5, 5.5
+"""Standard deviations of v: for making choices, and for P."""
+SMALL = 10.0
+"""What leaves the lattice under Q costs e^-SMALL of delta, about."""
+HIGHER = np.array([0.5, 1.0, 2.0])
+"""Orders for Chernoff's bound on aliases, over the deviation of T."""
 DOWN = 1 - 2.0**-40
 
 
@@ -57,7 +64,7 @@ def lower_epsilon(strategy: Toeplitz, rounds: Rounds, sigma: float, delta: float
     if chain is None or not chain.diagonal <= MAX_DIAGONAL or not 0 < delta < 1:
         return 0.0
     with one_thread():
-        curve = _curve(chain, delta, None)
+        curve = _curve(chain, delta, 0.0)
     return 0.0 if curve is None else curve.epsilon(delta)
 
 
@@ -73,7 +80,7 @@ def lower_delta(strategy: Toeplitz, rounds: Rounds, sigma: float, epsilon: float
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Curve:
-    """At each threshold: the test is passed with at least `found` under P, at most `false` under Q."""
+    """Chances to pass the test at each threshold: lower bounds under P, upper ones under Q."""
 
     found: FloatArray
     false: FloatArray
@@ -92,95 +99,81 @@ class Curve:
         return max(float(gained.max()), 0.0)
 
 
-def _curve(chain: Ended, delta: float | None, epsilon: float | None) -> Curve | None:
-    """Tails of the test near the threshold that is best for delta or epsilon."""
+def _curve(chain: Ended, delta: float | None, epsilon: float) -> Curve | None:
+    """Tails of the test near the threshold that is best for delta, or, if None, for epsilon."""
     cells = cells_of(chain)
     numbers = cells.evidence(chain)
-    floor = float(numbers.min())
-    numbers = numbers - floor
-    likely = delta if delta is not None else 1e-5
-    reach = math.sqrt(2 * (math.log(chain.steps / likely) + (epsilon or 0.0) + 24))
-    above = walk_above(chain, cells, reach)
-    if above is None:
+    numbers = numbers - numbers.min()  # a constant in T shifts the threshold alone
+    rough = walk_above(chain, cells, ROUGH)
+    if rough is None:
         return None
-    setting = setting_for(above, cells, numbers, delta=delta, epsilon=epsilon or 0.0)
+    setting = setting_for(rough, cells, numbers, delta=delta, epsilon=epsilon)
     if setting is None:
         return None
-    period = setting.period(likely)
-    blur = setting.blur(period)
-    step = 2 * math.pi / period
-    count = math.ceil(FAR / (blur * step)) + 1
-    around = np.linspace(-4.0, 2.0, 1201) * max(setting.deviation, 1 / setting.order)
-    thresholds = setting.mean + around
-    false = _false(above, numbers, Line(setting.order, step, count, blur), thresholds)
-    found = _found(chain, cells, numbers, setting, Line(setting.order - 1, step, count, blur), thresholds)
-    if false is None or found is None:
-        return None
-    return Curve(found, false)
+    false = _false(chain, cells, numbers, setting)
+    found = None if false is None else _found(chain, cells, numbers, setting)
+    return None if false is None or found is None else Curve(found, false)
 
 
-def _false(walk: Walk, numbers: FloatArray, line: Line, t: FloatArray) -> FloatArray | None:
+def _false(chain: Ended, cells: Cells, numbers: FloatArray, setting: Setting) -> FloatArray | None:
     """Upper bounds on Q(B): what is on the lattice, and what leaves it."""
+    exits = math.log(chain.steps / setting.delta) + setting.epsilon + SMALL
+    walk = walk_above(chain, cells, math.sqrt(2 * exits))
+    if walk is None:
+        return None
+    line = setting.line(setting.order)
     steps = steps_for(walk, None, numbers, line.nodes())
     there = transform(steps, line.nodes(), float(numbers.max()), SILENT_ABOVE)
     if there is None:
         return None
-    tail = Tail(line, there, 0.0).above(t)
-    return (tail + walk.exits) * math.exp(walk.spread) * (1 + 2.0**-40)
+    tail = Tail(line, there, 0.0).above(setting.thresholds)
+    return np.asarray((tail + walk.exits) * math.exp(walk.spread) * (1 + 2.0**-40))
 
 
-def _found(
-    chain: Ended, cells: Cells, numbers: FloatArray, setting: Setting, line: Line, t: FloatArray
-) -> FloatArray | None:
+def _found(chain: Ended, cells: Cells, numbers: FloatArray, setting: Setting) -> FloatArray | None:
     """Lower bounds on P(B)."""
     shift = math.sqrt(chain.kappa) * (2 * setting.rate / (1 - chain.rho) + 2)
-    walk = walk_below(chain, cells, 5.5, 5.5 + shift)
+    walk = walk_below(chain, cells, WIDE, WIDE + shift)
     loads = loads_for(chain, highest_load(chain, setting.rate))
     if walk is None or loads is None:
         return None
-    every = line.nodes()
-    weights = steps_for(walk, loads, numbers, every)
+    line = setting.line(setting.order - 1)
+    weights = steps_for(walk, loads, numbers, line.nodes())
     computed = _computed(walk, weights)
-    nodes = every[:computed]
-    there = transform(weights.only(np.arange(computed)), nodes, float(numbers.max()), SILENT_BELOW)
+    some = weights.only(np.arange(computed))
+    there = transform(some, line.nodes()[:computed], float(numbers.max()), SILENT_BELOW)
     if there is None:
         return None
-    higher = line.order + np.array([0.5, 1.0, 2.0]) / setting.deviation
-    logs = bound_transforms(_positive(walk, loads, weights, computed, numbers, higher))
-    real = math.log(float(there.values[0].real)) + there.log_scale
-    others = math.exp(min(logs[0] - real, 0.0)) * (1 + 4 * there.errors[0])
-    tail = Tail(line, there, others).below(t, higher, logs[1:])
-    return tail * math.exp(-walk.spread) * DOWN
+    higher = line.order + HIGHER / setting.deviation
+    logs = bound_transforms(_positive(weights, computed, numbers, higher))
+    others = math.exp(min(logs[0] - there.log_real, 0.0)) * (1 + 4 * there.errors[0])
+    tail = Tail(line, there, others).below(setting.thresholds, higher, logs[1:])
+    return np.asarray(tail * math.exp(-walk.spread) * DOWN)
 
 
-def _positive(
-    walk: Walk,
-    loads: Loads,
-    weights: Steps,
-    computed: int,
-    numbers: FloatArray,
-    higher: FloatArray,
-) -> Steps:
+def _positive(weights: Steps, computed: int, numbers: FloatArray, higher: FloatArray) -> Steps:
     """Columns of positive weights: the largest moduli at nodes not computed, and higher orders."""
-    real = steps_for(walk, loads, numbers, higher)
-    rest = _largest(weights.rest, computed)
-    assert weights.kick is not None and real.kick is not None
-    kick = _largest(weights.kick, computed)
-    return Steps(walk, loads, np.column_stack([rest, real.rest]), np.column_stack([kick, real.kick]))
+    real = steps_for(weights.walk, weights.loads, numbers, higher)
+    rest = np.column_stack([_largest(weights.rest, computed), real.rest])
+    if weights.kick is None or real.kick is None:
+        return Steps(weights.walk, weights.loads, rest, None)
+    kick = np.column_stack([_largest(weights.kick, computed), real.kick])
+    return Steps(weights.walk, weights.loads, rest, kick)
 
 
-def _largest(weights: FloatArray, computed: int) -> FloatArray:
-    sizes = np.abs(weights[:, computed:]) * (1 + 2.0**-40)
-    return sizes.max(axis=1) if sizes.shape[1] else np.abs(weights[:, 0])
+def _largest(weights: Weights, computed: int) -> FloatArray:
+    """The largest modulus at the nodes not computed."""
+    sizes = np.abs(weights[:, computed:]) * (1 + 2.0**-30)
+    return np.asarray(sizes.max(axis=1) if sizes.shape[1] else np.abs(weights[:, 0]))
 
 
 def _computed(walk: Walk, weights: Steps) -> int:
     """So many nodes that bounding the others by the moduli of their weights does."""
-    count = weights.rest.shape[1]
-    firsts = np.unique(np.minimum(np.round(np.geomspace(6, count, 60)).astype(int), count))
-    columns = [_largest(weights.rest, int(first)) for first in firsts if first < count]
-    if not columns:
+    count = int(weights.rest.shape[1])
+    firsts = np.unique(np.round(np.geomspace(min(6, count), count, 60)).astype(int))[:-1]
+    if not firsts.size:
         return count
+    columns = [_largest(weights.rest, int(first)) for first in firsts]
     alone = Steps(walk, None, np.column_stack([weights.rest[:, 0].real, *columns]), None)
     logs = bound_transforms(alone)
     small = np.flatnonzero(logs[1:] - logs[0] < math.log(SILENT_BELOW))

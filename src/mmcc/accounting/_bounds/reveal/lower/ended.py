@@ -1,6 +1,6 @@
 r"""The Gram matrix of a one-buffer BLT, its end included, as that of a Markov chain.
 
-In: strategy, rounds, sigma.  Out: an `Ended` chain, whose mechanism leaks no more than the real one.
+In: strategy, rounds, sigma.  Out: an `Ended` chain, which leaks no more than the real mechanism.
 Rounding: every entry of the chain's Gram matrix is at most the real one.
 
 Column j of C is 1, w, w r, w r^2, ... from row j to the last row N - 1.  For columns j <= l

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import special
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.chain.lattice import FAR, MASS_ERROR, SPECIAL, mills, piece
+from mmcc.accounting._bounds.chain.lattice import FAR, MASS_ERROR, mills, piece
 from mmcc.accounting._bounds.reveal.lower.ended import Ended
 
 TRAPEZOID = 1e-5
@@ -32,7 +32,6 @@ LOWEST, HIGHEST = 5.5, 6.5
 FLOOR = 1e-200
 """No transition of Q has less mass than this."""
 MAX_STATES = 320
-CENTRE = 1.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -63,6 +62,7 @@ class Cells:
 
     @property
     def places(self) -> FloatArray:
+        """The middles; half a cell beyond the edges for the two that have none."""
         half = 0.5 * self.width
         return np.concatenate([[self.edges[0] - half], self.edges + half])
 
@@ -73,7 +73,7 @@ class Cells:
         """
         p = chain.probability
         others = min(2 * chain.rho / (1 - chain.rho), chain.steps - 1.0)
-        others *= CENTRE * p * chain.kappa
+        others *= p * chain.kappa
         chosen = math.log(p) + self.places + lift - 0.5 * chain.diagonal - others
         return np.asarray(np.logaddexp(math.log1p(-p), chosen))
 
@@ -83,7 +83,8 @@ def cells_of(chain: Ended) -> Cells:
     deviation = math.sqrt(chain.diagonal)
     width = CELL * deviation
     span = (LOWEST + HIGHEST) * deviation + 1.5 * chain.diagonal
-    return Cells(width * (np.arange(math.ceil(span / width)) - math.ceil(LOWEST / CELL)), width)
+    places = np.arange(float(math.ceil(span / width))) - math.ceil(LOWEST / CELL)
+    return Cells(np.asarray(width * places), width)
 
 
 def lattice_step(chain: Ended) -> tuple[float, float]:

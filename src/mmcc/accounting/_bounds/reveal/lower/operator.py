@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mmcc._arrays import ComplexArray, FloatArray, IntArray
 from mmcc.accounting._bounds.reveal.lower.lattice import Walk
@@ -32,16 +34,20 @@ LEAST = 1e-250
 STILL = 2e-7
 """Error, relative to the real transform, at which a factor replaces the columns that are left."""
 CHECK = 12
+BATCH = 2**21
+"""Numbers in one array."""
+LARGEST_ERROR = 0.1
 
-Weights = FloatArray | ComplexArray
+Weights = npt.NDArray[Any]
+"""Real or complex."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Transform:
-    """e^log_scale values[k] = E[e^{z_k T}] up to e^log_scale values[0] errors[k], z_0 real."""
+    """E[e^{z_k T}] = e^log_real (values[k] up to errors[k]); z_0 is real and values[0] is 1."""
 
     values: ComplexArray
-    log_scale: float
+    log_real: float
     errors: FloatArray
 
 
@@ -156,12 +162,28 @@ class _Run:
 def transform(steps: Steps, powers: ComplexArray, reach: float, silent: float) -> Transform | None:
     """E[e^{zT}] for `powers`, the first of which is real; None if floats do not do.
 
-    `reach` is the largest of the test's numbers in size.
+    `reach` is the largest of the test's numbers in size.  As many powers at once as fit in memory,
+    the real one always among them.
     """
-    chain = steps.walk.chain
+    nodes = 1 if steps.loads is None else steps.loads.nodes.size
+    size = max(BATCH // (steps.walk.states.size * nodes), 2)
+    parts: list[Transform] = []
+    for start in range(1, max(powers.size, 2), size):
+        chosen = np.concatenate([[0], np.arange(start, min(start + size, powers.size))])
+        part = _transform(steps.only(chosen), powers[chosen], reach, silent)
+        if part is None:
+            return None
+        parts.append(part)
+    first = parts[0]
+    values = np.concatenate([first.values, *(part.values[1:] for part in parts[1:])])
+    errors = np.concatenate([first.errors, *(part.errors[1:] for part in parts[1:])])
+    return Transform(values, first.log_real, errors)
+
+
+def _transform(steps: Steps, powers: ComplexArray, reach: float, silent: float) -> Transform | None:
+    """The same for some powers."""
+    chain, period, end = steps.walk.chain, steps.period, steps.end
     run = _Run(steps, chain.steps, steps.first(), np.arange(powers.size))
-    end = steps.end
-    period = steps.period
     errors = np.zeros(powers.size)
     while run.fine and run.place > end:
         before, scale = run.x, run.log_scale
@@ -186,10 +208,14 @@ def transform(steps: Steps, powers: ComplexArray, reach: float, silent: float) -
     values[run.kept] = np.tensordot(steps.walk.entrance, run.x[:, 0, :], (0, 0))
     for k, size in run.silent.items():
         errors[k] = size
-    size = float(np.abs(powers).max()) * reach
-    one = 8 * ROUND * (size + steps.walk.rest.shape[1] + steps.walk.states.size + 64)
-    rounding = math.expm1(min((chain.steps + 2) * one, 1.0))
-    return Transform(values, run.log_scale, (errors + rounding) * (1 + 2 * rounding))
+    largest = float(np.abs(powers).max()) * reach
+    one = 8 * ROUND * (largest + steps.walk.rest.shape[1] + steps.walk.states.size + 64)
+    errors += math.expm1(min((chain.steps + 2) * one, 1.0))
+    if not (errors[0] < LARGEST_ERROR and values[0].real > 0):
+        return None
+    real = float(values[0].real)
+    errors = (errors + errors[0]) * (1 + 4 * errors[0])
+    return Transform(values / real, run.log_scale + math.log(real), errors)
 
 
 def _factor(

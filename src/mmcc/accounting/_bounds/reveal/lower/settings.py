@@ -18,6 +18,7 @@ from mmcc._arrays import FloatArray
 from mmcc.accounting._bounds.reveal.lower.ended import Ended
 from mmcc.accounting._bounds.reveal.lower.lattice import Cells, Walk
 from mmcc.accounting._bounds.reveal.lower.operator import bound_transforms, steps_for
+from mmcc.accounting._bounds.reveal.lower.tails import Line
 
 ORDERS = np.geomspace(0.1, 80.0, 90)
 """Candidates for the order less one."""
@@ -31,7 +32,9 @@ LEFT = 12.0
 """Aliases from the left are e^-LEFT of delta."""
 FAR = 4.4
 """Nodes reach to this over tau."""
-MAX_NODES = 700
+MAX_NODES = 400
+THRESHOLDS = np.linspace(-4.0, 2.0, 1201)
+LEAST_DELTA, LARGEST_DELTA = 1e-60, 0.5
 STEEPEST = 1.1
 RARE = 1e-7
 """Chance, about, that loads are too large for the nodes."""
@@ -46,15 +49,22 @@ class Setting:
     deviation: float
     rate: float
     """How often, about, an example takes part if the test is passed."""
+    delta: float
+    epsilon: float
+    """About."""
 
-    def period(self, delta: float) -> float:
-        """Of the Fourier sums."""
-        return max(PERIODS * self.deviation, (LEFT - math.log(delta)) / (self.order - 1))
+    @property
+    def thresholds(self) -> FloatArray:
+        """Where the test may be cut."""
+        return self.mean + THRESHOLDS * max(self.deviation, 1 / self.order)
 
-    def blur(self, period: float) -> float:
-        """Return tau, larger if there would be too many nodes."""
-        wanted = BLUR / self.order
-        return max(wanted, FAR * period / (2 * math.pi * MAX_NODES))
+    def line(self, order: float) -> Line:
+        """Nodes for the transform; tau is larger if there would be too many."""
+        least = (LEFT - math.log(self.delta)) / (self.order - 1)
+        period = max(PERIODS * self.deviation, least)
+        blur = max(BLUR / self.order, FAR * period / (2 * math.pi * MAX_NODES))
+        step = 2 * math.pi / period
+        return Line(order, step, math.ceil(FAR / (blur * step)) + 1, blur)
 
 
 def log_transforms(walk: Walk, numbers: FloatArray, orders: FloatArray) -> FloatArray:
@@ -84,7 +94,10 @@ def setting_for(
     log_delta -= np.log(orders * (orders - 1) * deviation * math.sqrt(2 * math.pi))
     found = log_delta < math.log(delta) if delta is not None else mean - many[0] > epsilon
     # Just below the order at which transforms explode the deviation is huge.
-    tame = STEEPEST * (math.sqrt(-2 * math.log(delta if delta is not None else 1e-5)) + 1)
+    likely = np.clip(np.exp(log_delta), LEAST_DELTA, LARGEST_DELTA)
+    if delta is not None:
+        likely[:] = min(delta, LARGEST_DELTA)
+    tame = STEEPEST * (np.sqrt(-2 * np.log(likely)) + 1)
     wild = ~(np.isfinite(middle) & (variance > 0) & ((orders - 1) * deviation < tame))
     stop = int(np.argmax(found | wild)) if (found | wild).any() else orders.size - 1
     if wild[stop]:
@@ -92,7 +105,14 @@ def setting_for(
     if stop < 0:
         return None
     rate = _rate(walk.chain, walk, cells, float(orders[stop]), float(middle[stop]))
-    return Setting(float(orders[stop]), float(mean[stop]), float(deviation[stop]), rate)
+    return Setting(
+        order=float(orders[stop]),
+        mean=float(mean[stop]),
+        deviation=float(deviation[stop]),
+        rate=rate,
+        delta=float(likely[stop]),
+        epsilon=max(float(mean[stop] - many[0]), epsilon),
+    )
 
 
 def _rate(chain: Ended, walk: Walk, cells: Cells, order: float, log_transform: float) -> float:

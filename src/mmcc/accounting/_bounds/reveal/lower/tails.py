@@ -5,11 +5,11 @@ Rounding: `above` rounds up, `below` down; each source of error has a sign or is
 
     P(T + tau N > t) = (1/2 pi) \int E[e^{zT}] e^{-zt + tau^2 z^2/2} / z d om,     z = al + i om.
 
-*Step.*  f(t) = e^{al t} P(T + tau N > t) has the Fourier transform E[e^{zT}] e^{tau^2 z^2/2}/z.  By
-Poisson's summation the trapezoidal sum with step 2 pi/L is sum_m f(t + m L).  The aliases m != 0 are
-positive: good for `above`.  For `below` those with m < 0 are at most e^{-al L} / (1 - e^{-al L})
-times e^{al t}, and by Chernoff's bound with any be > al those with m > 0 at most
-E[e^{be T}] e^{tau^2 be^2/2 - (be-al)(t + L)} / (1 - e^{-(be-al) L}).
+*Step.*  f(t) = e^{al t} P(T + tau N > t) has the Fourier transform E[e^{zT}] e^{tau^2 z^2/2}/z.
+By Poisson's summation the trapezoidal sum with step 2 pi/L is sum_m f(t + m L).  The aliases,
+m != 0, are positive: good for `above`.  For `below` those with m < 0 are at most
+e^{-al L} / (1 - e^{-al L}) times e^{al t}, and by Chernoff's bound with any be > al those with
+m > 0 at most E[e^{be T}] e^{tau^2 be^2/2 - (be-al)(t + L)} / (1 - e^{-(be-al) L}).
 *End.*  Terms at nodes that were not computed are at most as large as a bound on their transforms,
 `Line.rest` in all; beyond the last the sum is at most
 E[e^{al T}] e^{tau^2 (al^2 - om^2)/2} / (pi tau^2 om^2).
@@ -37,6 +37,7 @@ class Line:
 
     @property
     def period(self) -> float:
+        """L, the distance of aliases."""
         return 2 * math.pi / self.step
 
     def nodes(self) -> ComplexArray:
@@ -79,7 +80,8 @@ class Tail:
         line = self.line
         left = math.exp(-line.order * line.period) / -math.expm1(-line.order * line.period)
         more = higher - line.order
-        right = log_moments + 0.5 * (line.blur * higher) ** 2 - np.log(-np.expm1(-more * line.period))
+        right = log_moments + 0.5 * (line.blur * higher) ** 2
+        right = right - np.log(-np.expm1(-more * line.period))
         outer = right - higher * t[:, None] - more * line.period
         alias = np.exp(np.minimum(outer.min(axis=1) + 2 * slack, 700.0))
         return np.asarray(found - (left + alias) * (1 + 2.0**-40))
@@ -91,14 +93,13 @@ class Tail:
         used = weights[: values.size]
         waves = np.exp(-1j * np.outer(t, line.step * np.arange(values.size)))
         total = (waves @ (used * values)).real
-        first = float(values[0].real)
         phases = 8 * ROUND * (64 + values.size + line.step * line.count * np.abs(t))
         error = (np.abs(used) * self.transform.errors).sum() + np.abs(used).sum() * phases
         error = error + self.others * np.abs(weights[values.size :]).sum() + line.beyond()
-        scale = self.transform.log_scale - line.order * t
-        return total, first * error / (1 - self.transform.errors[0]), scale
+        scale = self.transform.log_real - line.order * t
+        return total, error, scale
 
     def _slack(self, t: FloatArray) -> FloatArray:
         """Rounding of the exponents: sums of a few numbers of this size."""
-        size = abs(self.transform.log_scale) + self.line.order * np.abs(t)
+        size = abs(self.transform.log_real) + self.line.order * np.abs(t)
         return np.asarray(256 * ROUND * (1 + size))
