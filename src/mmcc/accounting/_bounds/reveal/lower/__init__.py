@@ -162,9 +162,9 @@ def _positive(weights: Steps, computed: int, numbers: FloatArray, higher: FloatA
 
 
 def _largest(weights: Weights, computed: int) -> FloatArray:
-    """The largest modulus at the nodes not computed."""
-    sizes = np.abs(weights[:, computed:]) * (1 + 2.0**-30)
-    return np.asarray(sizes.max(axis=1) if sizes.shape[1] else np.abs(weights[:, 0]))
+    """The largest modulus at the nodes not computed, its rounding paid for."""
+    real, sizes = np.abs(weights[:, 0]), np.abs(weights[:, computed:])
+    return np.asarray((sizes.max(axis=1) if sizes.shape[1] else real) + 2.0**-34 * real)
 
 
 def _computed(walk: Walk, weights: Steps) -> int:

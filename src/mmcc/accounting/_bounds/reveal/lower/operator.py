@@ -122,13 +122,14 @@ def steps_for(walk: Walk, loads: Loads | None, numbers: FloatArray, powers: Weig
 
 @dataclass
 class _Run:
-    """Where the iteration stands: x scaled by e^log_scale, at a place, for the powers kept."""
+    """Where the iteration stands: x 2^exponent e^jumped, at a place, for the powers kept."""
 
     steps: Steps
     place: int
     x: Weights
     kept: IntArray
-    log_scale: float = 0.0
+    exponent: int = 0
+    jumped: float = 0.0
     fine: bool = True
     silent: dict[int, float] = field(default_factory=dict)
 
@@ -144,7 +145,7 @@ class _Run:
                 return
             exponent = math.frexp(top)[1]
             self.x *= math.ldexp(1.0, -exponent)
-            self.log_scale += exponent * math.log(2)
+            self.exponent += exponent
 
     def leave_out(self, silent: float) -> None:
         """Drop the powers that no longer matter."""
@@ -186,16 +187,16 @@ def _transform(steps: Steps, powers: ComplexArray, reach: float, silent: float) 
     run = _Run(steps, chain.steps, steps.first(), np.arange(powers.size))
     errors = np.zeros(powers.size)
     while run.fine and run.place > end:
-        before, scale = run.x, run.log_scale
+        before, exponent = run.x, run.exponent
         run.back(min(period, run.place - end))
         if not run.fine or run.place - end < 2 * CHECK * period:
             continue
         blocks = (run.place - end) // period
-        jump = _factor(before, run.x, run.log_scale - scale, blocks)
+        jump = _factor(before, run.x, (run.exponent - exponent) * math.log(2), blocks)
         if jump is not None:
             factor, low, error = jump
             run.x = run.x * factor
-            run.log_scale += blocks * low
+            run.jumped += blocks * low
             run.place -= blocks * period
             errors[run.kept] += error
         else:
@@ -215,7 +216,8 @@ def _transform(steps: Steps, powers: ComplexArray, reach: float, silent: float) 
         return None
     real = float(values[0].real)
     errors = (errors + errors[0]) * (1 + 4 * errors[0])
-    return Transform(values / real, run.log_scale + math.log(real), errors)
+    log_real = run.exponent * math.log(2) + run.jumped + math.log(real)
+    return Transform(np.asarray(values / real, dtype=complex), log_real, errors)
 
 
 def _factor(
@@ -232,7 +234,8 @@ def _factor(
     base = before[:, :, :1].real
     residue = (np.abs(after - factor * before) / base).max(axis=(0, 1))
     sizes = np.maximum(np.abs(factor) / low, 1.0)
-    errors = residue * blocks / low * sizes**blocks * (1 + 1e-6)
+    with np.errstate(over="ignore"):
+        errors = residue * blocks / low * sizes**blocks * (1 + 1e-6)
     if not float(errors.max()) < STILL:
         return None
     return (factor / low) ** blocks, math.log(low) + scale, errors
@@ -267,4 +270,6 @@ def bound_transforms(steps: Steps, tolerance: float = 1e-3) -> FloatArray:
         scale += np.log(top)
     values = np.tensordot(steps.walk.entrance, x[:, 0, :], (0, 0))
     rounding = (chain.steps + 2) * 8 * ROUND * (steps.rest.shape[0] + 600)
-    return np.asarray(np.log(values) + scale + rounding + 64 * ROUND * np.abs(scale))
+    return np.asarray(
+        np.log(values) + scale + rounding + (64 + chain.steps) * ROUND * np.abs(scale)
+    )

@@ -84,7 +84,9 @@ class Tail:
         right = right - np.log(-np.expm1(-more * line.period))
         outer = right - higher * t[:, None] - more * line.period
         alias = np.exp(np.minimum(outer.min(axis=1) + 2 * slack, 700.0))
-        return np.asarray(found - (left + alias) * (1 + 2.0**-40))
+        return np.asarray(
+            found - 1.01 * (left + alias)
+        )  # on the lattice masses are a little larger
 
     def _sum(self, t: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The sum at each t, its error, and the logarithm of the factor of both."""
