@@ -56,6 +56,8 @@ SMALL = 10.0
 HIGHER = np.array([0.5, 1.0, 2.0])
 """Orders for Chernoff's bound on aliases, over the deviation of T."""
 DOWN = 1 - 2.0**-40
+MAX_WORK = 2e9
+"""States times loads times powers times columns: about half a minute."""
 
 
 def lower_epsilon(strategy: Toeplitz, rounds: Rounds, sigma: float, delta: float) -> float:
@@ -140,6 +142,9 @@ def _found(chain: Ended, cells: Cells, numbers: FloatArray, setting: Setting) ->
     line = setting.line(setting.order - 1)
     weights = steps_for(walk, loads, numbers, line.nodes())
     computed = _computed(walk, weights)
+    turns = min(chain.steps, 30 / (1 - chain.rho))
+    if walk.states.size * loads.nodes.size * computed * turns > MAX_WORK:
+        return None
     some = weights.only(np.arange(computed))
     there = transform(some, line.nodes()[:computed], float(numbers.max()), SILENT_BELOW)
     if there is None:

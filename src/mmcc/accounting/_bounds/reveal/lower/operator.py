@@ -253,7 +253,7 @@ def bound_transforms(steps: Steps, tolerance: float = 1e-3) -> FloatArray:
     place = chain.steps
     while place > 0:
         before = x
-        for _ in range(min(period, place - end) if place > end else place):
+        for _ in range(min(period, place - end) if place > end else 1):
             place -= 1
             x = steps.back(x, place, place == chain.steps - 1)
         if not (np.isfinite(x).all() and x.min() > 0):
