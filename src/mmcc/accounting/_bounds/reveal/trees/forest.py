@@ -58,7 +58,14 @@ class Forest:
     @property
     def idle(self) -> float:
         """Upper bound on -log P(no participation): dP/dQ is at least e^-idle everywhere."""
-        columns = sum(grove.count << grove.height for grove in self.groves)
+        return self._idle(sum(grove.count << grove.height for grove in self.groves))
+
+    @property
+    def idle_tree(self) -> float:
+        """The same for the participations in the highest tree alone."""
+        return self._idle(1 << self.height)
+
+    def _idle(self, columns: int) -> float:
         return -columns * math.log1p(-self.probability) * (1 + 2.0**-40)
 
     def amplitude(self, height: int) -> float:
