@@ -71,6 +71,8 @@ def bound_epsilon(
             value = curve.epsilon(delta)
             if value < found[adjacency]:
                 found[adjacency], notes[adjacency] = value, curve.notes
+            if value == 0:
+                break
     return Answer(found["remove"], found["add"], notes=notes)
 
 
@@ -149,7 +151,7 @@ def _curves(forest: Forest, adjacency: str, delta: float) -> Iterator[Curve]:
 def haar_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
     """Counts told from the roots down; None if nothing can be certified."""
     cuts = cuts_for(forest, EXIT_SHARE * delta)
-    if cuts is None or _largest_shift(forest, cuts) > MAX_TURN:
+    if cuts is None or not _largest_shift(forest, cuts) <= MAX_TURN:
         return None
 
     def at(order: float) -> float:
@@ -193,8 +195,8 @@ def leaf_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
         return None
     found = _at_z(adjacency, found)
     inflation = math.fsum(count * walk.inflation for walk, count in walks)
-    exits = math.fsum(count * walk.exits for walk, count in walks)
-    exits = growth * UP * (exits + cuts.exits * math.exp(inflation))
+    exits = cuts.exits + math.fsum(count * walk.exits for walk, count in walks)
+    exits *= growth * math.exp(inflation) * UP  # on the grid
     notes = {"order of telling": "leaves", **_notes(line, cuts, exits)}
     return Curve(Inversion(line, found), exits, inflation, chosen.epsilon, notes)
 

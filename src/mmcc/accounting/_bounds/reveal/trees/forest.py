@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from mmcc.sampling import Rounds
 from mmcc.strategies._tree import Tree
 
+HUGE = 1e150
 DIGITS = 24
 """Binary digits of an amplitude: products with counts and lattice points are then exact."""
 
@@ -125,5 +126,7 @@ def _alone(tree: Tree, step: int, count: int, sigma: float) -> Grove:
 
 def short(value: float) -> float:
     """A number with few binary digits, at least the value whatever its rounding."""
+    if not value < HUGE:
+        return math.inf
     mantissa, exponent = math.frexp(value * (1 + 2.0**-40))
     return math.ldexp(math.ceil(math.ldexp(mantissa, DIGITS)), exponent - DIGITS)

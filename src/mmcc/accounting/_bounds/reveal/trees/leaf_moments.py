@@ -11,8 +11,9 @@ height h with z_v = z and k participations contributes, K the Gaussian step of v
     Phi_0(z, j) = P(s_l = j) E[F(z + N(0, own) + (j - 1/2) G_ll)^s].
 
 *Leaves.*  In units of the leaf's deviation, F has the exponents 0 and that deviation: the lattice
-and its error are those of `tables` with half = deviation / 2, turn = deviation, and beyond the ends
-g is below e^-39 of its integral: its logarithm has a second derivative of at most -1 + slope there.
+and its error are those of `tables` with half = deviation / 2, turn = deviation.  Beyond a point at
+most |real| deviation away from the mean, g falls faster than a standard Gaussian: MARGIN further on
+it is below e^-39 of its integral.
 *Errors.*  All weights are positive and |F^s| = F^real: errors of single operations add up, relative
 to the real moment, over 2^H leaves and as many nodes.
 """
@@ -204,7 +205,8 @@ def _error(walk: Walk, cuts: tuple[int, ...], power: Power, leaves: _Leaves) -> 
     widest = float(np.abs(leaves.outputs).max()) + walk.diagonal
     reach = MARGIN + abs(power.real) * leaves.deviation
     leaf = math.exp(-power.digits) + math.exp(-39.0)
-    leaf += power.size * ROUND * 8 * (widest + leaves.largest + 1)
+    # 1 - p + p e^x is computed as 1 + p (e^x - 1), which may cancel where p is near 1.
+    leaf += power.size * ROUND * 8 * (widest + leaves.largest + 1 / (1 - walk.probability))
     leaf += ROUND * (leaves.outputs.size + 8 * reach * (widest / leaves.deviation + reach) + 64)
     shift = (max(cuts) + 1) * walk.unit * (walk.height + 1) / math.sqrt(walk.unit)
     lift = power.size * max(cuts) * float(walk.centres.max()) + max(cuts)

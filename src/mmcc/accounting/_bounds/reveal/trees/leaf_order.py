@@ -54,6 +54,7 @@ class Walk:
     inside: list[tuple[int, int]]
     """inside[h]: first and last point, excluded, for nodes of height h."""
     exits: float
+    """Under P~; (1 + kappa)^nodes times as much on the grid."""
     inflation: float
     """Logarithm of (1 - kappa)^-nodes."""
 
@@ -84,7 +85,7 @@ def walk_for(forest: Forest, grove: Grove, budget: float) -> Walk | None:
 
     Each end of each height is passed with at most chance `budget`.
     """
-    height, unit = grove.height, short(forest.sigma**-2.0)
+    height, unit = grove.height, short(short(1 / forest.sigma) ** 2)
     if not 0 < unit < 1e3:
         return None
     nodes = (1 << height) - 1
@@ -107,7 +108,7 @@ def walk_for(forest: Forest, grove: Grove, budget: float) -> Walk | None:
         first = int(np.searchsorted(points, low, side="right"))
         last = int(np.searchsorted(points, high, side="left"))
         inside.append((first, last))
-    exits = 2 * height * budget * math.exp(nodes * kappa) * UP
+    exits = 2 * height * budget * UP
     inflation = -nodes * math.log1p(-kappa) * UP
     return Walk(
         height=height,
