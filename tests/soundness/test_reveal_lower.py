@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 import pytest
-from cases import chain as upper
+from cases import reveal as upper
 from oracles import truth
 from oracles.enumeration import UnreliableError, enumerated_delta
 
