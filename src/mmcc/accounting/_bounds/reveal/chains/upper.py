@@ -67,7 +67,7 @@ class ChainProblem:
             self._report(adjacency, count)
             for curve in self._curves(shape, adjacency, delta):
                 found[adjacency] = curve.epsilon(delta)
-                notes[adjacency] = curve.notes()
+                notes[adjacency] = curve.notes
         return Answer(found["remove"], found["add"], notes=notes)
 
     def delta(self, shape: Shape, epsilon: float) -> Answer:
@@ -82,7 +82,7 @@ class ChainProblem:
                 self._report(adjacency, count)
                 value = curve.delta(epsilon)
                 if value < found[adjacency]:
-                    found[adjacency], notes[adjacency] = value, curve.notes()
+                    found[adjacency], notes[adjacency] = value, curve.notes
                 if abs(math.log(_within(curve.inversion.excess(epsilon)) / guess)) < 0.2:
                     break
         return Answer(found["remove"], found["add"], notes=notes)

@@ -1,0 +1,98 @@
+"""Certified epsilons and deltas of BLTs with two buffers under independent rounds.
+
+In: strategy, rounds, the law of participations at a step, sigma.  Out: `Answer`.
+Rounding: results are upper bounds.
+
+The same steps as for chains, with a state of two coordinates.  A dominating chain with one
+coordinate says which order and centring are about right, and answers where the plane would need too
+many states.  Proofs: docs/theory-reveal-planes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmcc.accounting._bounds.reveal.chains.centring import Centring, best_centring
+from mmcc.accounting._bounds.reveal.chains.curve import (
+    BLUR,
+    EXIT_SHARE,
+    HOPELESS,
+    Curve,
+    Setting,
+    line_near,
+    powers,
+    renyi_epsilon,
+    saddle,
+)
+from mmcc.accounting._bounds.reveal.chains.domination import Shape
+from mmcc.accounting._bounds.reveal.chains.lattice import COARSE
+from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
+from mmcc.accounting._bounds.reveal.inversion import Inversion
+from mmcc.accounting._bounds.reveal.planes.lattice import lattice_for
+from mmcc.accounting._bounds.reveal.planes.moments import moments
+from mmcc.accounting._bounds.reveal.planes.operator import leading, output_weights
+from mmcc.accounting._bounds.reveal.planes.plane import Plane
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlaneProblem(ChainProblem):
+    """A two-buffer BLT: a chain may dominate it, the plane has its own Gram matrix."""
+
+    plane: Plane | None = None
+
+    def _curves(self, shape: Shape, adjacency: str, delta: float) -> Iterator[Curve]:
+        setting = self.setting(shape, adjacency, delta)
+        if self.plane is not None and setting is not None:
+            curve = curve_near(self.plane, setting, delta)
+            if curve is not None:
+                yield curve
+                return
+        yield from ChainProblem._curves(self, shape, adjacency, delta)
+
+
+def curve_near(plane: Plane, setting: Setting, delta: float) -> Curve | None:
+    """A curve that is good near delta; `setting` is good for a chain that dominates the plane."""
+    adjacency = setting.adjacency
+    if not setting.epsilon < HOPELESS:
+        return None
+    centring = _centring(plane, setting, delta)
+    lattice = lattice_for(plane, centring, adjacency, EXIT_SHARE * delta)
+    if lattice is None:
+        return None
+
+    def log_moment(order: float) -> float:
+        found = leading(lattice, powers(adjacency, np.array([order]))[0])
+        return HOPELESS if found is None else found.log_moment
+
+    order, deviation = saddle(log_moment, setting.order, delta)
+    rough = renyi_epsilon(log_moment(order), order, delta)
+    line = line_near(order, deviation, delta, BLUR * max(rough, deviation))
+    decay = max(chain.decay for chain in plane.coordinates)
+    found = moments(lattice, powers(adjacency, line.nodes()), decay)
+    if found is None:
+        return None
+    notes = {
+        "kappa": [chain.shared for chain in plane.coordinates],
+        "rho": [chain.decay for chain in plane.coordinates],
+        "omega": plane.white,
+        "order": order,
+        "exits": lattice.exits,
+        "states": int(lattice.inside.sum()),
+        "nodes": line.count,
+    }
+    return Curve(Inversion(line, found), lattice.exits, lattice.inflation, rough, notes)
+
+
+def _centring(plane: Plane, setting: Setting, delta: float) -> Centring:
+    """The best one for the plane at the setting's order; the chain's if there is none."""
+    adjacency, order = setting.adjacency, setting.order
+    lattice = lattice_for(plane, setting.centring, adjacency, EXIT_SHARE * delta, COARSE)
+    if lattice is None:
+        return setting.centring
+    weights = output_weights(lattice, float(powers(adjacency, np.array([order]))[0]))
+    if weights is None:
+        return setting.centring
+    return best_centring(plane.prior, plane.diagonal, lattice.places, weights, adjacency, order)
