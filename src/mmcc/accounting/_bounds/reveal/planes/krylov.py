@@ -59,7 +59,7 @@ class Power:
         """l_0 . A^q y / sum l for each starting field y, and bounds on the errors."""
         fields = start.reshape(len(start), -1)
         sizes = self._norms(fields)
-        most = min(SIZES[-1], max(self.count, 1))
+        most = min(SIZES[-1], self.count + 1)  # with one more than q nothing is missing
         basis = np.empty((len(fields), most + 1, fields.shape[1]), dtype=complex)
         basis[:, 0] = fields / np.maximum(sizes, TINY)[:, None]
         heads = np.zeros((len(fields), most + 1, most), dtype=complex)

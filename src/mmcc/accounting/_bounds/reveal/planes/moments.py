@@ -36,7 +36,8 @@ SILENT = 1e-11
 """What the z that are set to 0 may have, relative to the real moment, roughly."""
 FIRST_CUT = 6
 OFTEN = 8
-MOST_STEPS = 2000
+FEWEST_STEPS, MOST_STEPS = 60, 2000
+"""After how many steps an envelope may be given up."""
 PATIENCE = 0.06
 """Steps in one application of A, times 1 - rho."""
 MOST_STRIDE = 24
@@ -129,24 +130,24 @@ def _silent(frame: _Frame, moduli: FloatArray) -> tuple[int, float]:
 
 
 def _envelope(frame: _Frame, largest: FloatArray) -> float:
-    """Upper bound on l S^^N y^, for sites by s and mean."""
+    """Upper bound on l S^^N y^, for sites by s and mean; infinite if it is not small in time."""
     lattice = frame.lattice
     weights = spread(lattice, largest[None])[0] * frame.inverse
     vector = weights.sum(axis=0)
     weights = weights / frame.growth
     before = math.inf
-    for left in range(lattice.steps - 1, -1, -1):
-        size = float((frame.norm * vector).sum())
-        if size <= SILENT * frame.size or left == 0:
+    for done in range(lattice.steps):
+        size, left = float((frame.norm * vector).sum()), lattice.steps - 1 - done
+        needed = math.log(SILENT * frame.size / size) if size > 0 else math.inf
+        if left == 0 or needed >= 0:
             return size
         after = step(lattice, weights, vector * frame.right)
-        if left % OFTEN == 0:
-            rate = float((after[lattice.inside] / vector[lattice.inside]).max())
-            if size * rate**left <= SILENT * frame.size:
-                return size * rate**left
-            mean = (size / before) ** (1 / OFTEN)
-            slow = size * mean**left > SILENT * frame.size
-            if lattice.steps - left > 50 * OFTEN or (slow and lattice.steps - left > 10 * OFTEN):
+        if done % OFTEN == 0:
+            rate = math.log(float((after[lattice.inside] / vector[lattice.inside]).max()))
+            if left * rate <= needed:
+                return size * math.exp(left * rate)
+            hopeless = left / OFTEN * math.log(size / before) > needed if done else False
+            if done >= MOST_STEPS or (hopeless and done > FEWEST_STEPS):
                 return math.inf
             before = size
         vector = after
