@@ -106,6 +106,7 @@ class Curve:
             low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
         return high
 
+
 def good_setting(
     chain: Chain, adjacency: str, delta: float, near: Setting | None = None
 ) -> Setting | None:
@@ -195,9 +196,7 @@ def line_near(order: float, deviation: float, delta: float, blur: float) -> Line
     return line
 
 
-def saddle(
-    log_moment: Callable[[float], float], order: float, delta: float
-) -> tuple[float, float]:
+def saddle(log_moment: Callable[[float], float], order: float, delta: float) -> tuple[float, float]:
     """An order for the inversion and the deviation of log Lhat there, from second differences.
 
     Just below the order at which moments explode the deviation is huge; a smaller order is better.

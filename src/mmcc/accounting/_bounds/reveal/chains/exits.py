@@ -69,9 +69,7 @@ def log_output_moment(chains: Sequence[Chain], rate: float) -> float:
     return (0.5 * rate * rate * diagonal + block + _future(chains, rate)) * UP
 
 
-def log_fallen_moment(
-    chain: Chain, rate: float, lowest: FloatArray, beside: float = 0.0
-) -> float:
+def log_fallen_moment(chain: Chain, rate: float, lowest: FloatArray, beside: float = 0.0) -> float:
     r"""Upper bound on log E_Q~ e^{-rate q}, for every block; `lowest` are the smallest centres m_s.
 
     Forwards under Q~, step by step in a block: x = r + w, s is drawn with chances at most

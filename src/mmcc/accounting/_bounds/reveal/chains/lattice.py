@@ -181,7 +181,9 @@ def lattice_for(
     # Later participations in the block: none where it is a single step.
     crowd = np.arange(most + 1 if chain.block > 1 else 1)
     means = math.sqrt(chain.shared) * states + chain.shared * crowd[:, None]
-    logs, masses = output_masses(chain.white, chain.diagonal, chain.prior, means, nodes, centring.at(places), adjacency)
+    logs, masses = output_masses(
+        chain.white, chain.diagonal, chain.prior, means, nodes, centring.at(places), adjacency
+    )
     # Exits happen on the grid: (1 + eta)^m times what they cost on the line.
     grown = (exits + crowds + leaving) * math.exp(chain.blocks * eta) * UP
     lost = -chain.blocks * math.log1p(-eta) * UP
@@ -324,9 +326,7 @@ def output_masses(
         bottom = math.log(prior[0]) + centres[:, :1]
         logs = np.concatenate([logs, bottom], axis=1)
     slip = 32 * ROUND * (1 + np.abs(nodes).max() * counts[-1] + np.abs(centres).max())
-    slip += (
-        32 * ROUND * (counts[-1] ** 2 * diagonal - np.log(prior[prior > 0].min()))
-    )
+    slip += 32 * ROUND * (counts[-1] ** 2 * diagonal - np.log(prior[prior > 0].min()))
     return logs + (slip if remove else -slip), masses
 
 

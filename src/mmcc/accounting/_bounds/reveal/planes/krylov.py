@@ -3,8 +3,8 @@ r"""High powers of the operator, applied to one vector for each z: certified Arn
 In: S_z, a starting vector y, the norm l of errors.  Out: l_0 . S_z^N y and a bound on its error.
 Rounding: the error is stated and includes rounding.
 
-Let A = S^p, N = p q, and let v_1 = y/b, v_2, ... be made by A v_j = sum_{i<=j+1} H_ij v_i + r_j with
-small r_j (rounding alone).  For w_0 = b e_1, w_{k+1} = H w_k (H without its last row, m columns)
+Let A = S^p, N = p q, and let v_1 = y/b, v_2, ... be made by A v_j = sum_{i<=j+1} H_ij v_i + r_j,
+the r_j being rounding alone.  For w_0 = b e_1, w_{k+1} = H w_k (H without its last row, m columns)
 
     A V w_k = V w_{k+1} + d_k,   d_k = H_{m+1,m} (w_k)_m v_{m+1} + sum_j r_j (w_k)_j,
 
@@ -18,7 +18,6 @@ A^{q-K} V w_K = lam^{q-K} V w_K up to (q - K) max(1, |lam|)^{q-K} times the norm
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +29,9 @@ from mmcc.accounting._bounds.reveal.planes.operator import Operator
 SIZES = (8, 12, 16, 20, 24, 28, 32, 40, 48, 64)
 """Numbers of vectors after which the error is looked at."""
 OFTEN = 16
-TRUNCATED = 1e-8
+TRUNCATED = 1e-10
 """What too few vectors may cost, relative to the start; rounding is left as it is."""
-SETTLED = 1e-10
+SETTLED = 1e-11
 """The same for the end of long runs."""
 SILENT = 1e-11
 """Results that are smaller than this, relative to the start of the real power, are set to 0."""
@@ -63,7 +62,7 @@ class Power:
         basis = np.empty((len(fields), most + 1, fields.shape[1]), dtype=complex)
         basis[:, 0] = fields / np.maximum(sizes, TINY)[:, None]
         heads = np.zeros((len(fields), most + 1, most), dtype=complex)
-        final, errors = np.empty(0), np.empty(0)
+        final, errors = heads[:, 0], sizes
         for m in range(1, most + 1):
             self._extend(basis, heads, m, start.shape)
             if m in SIZES or m == most:

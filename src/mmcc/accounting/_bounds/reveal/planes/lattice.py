@@ -28,6 +28,7 @@ import numpy as np
 
 from mmcc._arrays import BoolArray, FloatArray, IntArray
 from mmcc.accounting._bounds.reveal.chains.centring import Centring
+from mmcc.accounting._bounds.reveal.chains.chain import Chain
 from mmcc.accounting._bounds.reveal.chains.exits import ceiling, log_state_moment, passing
 from mmcc.accounting._bounds.reveal.chains.lattice import (
     SIDES,
@@ -41,7 +42,7 @@ from mmcc.accounting._bounds.reveal.chains.lattice import (
 from mmcc.accounting._bounds.reveal.inversion import UP
 from mmcc.accounting._bounds.reveal.planes.plane import Plane
 
-MAX_STATES = 12000
+MAX_STATES, MAX_MASSES = 12000, 2**22
 FINE = Fineness(trapezoid=5e-4, cell=0.05)
 ROOM = 0.15
 """Part of the budget for exits that goes to each coordinate by itself."""
@@ -52,6 +53,8 @@ class PlaneLattice:
     """Masses of states, transitions and outputs; what leaving the lattice costs."""
 
     steps: int
+    axes: tuple[FloatArray, FloatArray]
+    """The values of q_1 and of q_2."""
     inside: BoolArray
     """Which pairs of coordinates are on the lattice: others have left."""
     entrance: FloatArray
@@ -72,69 +75,94 @@ class PlaneLattice:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Multiples low, ..., high of a step h, in units of sqrt(kappa)."""
+    """Multiples of a step: points `low` to `high`."""
 
-    h: float
+    chain: Chain
+    unit: float
     stride: int
-    """The step in units common to both axes."""
+    """The step in units, which both axes have in common."""
     low: int
     high: int
+    exits: float
+    """What leaving this axis costs on the line."""
 
     @property
-    def numbers(self) -> IntArray:
-        return np.arange(self.low, self.high + 1)
+    def places(self) -> FloatArray:
+        """Of the points, in units."""
+        return self.stride * np.arange(float(self.low), self.high + 1.0)
+
+    @property
+    def h(self) -> float:
+        """The step, in units of sqrt(kappa)."""
+        return self.unit * self.stride / math.sqrt(self.chain.shared)
+
+    @property
+    def error(self) -> float:
+        """Eta."""
+        return trapezoid_error(self.chain.growth, self.h)
+
+    @property
+    def moves(self) -> tuple[FloatArray, FloatArray]:
+        """Masses of the first state and of moves."""
+        states = self.unit / math.sqrt(self.chain.shared) * self.places
+        return moves(self.chain, states, self.h, self.chain.most)
 
 
 def lattice_for(
     plane: Plane, centring: Centring, adjacency: str, budget: float, fineness: Fineness = FINE
 ) -> PlaneLattice | None:
     """The lattice whose exits cost about `budget`; None if it needs too many states."""
-    unit, strides = _steps(plane, fineness.trapezoid)
-    axes, exits, eta = [], 0.0, 0.0
-    lost = 0.0
-    for chain, stride in zip(plane.coordinates, strides, strict=True):
-        h = unit * stride / math.sqrt(chain.shared)
-        beside = plane.shared - chain.shared
-        low, high, cost = reach(chain, centring, adjacency, ROOM * budget, beside * UP)
-        if not (high - low) / h <= MAX_STATES:
-            return None
-        axes.append(_Axis(h, stride, math.ceil(low / h), math.floor(high / h)))
-        error = trapezoid_error(chain.growth, h)
-        if not error < 0.1:
-            return None
-        exits, eta = exits + cost, eta + error
-        lost -= plane.steps * math.log1p(-error) * UP
-    level, cost = _roof(plane, adjacency, budget)
+    axes = _axes(plane, centring, adjacency, budget, fineness)
     nodes, leaving = output_nodes(plane.coordinates, adjacency, SIDES * budget, fineness)
-    sums = np.add.outer(*(axis.stride * axis.numbers for axis in axes))
-    if nodes is None or sums.size > MAX_STATES:
+    if axes is None or nodes is None:
         return None
+    level, cost = _roof(plane, adjacency, budget)
+    unit, sums = axes[0].unit, np.add.outer(axes[0].places, axes[1].places)
     inside = sums <= math.floor(min(level / unit, float(sums.max())))
+    least, most = float(sums.min()), float(sums[inside].max())
+    if (most - least) * nodes.size > MAX_MASSES:
+        return None
     places = 0.5 * (nodes[1:] + nodes[:-1])
-    most = int(sums[inside].max())
-    means = unit * np.arange(float(sums.min()), most + 1.0)
+    means = unit * np.arange(least, most + 1)[None]
     logs, masses = output_masses(
-        plane.white, plane.diagonal, plane.prior, means[None], nodes, centring.at(places), adjacency
+        plane.white, plane.diagonal, plane.prior, means, nodes, centring.at(places), adjacency
     )
-    (begin, first), (begun, second) = (
-        moves(chain, axis.h * axis.numbers, axis.h, chain.most)
-        for chain, axis in zip(plane.coordinates, axes, strict=True)
-    )
+    (begin, first), (begun, second) = (axis.moves for axis in axes)
     # Exits happen on the grid: (1 + eta_1)^n (1 + eta_2)^n times what they cost on the line.
-    grown = (exits + cost + leaving) * math.exp(plane.steps * eta) * UP
+    grown = math.exp(plane.steps * math.fsum(axis.error for axis in axes)) * UP
     return PlaneLattice(
         steps=plane.steps,
+        axes=(unit * axes[0].places, unit * axes[1].places),
         inside=inside,
         entrance=np.multiply.outer(begin, begun) * UP * inside,
         first=first,
         second=second,
-        sums=np.minimum(sums, most) - int(sums.min()),
+        sums=(np.minimum(sums, most) - least).astype(np.int64),
         places=places,
         logs=logs,
         masses=masses,
-        inflation=lost,
-        exits=grown,
+        inflation=-plane.steps * math.fsum(math.log1p(-axis.error) for axis in axes) * UP,
+        exits=(axes[0].exits + axes[1].exits + cost + leaving) * grown,
     )
+
+
+def _axes(
+    plane: Plane, centring: Centring, adjacency: str, budget: float, fineness: Fineness
+) -> tuple[_Axis, _Axis] | None:
+    """The points of both coordinates; None if there are too many."""
+    unit, strides = _steps(plane, fineness.trapezoid)
+    found = []
+    for chain, stride in zip(plane.coordinates, strides, strict=True):
+        beside = (plane.shared - chain.shared) * UP
+        low, high, exits = reach(chain, centring, adjacency, ROOM * budget, beside)
+        h = unit * stride / math.sqrt(chain.shared)
+        if not (high - low) / h <= MAX_STATES:
+            return None
+        # Beyond the first points left out is where the cost was counted.
+        found.append(_Axis(chain, unit, stride, math.ceil(low / h), math.floor(high / h), exits))
+    first, second = found
+    few = first.places.size * second.places.size <= MAX_STATES
+    return (first, second) if few and max(first.error, second.error) < 0.1 else None
 
 
 def _steps(plane: Plane, trapezoid: float) -> tuple[float, tuple[int, int]]:

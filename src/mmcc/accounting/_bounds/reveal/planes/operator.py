@@ -140,14 +140,11 @@ class Operator:
         return total
 
 
-def output_weights(lattice: PlaneLattice, power: float) -> FloatArray | None:
+def output_weights(lattice: PlaneLattice, power: float, lead: Leading) -> FloatArray:
     """weights[s, i]: how much s and the cell i of outputs matter to the moment of this power.
 
     Left and right leading eigenvectors around the mass of the cell, without its own factor.
     """
-    lead = leading(lattice, power)
-    if lead is None:
-        return None
     sites, _ = real_sites(lattice, power)
     left = lattice.entrance
     for _ in range(min(lattice.steps, LEFT_STEPS)):

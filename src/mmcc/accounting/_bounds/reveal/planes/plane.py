@@ -48,7 +48,7 @@ class Plane:
 
     @property
     def white(self) -> float:
-        """omega."""
+        """Omega, the variance of what is white."""
         return self.first.white
 
     @property
@@ -62,9 +62,7 @@ class Plane:
         return self.shared + self.white
 
 
-def plane_of(
-    strategy: Toeplitz, rounds: Rounds, sigma: float, prior: FloatArray
-) -> Plane | None:
+def plane_of(strategy: Toeplitz, rounds: Rounds, sigma: float, prior: FloatArray) -> Plane | None:
     """The plane of a BLT with two buffers; None for others, and where states would be too many."""
     buffers, columns = strategy.buffer_numbers, rounds.count(strategy.steps)
     if buffers is None or buffers[0].size != 2 or columns < 2:

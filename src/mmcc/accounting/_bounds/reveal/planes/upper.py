@@ -36,6 +36,8 @@ from mmcc.accounting._bounds.reveal.planes.moments import moments
 from mmcc.accounting._bounds.reveal.planes.operator import leading, output_weights
 from mmcc.accounting._bounds.reveal.planes.plane import Plane
 
+TURNS = 3
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlaneProblem(ChainProblem):
@@ -87,12 +89,22 @@ def curve_near(plane: Plane, setting: Setting, delta: float) -> Curve | None:
 
 
 def _centring(plane: Plane, setting: Setting, delta: float) -> Centring:
-    """The best one for the plane at the setting's order; the chain's if there is none."""
+    """The chain's, and from there the best one for the plane at the same order, while it gains."""
     adjacency, order = setting.adjacency, setting.order
-    lattice = lattice_for(plane, setting.centring, adjacency, EXIT_SHARE * delta, COARSE)
-    if lattice is None:
-        return setting.centring
-    weights = output_weights(lattice, float(powers(adjacency, np.array([order]))[0]))
-    if weights is None:
-        return setting.centring
-    return best_centring(plane.prior, plane.diagonal, lattice.places, weights, adjacency, order)
+    power = float(powers(adjacency, np.array([order]))[0])
+    best = centring = setting.centring
+    least = HOPELESS
+    for _ in range(TURNS):
+        lattice = lattice_for(plane, centring, adjacency, EXIT_SHARE * delta, COARSE)
+        lead = None if lattice is None else leading(lattice, power)
+        if lattice is None or lead is None:
+            break
+        epsilon = renyi_epsilon(lead.log_moment, order, delta)
+        if not epsilon < least * (1 - 1e-4):
+            break
+        best, least = centring, epsilon
+        weights = output_weights(lattice, power, lead)
+        centring = best_centring(
+            plane.prior, plane.diagonal, lattice.places, weights, adjacency, order
+        )
+    return best
