@@ -15,11 +15,11 @@ from oracles.enumeration import enumerated_delta
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds.reveal.chains.centring import Centring
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
-from mmcc.accounting._bounds.reveal.chains.domination import spectrum_of
+from mmcc.accounting._bounds.reveal.chains.curve import Curve
 from mmcc.accounting._bounds.reveal.planes.lattice import lattice_for
 from mmcc.accounting._bounds.reveal.planes.moments import moments
 from mmcc.accounting._bounds.reveal.planes.plane import Plane, plane_of
-from mmcc.accounting._bounds.reveal.planes.upper import PlaneProblem
+from mmcc.accounting._bounds.reveal.planes.upper import PlaneProblem, plane_curve, problem_for
 
 
 def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
@@ -38,11 +38,14 @@ def scheme_of(probability: float, separation: int) -> sampling.Scheme:
     return sampling.CyclicPoisson(probability, separation)
 
 
-def problem_of(strategy, scheme, sigma) -> PlaneProblem:
+def curve_of(strategy, scheme, sigma, adjacency, delta) -> Curve | None:
+    """The plane's own curve, not that of the chain beside it."""
     rounds = scheme.rounds(strategy.steps)
-    prior = binomial_prior(1, rounds.probability)
-    plane = plane_of(strategy, rounds, sigma, prior)
-    return PlaneProblem(spectrum_of(strategy, rounds), prior, sigma, plane=plane)
+    problem = problem_for(strategy, rounds, binomial_prior(1, rounds.probability), sigma)
+    if not isinstance(problem, PlaneProblem):
+        pytest.skip("too little white noise for a plane")
+    setting = problem.setting(problem.best_shape(delta), adjacency, delta)
+    return plane_curve(problem.plane, setting, delta)
 
 
 def some_plane(rng: np.random.Generator, steps: int) -> Plane:
@@ -59,18 +62,15 @@ def check_against_enumeration(seed: int, relative: float) -> None:
     separation = int(rng.integers(1, 3))
     steps = separation * int(rng.integers(2, 8))
     strategy, sigma = random_blt(rng, steps), log_uniform(rng, 0.6, 4)
-    problem = problem_of(strategy, scheme_of(log_uniform(rng, 0.05, 0.6), separation), sigma)
-    delta = log_uniform(rng, 1e-7, 0.03)
-    if problem.plane is None:
-        pytest.skip("too little white noise for a plane")
-    found = problem.epsilon(problem.best_shape(delta), delta)
-    for adjacency, epsilon in (("remove", found.remove), ("add", found.add)):
-        assert len(found.notes[adjacency]["kappa"]) == 2
+    probability, delta = log_uniform(rng, 0.05, 0.6), log_uniform(rng, 1e-7, 0.03)
+    for adjacency in ("remove", "add"):
+        scheme = scheme_of(probability, separation)
+        curve = curve_of(strategy, scheme, sigma, adjacency, delta)
         truth = enumerated_delta(
             strategy.to_dense(),
-            float(problem.prior[1]),
+            probability,
             sigma,
-            epsilon,
+            curve.epsilon(delta),
             adjacency,
             columns=range(0, steps, separation),
             relative=relative,
@@ -92,16 +92,11 @@ def test_epsilon_is_never_below_enumeration_many(seed):
 
 @pytest.mark.parametrize("adjacency", ["remove", "add"])
 def test_delta_is_never_below_enumeration(adjacency):
-    strategy, probability, sigma, epsilon = (
-        strategies.blt(6, decay=[0.9, 0.5], scale=[0.2, 0.2]),
-        0.2,
-        2.0,
-        0.7,
-    )
-    problem = problem_of(strategy, sampling.Poisson(probability), sigma)
-    found = problem.delta(problem.best_shape(1e-5), epsilon)
-    truth = enumerated_delta(strategy.to_dense(), probability, sigma, epsilon, adjacency)
-    assert getattr(found, adjacency) >= truth.mean - 4 * truth.error
+    strategy = strategies.blt(6, decay=[0.9, 0.5], scale=[0.2, 0.2])
+    curve = curve_of(strategy, sampling.Poisson(0.2), 2.0, adjacency, 1e-3)
+    for epsilon in (0.0, 0.2, 0.7, 1.5):
+        truth = enumerated_delta(strategy.to_dense(), 0.2, 2.0, epsilon, adjacency)
+        assert curve.delta(epsilon) >= truth.mean - 4 * truth.error
 
 
 @pytest.mark.parametrize("seed", range(30))

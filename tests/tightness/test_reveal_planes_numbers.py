@@ -9,18 +9,15 @@ import pytest
 
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
-from mmcc.accounting._bounds.reveal.chains.domination import spectrum_of
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
-from mmcc.accounting._bounds.reveal.planes.plane import plane_of
-from mmcc.accounting._bounds.reveal.planes.upper import PlaneProblem
+from mmcc.accounting._bounds.reveal.planes.upper import problem_for
 
 
-def problem_of(steps: int, probability: float, sigma: float, separation: int = 1) -> PlaneProblem:
+def problem_of(steps: int, probability: float, sigma: float, separation: int = 1) -> ChainProblem:
     strategy = strategies.blt(steps, decay=[0.98, 0.7], scale=[0.06, 0.2])
     rounds = sampling.Rounds(probability, separation)
     prior = binomial_prior(1, probability)
-    plane = plane_of(strategy, rounds, sigma, prior)
-    return PlaneProblem(spectrum_of(strategy, rounds), prior, sigma, plane=plane)
+    return problem_for(strategy, rounds, prior, sigma)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +35,7 @@ def test_epsilons_of_two_thousand_steps(sigma, most):
     assert found.add <= found.remove <= most
 
 
+@pytest.mark.slow
 def test_delta_and_epsilon_agree():
     problem = problem_of(300, 0.03, 3.0)
     shape = problem.best_shape(1e-5)

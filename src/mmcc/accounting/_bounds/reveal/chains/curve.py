@@ -187,12 +187,14 @@ def curve_near(setting: Setting, delta: float) -> Curve | None:
     return Curve(inversion, lattice.exits, lattice.inflation, setting.epsilon, notes)
 
 
-def line_near(order: float, deviation: float, delta: float, blur: float) -> Line:
+def line_near(
+    order: float, deviation: float, delta: float, blur: float, most: int = MAX_NODES
+) -> Line:
     """Aliases from the left weigh e^{-(order-1) period} at most, to be small next to delta."""
     period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / (order - 1))
     line = line_for(order, period, blur, DROP)
-    if line.count > MAX_NODES:
-        line = line_for(order, period, blur * (line.count / MAX_NODES) ** 2, DROP)
+    if line.count > most:
+        line = line_for(order, period, blur * (line.count / most) ** 2, DROP)
     return line
 
 

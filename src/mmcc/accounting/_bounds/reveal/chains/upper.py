@@ -66,8 +66,9 @@ class ChainProblem:
         for count, adjacency in enumerate(ADJACENCIES):
             self._report(adjacency, count)
             for curve in self._curves(shape, adjacency, delta):
-                found[adjacency] = curve.epsilon(delta)
-                notes[adjacency] = curve.notes
+                value = curve.epsilon(delta)
+                if value <= found[adjacency]:
+                    found[adjacency], notes[adjacency] = value, curve.notes
         return Answer(found["remove"], found["add"], notes=notes)
 
     def delta(self, shape: Shape, epsilon: float) -> Answer:
@@ -95,6 +96,7 @@ class ChainProblem:
         return self.best_shape(_within(self.delta(shape, epsilon).remove))
 
     def _curves(self, shape: Shape, adjacency: str, delta: float) -> Iterator[Curve]:
+        """Curves that are good near delta, the best one first: any may be taken."""
         setting = self.setting(shape, adjacency, delta)
         curve = None if setting is None else curve_near(setting, delta)
         if curve is not None:
@@ -105,9 +107,10 @@ class ChainProblem:
     ) -> Iterator[tuple[float, Curve]]:
         guess = FIRST_GUESS
         for _ in range(TURNS):
-            curve = next(self._curves(shape, adjacency, guess), None)
-            if curve is None:
+            curves = tuple(self._curves(shape, adjacency, guess))
+            if not curves:
                 return
+            curve = min(curves, key=lambda curve: curve.delta(epsilon))
             yield guess, curve
             guess = _within(curve.inversion.excess(epsilon))
 

@@ -4,8 +4,8 @@ In: strategy, rounds, the law of participations at a step, sigma.  Out: `Answer`
 Rounding: results are upper bounds.
 
 The same steps as for chains, with a state of two coordinates.  A dominating chain with one
-coordinate says which order and centring are about right, and answers where the plane would need too
-many states.  Proofs: docs/theory-reveal-planes.md.
+coordinate says which order and centring are about right, and its own curve stands beside the
+plane's: the better one is taken.  Proofs: docs/theory-reveal-planes.md.
 """
 
 from __future__ import annotations
@@ -15,28 +15,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mmcc._arrays import FloatArray
 from mmcc.accounting._bounds.reveal.chains.centring import Centring, best_centring
 from mmcc.accounting._bounds.reveal.chains.curve import (
     BLUR,
     EXIT_SHARE,
     HOPELESS,
+    MAX_NODES,
     Curve,
     Setting,
+    curve_near,
     line_near,
     powers,
     renyi_epsilon,
     saddle,
 )
-from mmcc.accounting._bounds.reveal.chains.domination import Shape
+from mmcc.accounting._bounds.reveal.chains.domination import Shape, spectrum_of
 from mmcc.accounting._bounds.reveal.chains.lattice import COARSE
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
 from mmcc.accounting._bounds.reveal.inversion import Inversion
 from mmcc.accounting._bounds.reveal.planes.lattice import lattice_for
 from mmcc.accounting._bounds.reveal.planes.moments import moments
 from mmcc.accounting._bounds.reveal.planes.operator import leading, output_weights
-from mmcc.accounting._bounds.reveal.planes.plane import Plane
+from mmcc.accounting._bounds.reveal.planes.plane import Plane, plane_of
+from mmcc.accounting._parallel import Progress
+from mmcc.sampling import Rounds
+from mmcc.strategies._toeplitz import Toeplitz
 
 TURNS = 3
+WORK, FEWEST_NODES = 2 * 10**6, 200
+"""About so many states times nodes are looked at."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -47,15 +55,13 @@ class PlaneProblem(ChainProblem):
 
     def _curves(self, shape: Shape, adjacency: str, delta: float) -> Iterator[Curve]:
         setting = self.setting(shape, adjacency, delta)
-        if self.plane is not None and setting is not None:
-            curve = curve_near(self.plane, setting, delta)
-            if curve is not None:
-                yield curve
-                return
-        yield from ChainProblem._curves(self, shape, adjacency, delta)
+        if setting is None:
+            return
+        of_plane = None if self.plane is None else plane_curve(self.plane, setting, delta)
+        yield from filter(None, (of_plane, curve_near(setting, delta)))
 
 
-def curve_near(plane: Plane, setting: Setting, delta: float) -> Curve | None:
+def plane_curve(plane: Plane, setting: Setting, delta: float) -> Curve | None:
     """A curve that is good near delta; `setting` is good for a chain that dominates the plane."""
     adjacency = setting.adjacency
     if not setting.epsilon < HOPELESS:
@@ -71,7 +77,9 @@ def curve_near(plane: Plane, setting: Setting, delta: float) -> Curve | None:
 
     order, deviation = saddle(log_moment, setting.order, delta)
     rough = renyi_epsilon(log_moment(order), order, delta)
-    line = line_near(order, deviation, delta, BLUR * max(rough, deviation))
+    states = int(lattice.inside.sum())
+    most = min(max(WORK // states, FEWEST_NODES), MAX_NODES)
+    line = line_near(order, deviation, delta, BLUR * max(rough, deviation), most)
     decay = max(chain.decay for chain in plane.coordinates)
     found = moments(lattice, powers(adjacency, line.nodes()), decay)
     if found is None:
@@ -82,7 +90,7 @@ def curve_near(plane: Plane, setting: Setting, delta: float) -> Curve | None:
         "omega": plane.white,
         "order": order,
         "exits": lattice.exits,
-        "states": int(lattice.inside.sum()),
+        "states": states,
         "nodes": line.count,
     }
     return Curve(Inversion(line, found), lattice.exits, lattice.inflation, rough, notes)
@@ -108,3 +116,18 @@ def _centring(plane: Plane, setting: Setting, delta: float) -> Centring:
             plane.prior, plane.diagonal, lattice.places, weights, adjacency, order
         )
     return best
+
+
+def problem_for(
+    strategy: Toeplitz,
+    rounds: Rounds,
+    prior: FloatArray,
+    sigma: float,
+    progress: Progress | None = None,
+) -> ChainProblem:
+    """The mechanism as a plane where it has two buffers, else as a chain."""
+    spectrum = spectrum_of(strategy, rounds)
+    plane = plane_of(strategy, rounds, sigma, prior)
+    if plane is None:
+        return ChainProblem(spectrum, prior, sigma, progress)
+    return PlaneProblem(spectrum, prior, sigma, progress, plane)
