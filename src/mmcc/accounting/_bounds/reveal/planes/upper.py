@@ -4,8 +4,8 @@ In: strategy, rounds, the law of participations at a step, sigma.  Out: `Answer`
 Rounding: results are upper bounds.
 
 The same steps as for chains, with a state of two coordinates.  A dominating chain with one
-coordinate says which order and centring are about right, and its own curve stands beside the
-plane's: the better one is taken.  Proofs: docs/theory-reveal-planes.md.
+coordinate says which order and centring are about right.  Where its moments alone look better, its
+own curve is computed too, and the better one is taken.  Proofs: docs/theory-reveal-planes.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,13 @@ class PlaneProblem(ChainProblem):
         if setting is None:
             return
         of_plane = None if self.plane is None else plane_curve(self.plane, setting, delta)
-        yield from filter(None, (of_plane, curve_near(setting, delta)))
+        if of_plane is not None:
+            yield of_plane
+            if of_plane.near < setting.epsilon:
+                return
+        of_chain = curve_near(setting, delta)
+        if of_chain is not None:
+            yield of_chain
 
 
 def plane_curve(plane: Plane, setting: Setting, delta: float) -> Curve | None:
