@@ -74,6 +74,7 @@ def step_back(lattice: PlaneLattice, weights: FloatArray, vector: FloatArray) ->
     return np.asarray(np.matmul(moved, lattice.second).sum(axis=0))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # seen by the checks of `top` and `mass`
 def leading(lattice: PlaneLattice, power: float) -> Leading | None:
     """By power iteration from the ends e_al; None if numbers leave the range of floats."""
     weights, shift = real_sites(lattice, power)

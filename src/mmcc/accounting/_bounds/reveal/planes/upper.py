@@ -78,7 +78,7 @@ def plane_curve(plane: Plane, setting: Setting, delta: float) -> Curve | None:
         return None
 
     def log_moment(order: float) -> float:
-        found = leading(lattice, powers(adjacency, np.array([order]))[0])
+        found = leading(lattice, float(powers(adjacency, np.array([order]))[0]))
         return HOPELESS if found is None else found.log_moment
 
     order, deviation = saddle(log_moment, setting.order, delta)
