@@ -118,13 +118,13 @@ def candidates() -> dict[str, Candidate]:
         coefficients = np.zeros(STEPS)
         coefficients[:2] = 1, tau
         strategy = strategies.toeplitz([1, tau], STEPS)
-        found[f"band {tau:g}"] = Candidate(strategy, *toeplitz_errors(coefficients), "chain")
+        found[f"band {tau:g}"] = Candidate(strategy, *toeplitz_errors(coefficients), "reveal")
     for decay, total in BUFFERS:
         scale = total * (1 - decay)
         coefficients = np.r_[1.0, scale * decay ** np.arange(STEPS - 1)]
         strategy = strategies.blt(STEPS, decay=[decay], scale=[scale])
         errors = toeplitz_errors(coefficients)
-        found[f"blt {decay:g} {total:g}"] = Candidate(strategy, *errors, "chain")
+        found[f"blt {decay:g} {total:g}"] = Candidate(strategy, *errors, "reveal")
     return found
 
 

@@ -266,9 +266,10 @@ def verdict_of(mutant: Mutant, tests: Sequence[Test], items: dict[str, Any]) -> 
     return found
 
 
-def sampled(sample: int, seed: int) -> list[Mutant]:
-    """Some of all mutants, every one as likely as any other."""
-    everything = mutants()
+def sampled(sample: int, seed: int, without: Sequence[str]) -> list[Mutant]:
+    """Some of all mutants, every one as likely as any other, but for parts that are left out."""
+    parts = tuple(f"mmcc/accounting/{part}" for part in without)
+    everything = [mutant for mutant in mutants() if not mutant.file.startswith(parts)]
     return random.Random(seed).sample(everything, min(sample, len(everything)))
 
 
@@ -332,6 +333,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / ".mutation")
     parser.add_argument("--sample", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--without", nargs="+", default=[], help="parts, such as _bounds/chain/")
     parser.add_argument("--only", nargs="+", help="names of mutants (file#index), not a sample")
     parser.add_argument("--budgets", type=float, nargs="+", default=[3.0, 12.0, 60.0])
     parser.add_argument("--tests", nargs="+", default=TESTS, help="folders or files below tests/")
@@ -344,7 +346,7 @@ def main() -> None:
     if chosen.what == "map":
         serve(lambda items: make_map(folder, items), chosen.tests)
         return
-    wanted = sampled(chosen.sample, chosen.seed)
+    wanted = sampled(chosen.sample, chosen.seed, chosen.without)
     if chosen.only:
         wanted = [m for m in mutants() if m.name.removeprefix("mmcc/accounting/") in chosen.only]
     if chosen.what == "list":

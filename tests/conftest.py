@@ -1,7 +1,7 @@
 """Shared settings: what runs by default is repeatable; `slow` tests run when -m asks for them.
 
-Hypothesis draws the same examples every time, so that a red run means a change and not bad luck;
-`pytest --hypothesis-profile=search` looks for new ones.
+Hypothesis draws the same examples every time, a third of what a test allows, so that a red run is
+a change and not bad luck; `pytest --hypothesis-profile=search` looks for new ones, for all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ for library in ("OPENBLAS", "OMP", "MKL"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.register_profile("search", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
 

@@ -9,6 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 from cases.ledgers import begin
+from cases.samples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,20 +90,20 @@ nonsense = st.text(max_size=20).filter(lambda text: not re.search(r"\d|^(mean|ma
 """Without a digit it is no number, however it is read."""
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(chosen=st.sampled_from(OPTIONS), text=nonsense)
 def test_nonsense_for_a_value(chosen, text):
     name, option, _ = chosen
     refused(changed(name, option, text))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(name=st.sampled_from(COMMANDS), text=nonsense)
 def test_nonsense_for_an_option(name, text):
     refused([*shlex.split(cli.commands[name].example)[1:], f"--q{text}"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=nonsense)
 def test_nonsense_for_a_command(text):
     refused([f"q{text}"])

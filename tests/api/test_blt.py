@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import mmcc
 from mmcc import strategies
+from mmcc._cli.app import main
 from mmcc.errors import MethodError, ParameterError, StrategyError
 from mmcc.sampling import Poisson
 from mmcc.strategies._blt import prefix_error
@@ -117,11 +119,19 @@ def test_other_methods_take_it():
     assert found.epsilon > 0
 
 
-def test_the_chain_refuses_what_it_cannot_prove():
-    from cases import chain
+def test_the_reveal_bound_needs_a_toeplitz_strategy():
+    given = {"sigma": 5.0, "delta": 1e-5, "method": "reveal"}
+    with pytest.raises(MethodError, match="need a Toeplitz strategy"):
+        mmcc.epsilon(strategies.dense(np.tril(np.ones((3, 3)))), Poisson(0.1), **given)
+    assert mmcc.epsilon(strategies.blt(3000), Poisson(0.001), **given).epsilon > 0
 
-    for strategy in (strategies.binary_tree(8), strategies.continual_counting(3000)):
-        assert not chain.applies(strategy)
-        with pytest.raises(MethodError, match="chain"):
-            chain.bound_epsilon(strategy, Poisson(0.1), 5.0, 1e-5)
-    assert chain.applies(strategies.blt(3000))
+
+def test_the_reveal_bound_goes_by_its_old_name_as_well(capsys):
+    strategy, given = strategies.blt(50, decay=[0.5], scale=[0.2]), {"sigma": 5.0, "delta": 1e-5}
+    found = mmcc.epsilon(strategy, Poisson(0.1), **given, method="chain")
+    assert found.epsilon == mmcc.epsilon(strategy, Poisson(0.1), **given, method="reveal").epsilon
+    words = (
+        "epsilon --strategy blt --steps 50 --decay 0.5 --scale 0.2 --sampling poisson --prob 0.1"
+    )
+    main([*words.split(), "--sigma", "5", "--delta", "1e-5", "--json", "--method", "chain"])
+    assert json.loads(capsys.readouterr().out)["epsilon"] == found.epsilon

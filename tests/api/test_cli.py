@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from cases.samples import sampled
 
 import mmcc
 from mmcc import sampling, strategies
@@ -79,8 +80,9 @@ def run_process(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 # -------------------------------------------------------------------------------------- answers
 
 
-@pytest.mark.parametrize("command", CERTIFIED)
-@pytest.mark.parametrize("method", ["tight", "mmcc", "unamplified"])
+@pytest.mark.parametrize(
+    ("command", "method"), sampled(CERTIFIED, ["tight", "mmcc", "unamplified"], strength=1)
+)
 def test_json_is_what_the_library_says(ask, command, method):
     found = json.loads(ask(words(command, "--json", method=method)))
     assert {
@@ -170,7 +172,7 @@ def test_blts_that_cannot_be(refused, changed, reason):
 
 def test_a_bound_that_certifies_nothing_says_so(refused):
     slow = {"strategy": "blt", "steps": "50", "decay": "0.9999999999999999", "scale": "0.5"}
-    said = refused(words("bracket", "--json", method="chain", sigma="3", **slow))
+    said = refused(words("bracket", "--json", method="reveal", sigma="3", **slow))
     assert "certifies no finite epsilon" in said
 
 
@@ -285,8 +287,9 @@ def test_non_adaptive(ask, refused, tmp_path):
     assert "non-adaptive only" in ask(words("epsilon", "--non-adaptive", **changed))
 
 
-@pytest.mark.parametrize("columns", ["1", "30", "50"])
-@pytest.mark.parametrize("command", ["epsilon", "bracket"])
+@pytest.mark.parametrize(
+    ("columns", "command"), sampled(["1", "30", "50"], ["epsilon", "bracket"], strength=1)
+)
 def test_a_narrow_terminal_breaks_no_number(ask, monkeypatch, command, columns):
     def printed(columns: str) -> list[str]:
         monkeypatch.setenv("COLUMNS", columns)
@@ -409,7 +412,7 @@ def test_coefficients(refused, value):
         ({"sampling": "poison"}, "did you mean 'poisson'?"),
         ({"sampling": "shuffled"}, "did you mean 'shuffle'? choose from poisson, cyclic-poisson"),
         ({"method": "mmc"}, "did you mean 'mmcc'?"),
-        ({"method": "best"}, "choose from tight, mmcc, projection, chain, cascade, unamplified"),
+        ({"method": "best"}, "choose from tight, mmcc, projection, reveal, cascade, unamplified"),
         ({"method": "mmcc", "order": "heavi"}, "did you mean 'heavy'?"),
     ],
 )
@@ -541,7 +544,6 @@ BILLION = "1000000000"
     "changed",
     [
         {"strategy": "continual-counting", "steps": BILLION},
-        {"strategy": "continual-counting", "steps": "1e6"},
         {"strategy": "identity", "steps": "1e13"},
     ],
 )

@@ -23,6 +23,8 @@ from execute import executed  # noqa: E402
 
 NAMES = sorted(file.stem for file in FOLDER.glob("*.ipynb"))
 TRAINING = "train_and_report"
+LONG = "design_a_strategy"
+"""It searches; `test_optimise` and `test_compare` run what it calls."""
 MEASURED = "measured"
 """Tag of cells whose numbers depend on the order of float32 sums, as an accuracy does."""
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -54,7 +56,9 @@ def test_there_are_three():
     assert NAMES == ["design_a_strategy", "first_epsilon", "train_and_report"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == LONG else n for n in NAMES]
+)
 def test_a_notebook_prints_what_is_stored(name, tmp_path):
     if name == TRAINING:
         pytest.importorskip("torch")

@@ -44,9 +44,9 @@ def error_of(strategy, scheme, epsilon: float) -> float:
 
 
 def test_poisson():
-    scheme = sampling.Poisson(1 / 12)
-    rivals = [strategies.identity(12)]
-    found = strategies.optimise(12, scheme, 1.0, DELTA, fixed=rivals, evaluations=4)
+    scheme = sampling.Poisson(1 / 6)
+    rivals = [strategies.identity(6)]
+    found = strategies.optimise(6, scheme, 1.0, DELTA, fixed=rivals, evaluations=4)
     check(found, scheme, 1.0)
     for fixed in rivals:
         assert found.fixed.error <= error_of(fixed, scheme, 1.0) * (1 + 1e-12)
@@ -62,7 +62,7 @@ def test_poisson():
     ],
 )
 def test_no_fixed_strategy_is_better(scheme, epsilon):
-    found = strategies.optimise(20, scheme, epsilon, DELTA, evaluations=8)
+    found = strategies.optimise(20, scheme, epsilon, DELTA, evaluations=4)
     check(found, scheme, epsilon)
     assert found.tuned is not None
     assert found.error == min(found.tuned.error, found.fixed.error)
@@ -79,7 +79,7 @@ def test_no_fixed_strategy_is_better(scheme, epsilon):
 
 def test_the_largest_error_within_bands():
     scheme = sampling.BallsInBins(4)
-    found = strategies.optimise(12, scheme, 1.0, DELTA, objective="max", bands=3, evaluations=8)
+    found = strategies.optimise(12, scheme, 1.0, DELTA, objective="max", bands=3, evaluations=4)
     check(found, scheme, 1.0)
     for one in (found.strategy, found.fixed.strategy, found.tuned.strategy):
         assert one.bands <= 3

@@ -36,8 +36,9 @@ def test_sigma_ends_on_the_safe_side(strategy, scheme, method):
     assert less.epsilon > 1.5
 
 
-@mechanisms
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("strategy", "scheme", "method"), sampled(MECHANISMS, METHODS, strength=1), ids=repr
+)
 def test_delta_and_epsilon_agree(strategy, scheme, method):
     found = mmcc.delta(strategy, scheme, sigma=4.0, epsilon=1.0, method=method)
     assert found.epsilon == 1.0

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from cases.samples import sampled
 
 from mmcc import MmccError, epsilon
 from mmcc.sampling import CyclicPoisson, Poisson
@@ -101,8 +102,7 @@ def blocks_of(strategy: Strategy, order: str, separation: int, group: int) -> Co
     return found
 
 
-@family
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("strategy", "matrix", "order"), sampled(FAMILY, ORDERS, strength=1))
 def test_structure_and_matrix_have_the_same_geometry(strategy, matrix, order):
     written_out = dense(matrix)
     for separation in range(1, matrix.shape[1] + 1):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from cases.samples import first, sampled
 
 from mmcc._cli.commands import report
 from mmcc._cli.standard_streams import lasting_streams
@@ -60,13 +61,15 @@ def test_a_reader_who_has_gone_does_not_change_the_answer(gone, line, code):
     assert said.startswith("mmcc: unknown command") if code == 2 else said == ""
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-@pytest.mark.parametrize(("line", "code"), [("--help", 0), ("--version", 0), ("epsilo", 2)])
+@pytest.mark.parametrize(
+    ("line", "code", "encoding"),
+    sampled([("--help", 0), ("--version", 0), ("epsilo", 2)], ["ascii", "utf-8"], strength=1),
+)
 def test_nor_does_one_who_read_errors_too(gone, line, code, encoding):
     assert run(line, stdout=gone, stderr=gone, env=encoded(encoding))[0] == code
 
 
-@pytest.mark.parametrize("line", ["--help", "--version", EPSILON])
+@pytest.mark.parametrize("line", first(["--version", EPSILON, "--help"], 2))
 def test_a_full_disk_is_one_line(line):
     with open("/dev/full", "w") as full:
         found, said = run(line, stdout=full)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import hypothesis
 import pytest
 
 Together = tuple[tuple[int, int], ...]
@@ -43,8 +44,18 @@ def in_turn(cases: Sequence[Any], others: Sequence[Any]) -> list[Any]:
 
 
 def first(values: Sequence[Any], count: int) -> list[Any]:
-    """All values for `pytest.mark.parametrize`; those after the first `count` are slow."""
-    return [*values[:count], *(pytest.param(one, marks=pytest.mark.slow) for one in values[count:])]
+    """All values for `pytest.mark.parametrize`; those after the first `count` are slow.
+
+    A value that is a tuple stands for several arguments.
+    """
+    rest = (one if isinstance(one, tuple) else (one,) for one in values[count:])
+    return [*values[:count], *(pytest.param(*one, marks=pytest.mark.slow) for one in rest)]
+
+
+def examples(most: int) -> int:
+    """How many examples Hypothesis draws: a third by default, all in a search for new ones."""
+    repeatable = hypothesis.settings.get_current_profile_name() == "repeatable"
+    return max(most // 3, 5) if repeatable else most
 
 
 def covering(sizes: Sequence[int], strength: int) -> set[tuple[int, ...]]:

@@ -13,7 +13,7 @@ UNEQUAL = strategies.dense(np.diag([3.0, 2.0, 2.0, 2.0]))
 LESS = strategies.dense(np.diag([3.0, 2.0, 1.0, 1.0]))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("strategy", "scheme", "sigma", "delta"),
     [

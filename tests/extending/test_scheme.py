@@ -32,7 +32,7 @@ def test_its_draws_are_sets_of_that_size_and_every_set_is_as_likely():
 def test_its_estimate_is_that_of_the_same_scheme_by_another_name():
     """All steps but one, with independent noise: in one step an example is absent."""
     noise = strategies.identity(4)
-    ours = mmcc.estimate(noise, Exactly(1), sigma=1.0, delta=1e-3, samples=20_000)
+    ours = mmcc.estimate(noise, Exactly(1), sigma=1.0, delta=1e-3, samples=10_000)
     bins = mmcc.bracket(noise, sampling.BallsInBins(4), sigma=1.0, delta=1e-3)
     assert ours.low <= bins.upper
     assert bins.lower <= ours.high

@@ -39,7 +39,7 @@ LINES = (
     f"epsilon --strategy tree-restart --steps 8 --height 2 {POISSON} {AT} --method mmcc "
     "--order heavy",
     f"epsilon --strategy continual-counting --steps 4 {POISSON} {AT} --compare",
-    f"epsilon --strategy toeplitz --coefficients 1,0.5 --steps 8 {POISSON} {AT} --method chain",
+    f"epsilon --strategy toeplitz --coefficients 1,0.5 --steps 8 {POISSON} {AT} --method reveal",
     f"epsilon --strategy optimal --steps 4 {POISSON} {AT} --json",
     f"epsilon --strategy banded --steps 6 --bands 2 --sampling cyclic-poisson --prob 1/4 "
     f"--separation 2 {AT}",
@@ -81,7 +81,7 @@ NUMBERS = shlex.split(
 NAMES = shlex.split(
     """
     - -- -h --help --json --version [bold] [/] [/x].npy .. / . /dev/null dir dir.npy m.npy none.npz
-    empty.jsonl a/b.npy ../m.npy identity blt binary-tree optimal poisson shuffle tight mmcc chain
+    empty.jsonl a/b.npy ../m.npy identity blt binary-tree optimal poisson shuffle tight mmcc reveal
     projection cascade unamplified release reversed mean torch chacha full identity:0 blt:99
     banded:2 continual-counting:4 tuned-blt binary-tree:1 d fixed-order balls-in-bins
     """

@@ -7,6 +7,7 @@ import re
 
 import pytest
 from cases.ledgers import begin, bodies, changed, guarantee, write
+from cases.samples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -227,7 +228,7 @@ def faults(draw):
     return damage
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(damage=faults())
 def test_damage_is_an_error_at_the_first_line_that_differs(content, damage):
     """But for whole lines missing at the end: nothing in the file can tell."""

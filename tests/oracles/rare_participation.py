@@ -29,12 +29,8 @@ class Rare:
         return float(step_delta(self.probability, self.sigma, 0.0)) * self.part
 
 
-CASES = [
-    Rare(p, sigma, part)
-    for p in (1e-3, 1e-4, 1e-5, 1e-6)
-    for sigma in (0.3, 0.5, 2.0)
-    for part in (0.8, 0.1, 1e-3)
-]
+AXES = (1e-3, 1e-4, 1e-5, 1e-6), (0.3, 0.5, 2.0), (0.8, 0.1, 1e-3)
+"""Probabilities, noise levels and parts."""
 
 
 def step_delta(p: float, sigma: float, epsilon: float, side: str | None = None) -> mpmath.mpf:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from cases.samples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import mmcc
 from mmcc.accounting._losses.gridded import put_on_grid
 
-SETTINGS = settings(max_examples=20, deadline=None)
+SETTINGS = settings(max_examples=examples(20), deadline=None)
 
 
 @st.composite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from cases.samples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.mechanisms import random_case
@@ -10,7 +11,7 @@ from oracles.mechanisms import random_case
 import mmcc
 from mmcc import sampling, strategies
 
-SETTINGS = settings(max_examples=20, deadline=None)
+SETTINGS = settings(max_examples=examples(20), deadline=None)
 ROWS = st.lists(st.floats(0.05, 3), min_size=1, max_size=5)
 
 
@@ -77,7 +78,7 @@ def test_only_the_ratio_of_matrix_and_sigma_matters(seed, scale):
 
 
 @given(seed=st.integers(0, 500))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_sigma_gives_back_at_most_the_epsilon_asked_for(seed):
     case = random_case(seed)
     mechanism = (strategies.dense(case.matrix), sampling.Poisson(case.probability))
@@ -87,7 +88,7 @@ def test_sigma_gives_back_at_most_the_epsilon_asked_for(seed):
 
 
 @given(seed=st.integers(0, 500))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_a_guarantee_repeats_what_was_asked(seed):
     case = random_case(seed)
     mechanism = (strategies.dense(case.matrix), sampling.Poisson(case.probability))

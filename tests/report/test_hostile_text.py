@@ -73,7 +73,11 @@ EMPTY = (
 def test_what_shows_nothing_is_named_by_its_number(empty):
     name = f"[U+{ord(empty):04X}]"
     assert visible(f"a{empty}b{empty}") == f"a{name}b{name}"
-    assert empty not in small(title=f"a{empty}b").markdown()
+
+
+def test_a_report_has_nothing_that_shows_nothing():
+    text = small(title="a".join(EMPTY)).markdown()
+    assert not set(EMPTY) & set(text)
 
 
 def test_marks_are_left_where_they_have_something_to_stand_on():

@@ -7,7 +7,6 @@ a two-dimensional trapezoid, which converges faster than any power.
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import mpmath
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 from cases.bins import folded
 from cases.projection import forest_matrix
-from cases.samples import sampled
+from cases.samples import first, sampled
 from oracles import truth
 from oracles.enumeration import mixture_delta
 from oracles.truth import ADJACENCIES
@@ -105,7 +104,7 @@ def check_plane(seed: int) -> None:
     assert_projection(components, delta, curve)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", first(range(12), 6))
 def test_bins_in_a_plane_lie_in_the_bracket(seed):
     check_plane(seed)
 
@@ -176,9 +175,14 @@ def test_one_bin_is_the_gaussian_mechanism(nodes, sigma, delta):
     assert_cascade(root, sigma, delta, curve)
 
 
-@pytest.mark.parametrize("delta", [1e-5, 1e-30, 1e-60, 1e-100, 1e-150, 1e-199])
-@pytest.mark.parametrize("length", [1.0, 5.0, 10.0, 13.0, 15.0, 17.0, 20.0, 25.0])
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("nodes", "length", "delta"),
+    sampled(
+        [1, 2],
+        [1.0, 5.0, 10.0, 13.0, 15.0, 17.0, 20.0, 25.0],
+        [1e-5, 1e-30, 1e-60, 1e-100, 1e-150, 1e-199],
+    ),
+)
 def test_underflow_never_lowers_a_bound(nodes, length, delta):
     """The smallest masses that matter are about delta e^-eps, which floats cannot hold."""
 
@@ -200,11 +204,7 @@ SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2)
 
 @pytest.mark.parametrize(
     ("steps", "share"),
-    [
-        *itertools.product((4, 8, 64), SHARES),
-        (1024, 0.9),
-        *(pytest.param(1024, share, marks=pytest.mark.slow) for share in SHARES if share != 0.9),
-    ],
+    sampled((4, 8, 64, 1024), SHARES, strength=1),
 )
 def test_overflow_is_never_read_as_privacy(steps, share):
     """Products of two large values may be infinite: then there is no answer, not epsilon 0.
@@ -232,7 +232,7 @@ def check_two_bins(a: float, b: float, sigma: float, delta: float) -> None:
 @pytest.mark.parametrize(
     ("a", "b", "sigma", "delta"),
     [
-        (1, 1, 1.0, 1e-5),
+        pytest.param(1, 1, 1.0, 1e-5, marks=pytest.mark.slow),
         (1, 1, 0.4, 1e-12),
         (1, 0.3, 0.8, 1e-8),
         pytest.param(1, 0.05, 3.0, 1e-3, marks=pytest.mark.slow),
@@ -252,7 +252,7 @@ def test_two_independent_bins_by_mpmath_everywhere(b, sigma, delta):
 
 @pytest.mark.parametrize(
     ("own", "shared", "sigma", "delta"),
-    sampled([(1.0, 0.0), (1.0, 1.0), (0.2, 3.0)], SIGMAS, DELTAS),
+    sampled([(1.0, 0.0), (1.0, 1.0), (0.2, 3.0)], SIGMAS, DELTAS, strength=1),
 )
 def test_two_leaves_below_one_node(own, shared, sigma, delta):
     components = np.array([[own, 0, shared], [0, own, shared]]) ** 0.5 / sigma
@@ -263,8 +263,10 @@ def test_two_leaves_below_one_node(own, shared, sigma, delta):
     assert_cascade(Node(shared, ((2, Node(own)),)), sigma, delta, curve)
 
 
-@pytest.mark.parametrize("entry", [1e-3, 1e-6, 1e-9, 1e-90])
-@pytest.mark.parametrize(("sigma", "delta"), [(0.3, 1e-8), (1.0, 1e-5), (20.0, 1e-4)])
+@pytest.mark.parametrize(
+    ("entry", "sigma", "delta"),
+    sampled([1e-3, 1e-6, 1e-9, 1e-90], [(0.3, 1e-8), (1.0, 1e-5), (20.0, 1e-4)], strength=1),
+)
 def test_bins_of_very_different_lengths(entry, sigma, delta):
     """The short bin is as good as a constant; the longer ones are known as if it were one."""
     components = np.diag([1.0, entry]) / sigma
@@ -314,7 +316,11 @@ def _three_leaves(s: float, k: float, adjacency: str, step: float) -> float:
 
 @pytest.mark.parametrize(
     ("sigma", "delta"),
-    [(1.0, 1e-5), (0.5, 1e-9), (4.0, 1e-4)],
+    [
+        (1.0, 1e-5),
+        pytest.param(0.5, 1e-9, marks=pytest.mark.slow),
+        pytest.param(4.0, 1e-4, marks=pytest.mark.slow),
+    ],
 )
 def test_a_forest_of_two_unequal_trees(sigma, delta):
     root = strategies.binary_tree(3).hierarchy(3)

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from cases.samples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import truth
@@ -109,7 +110,7 @@ masses = st.lists(
 @example(raw=[5e-324, 1.0], first=-1, infinite=5e-324, epsilon=0.0)
 @example(raw=[1.0], first=3, infinite=1e-310, epsilon=0.1)
 @example(raw=[1e-310, 0.0, 1.0, 1e-290, 1e-310], first=-2, infinite=0.0, epsilon=0.05)
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=examples(60))
 def test_their_masses_never_lose_delta(raw, first, infinite, epsilon):
     total = math.fsum(raw)
     if not total > 1e-3:

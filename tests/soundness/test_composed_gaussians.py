@@ -7,6 +7,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from cases.samples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import truth
@@ -54,7 +55,7 @@ def test_delta_of_composed_gaussians(epsilon):
     ),
     log_delta=st.floats(-12, -1),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_gaussians_of_different_size_add_in_squares(parts, log_delta):
     whole, square = None, mpmath.mpf(0)
     for count, value, sigma in parts:

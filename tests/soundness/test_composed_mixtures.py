@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cases.samples import examples, in_turn
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import truth
@@ -35,8 +36,7 @@ def exact(adjacency, count, probability, sigma, epsilon):
     )[0]
 
 
-@pytest.mark.parametrize("adjacency", truth.ADJACENCIES)
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(("run", "adjacency"), in_turn(RUNS, truth.ADJACENCIES))
 def test_delta_of_composed_subsampled_gaussians(run, adjacency):
     *mechanism, epsilon = run
     try:
@@ -46,8 +46,10 @@ def test_delta_of_composed_subsampled_gaussians(run, adjacency):
     assert subsampled(*mechanism).delta(epsilon, adjacency=adjacency) >= low
 
 
-@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9, 1e-12])
-@pytest.mark.parametrize("mechanism", [(128, 1 / 128, 1.0), (1000, 0.01, 1.0), (64, 0.5, 4.0)])
+@pytest.mark.parametrize(
+    ("delta", "mechanism"),
+    in_turn([1e-3, 1e-6, 1e-9, 1e-12], [(128, 1 / 128, 1.0), (1000, 0.01, 1.0), (64, 0.5, 4.0)]),
+)
 def test_epsilon_of_composed_subsampled_gaussians(mechanism, delta):
     found = subsampled(*mechanism).epsilon(delta)
     assert exact("remove", *mechanism, found) <= delta
@@ -76,7 +78,7 @@ def test_identity_strategy_is_a_composition(mechanism, method):
     counts=st.tuples(st.integers(4, 40), st.integers(4, 40)),
     epsilon=st.floats(0.05, 6),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_composed_mixtures_are_never_below_the_inversion(values, weights, sigma, counts, epsilon):
     sensitivities = [0.0, *values]
     weights = weights[: len(sensitivities)]
@@ -97,8 +99,10 @@ def test_composed_mixtures_are_never_below_the_inversion(values, weights, sigma,
             assert found.delta(epsilon, adjacency=adjacency) >= low
 
 
-@pytest.mark.parametrize("mechanism", [(2, 0.01, 0.3), (3, 0.5, 0.3), (3, 0.1, 0.5)])
-@pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0, 8.0])
+@pytest.mark.parametrize(
+    ("epsilon", "mechanism"),
+    in_turn([0.0, 0.5, 2.0, 8.0], [(2, 0.01, 0.3), (3, 0.5, 0.3), (3, 0.1, 0.5)]),
+)
 def test_few_steps_with_little_noise(mechanism, epsilon):
     """Where the inversion does not converge: outputs in bins, itself a proven lower bound."""
     count, probability, sigma = mechanism

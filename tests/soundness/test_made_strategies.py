@@ -1,7 +1,7 @@
 """Claim: what is accounted for a made strategy is at least the encoder that its numbers define.
 
-Coefficients are compared with exact arithmetic, without tolerance.  The chain bound has a closed
-form for one buffer; BLTs with more must never be taken for one.
+Coefficients are compared with exact arithmetic, without tolerance.  The reveal bound loses nothing
+for one buffer; BLTs with more must never be taken for one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from cases import chain
 
 from mmcc import epsilon, strategies
-from mmcc.accounting._bounds.chain.domination import profile_of
-from mmcc.errors import MethodError, StrategyError
+from mmcc.accounting._bounds.reveal.chains.domination import spectrum_of
+from mmcc.errors import StrategyError
 from mmcc.sampling import Poisson, Rounds
 
 SEVERAL = {"decay": [0.3, 0.9, 0.99], "scale": [0.1, 0.2, 0.05]}
@@ -54,32 +53,28 @@ def test_coefficients_of_banded_inverses_are_rounded_up(steps, bands):
         assert truth <= Fraction(float(value)) <= truth * (1 + Fraction(1, 10**11)) + 10**-99
 
 
-def test_a_blt_with_several_buffers_is_no_single_buffer_to_the_chain():
+def test_a_blt_with_several_buffers_is_no_single_buffer():
     several = strategies.blt(1000, **SEVERAL)
     assert isinstance(several, strategies.BufferedToeplitz)
     assert not isinstance(several, strategies.Blt)
     assert isinstance(strategies.blt(1000, decay=[0.9], scale=[0.1]), strategies.Blt)
-    assert not chain.applies(strategies.blt(1025, **SEVERAL))
-    with pytest.raises(MethodError, match="chain"):
-        epsilon(
-            strategies.blt(1025, **SEVERAL), Poisson(0.01), sigma=5.0, delta=1e-5, method="chain"
-        )
+    one, rounds = strategies.blt(1000, decay=[0.9], scale=[0.1]), Rounds(0.01, 1)
+    assert spectrum_of(one, rounds).exact is not None
+    assert spectrum_of(several, rounds).exact is None
 
 
 @pytest.mark.parametrize("separation", [1, 3, 50])
-def test_the_chain_dominates_the_gram_matrix_of_several_buffers(separation):
+def test_inner_products_of_several_buffers_are_rounded_up(separation):
     several = strategies.blt(300, **SEVERAL)
-    profile = profile_of(several, Rounds(0.1, separation), 2.0)
-    columns = several.to_dense()[:, ::separation] / 2.0
+    spectrum = spectrum_of(several, Rounds(0.1, separation))
+    columns = several.to_dense()[:, ::separation]
     gram = columns.T @ columns
-    assert profile.diagonal >= gram.diagonal().max()
+    assert spectrum.lags[0] >= gram.diagonal().max()
     for k in range(1, len(gram)):
-        largest = np.diagonal(gram, k).max()
-        beyond = profile.lags[k - 1] if k <= profile.lags.size else 0.0
-        assert beyond >= largest
+        assert spectrum.lags[1] * spectrum.decay ** (k - 1) >= np.diagonal(gram, k).max()
 
 
-@pytest.mark.parametrize("method", ["chain", "tight", "mmcc"])
+@pytest.mark.parametrize("method", ["tight", "mmcc"])
 def test_several_buffers_have_the_epsilon_of_their_coefficients(method):
     several = strategies.blt(16, **SEVERAL)
     plain = strategies.toeplitz(several.coefficients, 16)

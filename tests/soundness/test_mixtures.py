@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from cases.samples import sampled
 from oracles import truth
 from oracles.line import batch_sums, line_delta, poisson_sums
 
@@ -18,9 +19,10 @@ def binomial(trials: int, p: float) -> list[float]:
     return [math.comb(trials, j) * p**j * (1 - p) ** (trials - j) for j in range(trials + 1)]
 
 
-@pytest.mark.parametrize("group", [1, 2, 5])
-@pytest.mark.parametrize("probability", [1e-4, 0.3, 0.97])
-@pytest.mark.parametrize(("sigma", "delta"), [(0.7, 1e-5), (5.0, 1e-2), (2.0, 1e-12)])
+@pytest.mark.parametrize(
+    ("group", "probability", "sigma", "delta"),
+    sampled([1, 2, 5], [1e-4, 0.3, 0.97], [(0.7, 1e-5), (5.0, 1e-2), (2.0, 1e-12)]),
+)
 def test_one_step_of_a_group(group, probability, sigma, delta):
     found = mixtures.group_privacy(group, 1, probability, sigma=sigma, delta=delta)
     law = (range(group + 1), binomial(group, probability), sigma)
@@ -80,8 +82,10 @@ def members_and_others(seed: int, group: int, others: int) -> tuple[list[float],
     return list(rng.uniform(-1, 1, group)), list(rng.uniform(-1, 1, others))
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize(("examples", "batch", "group"), [(6, 2, 1), (7, 3, 2), (8, 4, 4)])
+@pytest.mark.parametrize(
+    ("examples", "batch", "group", "seed"),
+    sampled([(6, 2, 1), (7, 3, 2), (8, 4, 4)], range(8), strength=1),
+)
 def test_fixed_batches_whatever_the_others_are(examples, batch, group, seed):
     sigma, delta = 1.5, 1e-3
     found = mixtures.fixed_batches(examples, batch, 1, group=group, sigma=sigma, delta=delta)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from cases.samples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import truth
@@ -29,7 +30,7 @@ def laws(draw):
 @example(law=([0.0, 5.0], [0.999, 0.001], 20.0), epsilon=1e-4)
 @example(law=([0.0, 0.0], [0.5, 0.5], 1.0), epsilon=0.5)
 @example(law=([0.001, 12.0], [0.9999, 1e-4], 0.3), epsilon=8.0)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_delta_of_a_mixture_is_never_below_the_closed_form(law, epsilon):
     found = mmcc.pld.mixture_of_gaussians(*law)
     for adjacency in truth.ADJACENCIES:
@@ -38,7 +39,7 @@ def test_delta_of_a_mixture_is_never_below_the_closed_form(law, epsilon):
 
 
 @given(law=laws(), log_delta=st.floats(-12, -1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_epsilon_of_a_mixture_is_never_below_the_closed_form(law, log_delta):
     delta = 10**log_delta
     found = mmcc.pld.mixture_of_gaussians(*law).epsilon(delta)
@@ -61,7 +62,7 @@ def test_a_middle_sensitivity_may_have_the_largest_loss(epsilon):
     log_delta=st.floats(-9, -1),
     method=st.sampled_from(["tight", "mmcc", "unamplified"]),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_epsilon_of_a_single_row_is_never_below_the_closed_form(
     values, probability, sigma, log_delta, method
 ):
@@ -83,7 +84,7 @@ def test_epsilon_of_a_single_row_is_never_below_the_closed_form(
     sigma=st.floats(0.3, 20),
     epsilon=st.floats(0, 5),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_delta_of_a_single_row_is_never_below_the_closed_form(values, probability, sigma, epsilon):
     found = mmcc.delta(
         strategies.dense([values]), sampling.Poisson(probability), sigma=sigma, epsilon=epsilon

@@ -1,6 +1,6 @@
 """Claim: on random small mechanisms no method goes below enumeration of all participations.
 
-Shapes alternate with the seed, so that each of the seven is there six times by default; 210
+Shapes alternate with the seed, so that each of the seven is there twice by default; 210
 mechanisms and more are slow.
 
 The truth is sampled, so it is compared with its own limit of four standard errors.  At equal delta
@@ -52,7 +52,7 @@ def lower_limit(case: Case, epsilon: float, seed: int, samples: int) -> float:
     return max(mean - 4 * error for mean, error in found)
 
 
-@pytest.mark.parametrize("seed", first(range(210), 42))
+@pytest.mark.parametrize("seed", first(range(210), 14))
 def test_epsilon_is_never_below_enumeration(seed):
     case = random_case(seed)
     found = {
@@ -64,7 +64,7 @@ def test_epsilon_is_never_below_enumeration(seed):
     assert limit <= case.delta, (lowest, found)
 
 
-@pytest.mark.parametrize("seed", first(range(0, 210, 10), 7))
+@pytest.mark.parametrize("seed", first(range(0, 210, 10), 4))
 def test_delta_is_never_below_enumeration(seed):
     case = random_case(seed)
     epsilon = mmcc.epsilon(*mechanism(case), sigma=case.sigma, delta=case.delta).epsilon / 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases.samples import examples, sampled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import truth
@@ -30,9 +31,10 @@ def exact_delta(matrix, probability, sigma, epsilon):
     )
 
 
-@pytest.mark.parametrize(("method", "options"), METHODS)
-@pytest.mark.parametrize("sigma", [0.5, 1.0, 4.0, 16.0])
-@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-6, 1e-9])
+@pytest.mark.parametrize(
+    ("sigma", "delta", "method", "options"),
+    sampled([0.5, 1.0, 4.0, 16.0], [1e-2, 1e-5, 1e-6, 1e-9], METHODS),
+)
 def test_epsilon_of_the_reference_matrix(sigma, delta, method, options):
     found = mmcc.epsilon(
         strategies.dense(PAIR),
@@ -45,8 +47,9 @@ def test_epsilon_of_the_reference_matrix(sigma, delta, method, options):
     assert exact_delta(PAIR, 0.5, sigma, found.epsilon) <= delta
 
 
-@pytest.mark.parametrize(("method", "options"), METHODS)
-@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize(
+    ("epsilon", "method", "options"), sampled([0.0, 0.3, 1.0, 3.0], METHODS, strength=1)
+)
 def test_delta_of_the_reference_matrix(epsilon, method, options):
     found = mmcc.delta(
         strategies.dense(PAIR),
@@ -75,7 +78,7 @@ def test_sigma_of_the_reference_matrix_is_enough(method):
     log_delta=st.floats(-9, -1),
     method=st.sampled_from(METHODS),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_epsilon_of_any_two_steps(diagonal, corner, probability, sigma, log_delta, method):
     matrix = np.array([[diagonal[0], 0.0], [corner, diagonal[1]]])
     found = mmcc.epsilon(
@@ -97,7 +100,7 @@ def test_epsilon_of_any_two_steps(diagonal, corner, probability, sigma, log_delt
     log_delta=st.floats(-7, -1),
     method=st.sampled_from(METHODS),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_epsilon_of_two_steps_and_many_rows(rows, first, probability, sigma, log_delta, method):
     matrix = np.array([(first, 0.0), *rows])
     found = mmcc.epsilon(
@@ -119,7 +122,7 @@ def test_epsilon_of_two_steps_and_many_rows(rows, first, probability, sigma, log
     epsilon=st.floats(0.01, 4),
     method=st.sampled_from(METHODS),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_delta_of_two_rows_and_five_steps(rows, shared, probability, sigma, epsilon, method):
     matrix = np.array(rows)
     matrix[0, shared + 1 :] = 0.0

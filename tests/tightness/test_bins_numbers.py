@@ -37,7 +37,7 @@ def test_counting_brackets_are_narrow(bins, epochs, sigma, about, most):
     assert found <= most
 
 
-@pytest.mark.parametrize("sigma", [2.0, 10.0])
+@pytest.mark.parametrize("sigma", [2.0, pytest.param(10.0, marks=pytest.mark.slow)])
 def test_shuffled_trees_are_almost_exact(sigma):
     assert ratio(strategies.binary_tree(2**16), sampling.Shuffle(), sigma)[0] <= 1.002
 

@@ -43,11 +43,11 @@ def gaussian_epsilon(shift, delta):
 @pytest.mark.parametrize(("strategy", "scheme"), in_turn(list(STRATEGIES), list(SCHEMES)))
 def test_the_real_stream_and_sampler_pass(strategy, scheme):
     found = audit(
-        STRATEGIES[strategy](8), SCHEMES[scheme], sigma=3.0, delta=1e-3, runs=20_000, seed=1
+        STRATEGIES[strategy](8), SCHEMES[scheme], sigma=3.0, delta=1e-3, runs=10_000, seed=1
     )
     assert found.passed, str(found)
     assert 0.2 < found.epsilon_lower <= found.epsilon
-    assert found.runs >= 20_000
+    assert found.runs >= 10_000
     assert found.resumed == found.runs // 2
 
 
@@ -66,7 +66,7 @@ def test_the_real_stream_and_sampler_pass(strategy, scheme):
     ids=repr,
 )
 def test_other_mechanisms_pass(strategy, scheme):
-    found = audit(strategy, scheme, sigma=2.0, delta=1e-3, runs=8000, seed=3, epsilon=50.0)
+    found = audit(strategy, scheme, sigma=2.0, delta=1e-3, runs=4000, seed=3, epsilon=50.0)
     assert found.passed, str(found)
 
 
@@ -74,7 +74,7 @@ def test_trees_pass_with_both_decoders():
     tree = strategies.binary_tree(6)
     for decoder in ("online", "honaker"):
         found = audit(
-            tree, SCHEMES["poisson"], sigma=3.0, delta=1e-3, runs=8000, seed=5, decoder=decoder
+            tree, SCHEMES["poisson"], sigma=3.0, delta=1e-3, runs=4000, seed=5, decoder=decoder
         )
         assert found.passed, str(found)
         assert found.decoder == decoder
@@ -116,7 +116,7 @@ def test_single_precision_is_no_repeat():
         SCHEMES["poisson"],
         sigma=3.0,
         delta=1e-3,
-        runs=8000,
+        runs=4000,
         seed=6,
         stream=single,
     )

@@ -30,7 +30,7 @@ ALL = [
 
 def ask(strategy=COUNTING, **given):
     """The claim is so large that only the tests of the law can fail."""
-    given = {"sigma": 3.0, "delta": 1e-3, "runs": 4000, "seed": 1, "epsilon": 1000.0} | given
+    given = {"sigma": 3.0, "delta": 1e-3, "runs": 3000, "seed": 1, "epsilon": 1000.0} | given
     return audit(strategy, sampling.Poisson(1 / 4), **given)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases.noise import CASES, MADE, UnitVectors, decoded
+from cases.samples import sampled
 
 import mmcc.training._noise
 from mmcc import strategies, utility
@@ -33,8 +34,9 @@ def test_the_stream_is_the_decoders_matrix(name, decoder, options, unit_vectors)
     np.testing.assert_allclose(found, 1.7 * decoded(strategy, decoder), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize(("name", "decoder"), CASES)
-@pytest.mark.parametrize("generator", ["philox", "chacha"])
+@pytest.mark.parametrize(
+    ("name", "decoder", "generator"), sampled(CASES, ["philox", "chacha"], strength=1)
+)
 def test_covariance_over_many_coordinates(name, decoder, generator):
     if generator == "chacha":
         pytest.importorskip("cryptography")

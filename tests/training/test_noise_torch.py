@@ -8,6 +8,7 @@ import io
 import numpy as np
 import pytest
 from cases.noise import CASES, MADE, decoded
+from cases.samples import sampled
 
 torch = pytest.importorskip("torch")
 
@@ -85,6 +86,9 @@ def test_covariance_in_single_precision(name, decoder):
     assert np.abs((found @ found.T / coordinates - expected) / error).max() < 7.0
 
 
+DTYPES = {"one": (torch.float32,), "two": (torch.float64, torch.bfloat16)}
+
+
 def saved_and_loaded(state):
     file = io.BytesIO()
     torch.save(state, file)
@@ -92,10 +96,9 @@ def saved_and_loaded(state):
     return torch.load(file, weights_only=True)
 
 
-@pytest.mark.parametrize("dtypes", [(torch.float32,), (torch.float64, torch.bfloat16)], ids=str)
-@pytest.mark.parametrize(("name", "decoder"), CASES)
-def test_restored_at_every_position(name, decoder, dtypes):
-    strategy = MADE[name]()
+@pytest.mark.parametrize(("name", "decoder", "types"), sampled(CASES, DTYPES, strength=1))
+def test_restored_at_every_position(name, decoder, types):
+    strategy, dtypes = MADE[name](), DTYPES[types]
 
     def stream(seed):
         return TorchNoiseStream(strategy, 1.3, parameters(*dtypes), seed, decoder=decoder)

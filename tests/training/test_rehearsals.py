@@ -487,7 +487,7 @@ def global_numbers(_, logits):
     ],
 )
 def test_random_modules_are_trained(change):
-    run_with(Body(change), steps=30)
+    run_with(Body(change), steps=15)
 
 
 @pytest.mark.parametrize("place", ["outside", "inside"])

@@ -16,6 +16,7 @@ pytest.importorskip("opacus")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from cases.private import CLASSES, FEATURES, STEPS, data, parameters, private, train  # noqa: E402
+from cases.samples import first, sampled  # noqa: E402
 from cases.zoo.models import CASES  # noqa: E402
 from cases.zoo.runs import private_steps  # noqa: E402
 from torch import distributed, nn  # noqa: E402
@@ -71,9 +72,9 @@ def predict(module, *, gradients: bool) -> None:
 # ---------------------------------------------------------------- evaluation in the loop
 
 
-@pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("place", ["before", "between", "after"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "place", "gradients"), sampled(MODES, ["before", "between", "after"], [False, True])
+)
 def test_evaluation(mode, place, gradients):
     def step(module, optimizer, batch):
         optimizer.zero_grad()
@@ -231,7 +232,7 @@ def found(name: str):
     return case
 
 
-@pytest.mark.parametrize("name", GOOD + BUILT)
+@pytest.mark.parametrize("name", first(GOOD + BUILT, 5))
 def test_good_models_are_trained_in_bfloat16(name):
     case = found(name)
 
@@ -243,7 +244,9 @@ def test_good_models_are_trained_in_bfloat16(name):
         assert step.error < 0.1
 
 
-@pytest.mark.parametrize("name", ["gradients that cancel", "layer without gradient", *GOOD])
+@pytest.mark.parametrize(
+    "name", first(["gradients that cancel", "layer without gradient", *GOOD], 4)
+)
 def test_good_models_are_trained_to_the_end(name):
     """Steps at which it is looked more closely come at random: one of many would be a wrong one."""
     count = sum(step.error <= 1e-5 for step in private_steps(found(name), "hooks", steps=60))

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from cases.bins import SHAPES, build, folded
+from cases.samples import in_turn, sampled
 from oracles.brute import random_brute
 from oracles.enumeration import enumerated_delta
 from scipy.special import ndtr
@@ -173,8 +174,9 @@ def lognormal_excess(s, k):
     return mpmath.ncdf(s - d) - k * mpmath.ncdf(-d)
 
 
-@pytest.mark.parametrize("adjacency", ["remove", "add"])
-@pytest.mark.parametrize("variance", [1e-6, 0.01, 1.0, 30.0, 150.0])
+@pytest.mark.parametrize(
+    ("variance", "adjacency"), in_turn([1e-6, 0.01, 1.0, 30.0, 150.0], ["remove", "add"])
+)
 def test_factors_lie_on_both_sides_of_the_lognormal_law(variance, adjacency):
     """No tolerance: mass, mean and every E(X - k)_+, or E(k - X)_+ for add."""
     cascade = TreeBracket(Node(0.0, ((1, Node(variance)), (1, Node(1.0)))), 1.0, 1e-9)
@@ -294,9 +296,9 @@ def test_tails_of_the_line_are_known_with_their_error(seed, side):
 # The law of the first two orders, for -Y.
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize("scale", [0.2, 1.0])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("seed", "scale", "sign"), sampled(SEEDS, [0.2, 1.0], [1.0, -1.0], strength=1)
+)
 def test_the_law_of_two_orders_lies_above_samples(seed, scale, sign):
     """E(+-Y - x)_+, Y = <b, z> + (z^T B z - tr B)/2: Gauss-Hermite in three dimensions."""
     components = components_of(seed, scale)
@@ -334,8 +336,7 @@ def put_by_quadrature(omega: np.ndarray, beside: np.ndarray, strike: float) -> f
     return float(density @ np.maximum(strike - x, 0.0))
 
 
-@pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "epsilon"), sampled(SEEDS, [0.05, 0.5, 2.0], strength=1))
 def test_prices_of_bins_lie_above_quadrature(seed, epsilon):
     components = components_of(seed, (0.3, 1.0, 2.5)[seed % 3])[:, :2]
     w = np.random.default_rng(seed).uniform(0.2, 1, len(components))
@@ -354,8 +355,7 @@ def test_prices_of_bins_lie_above_quadrature(seed, epsilon):
         assert np.all(prices <= 1.0)
 
 
-@pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "epsilon"), sampled(SEEDS, [0.05, 0.3, 1.0], strength=1))
 def test_prices_of_poisson_sampling_lie_above_quadrature(seed, epsilon):
     brute = random_brute(seed, rows=2, most=5)
     gram = DenseGram(brute.A.T @ brute.A, 1.0, 2)

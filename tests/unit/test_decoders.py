@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases.samples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,7 +91,7 @@ def test_decoder_matrix_inverts_the_encoder(steps, height, decoder):
     np.testing.assert_allclose(B @ tree.to_dense(), np.eye(steps), atol=1e-11)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, deadline=None, max_examples=examples(40))
 @given(steps=st.integers(1, 40), height=st.integers(1, 7), seed=st.integers(0, 99))
 def test_least_squares_with_more_releases_is_never_worse(steps, height, seed):
     """Prefix sums: online >= causal >= full, in every step.  Other workloads: full is the least."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases.samples import in_turn
 from oracles import enumeration, truth
 from oracles.enumeration import UnreliableError, enumerated_delta
 from oracles.truth import ADJACENCIES
@@ -33,8 +34,7 @@ def test_two_equal_columns_are_one_scalar_mixture(adjacency):
     assert found.mean == pytest.approx(float(exact), rel=1e-9)
 
 
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("seed", "adjacency"), in_turn(range(12), ADJACENCIES))
 def test_two_rows_agree_with_quadrature(seed, adjacency):
     rng = np.random.default_rng([seed, 51])
     n = int(rng.integers(2, 7))

@@ -8,15 +8,9 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from oracles import truth
 
 from mmcc.accounting._bounds.cascade.law import Law, TreeBracket, _Builder
-from mmcc.accounting._bounds.chain.domination import Chain
-from mmcc.accounting._bounds.chain.factors import Tangent, add_factors, remove_factors
-from mmcc.accounting._bounds.chain.lattice import Lattice
-from mmcc.accounting._bounds.chain.operator import Factors, Moments, moments
 from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd
-from mmcc.accounting._bounds.reveal.inversion import Inversion, Line
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.strategies._gram import DenseGram
 from mmcc.strategies._hierarchy import Node
@@ -96,51 +90,6 @@ def test_combined_laws_lie_on_both_sides_of_the_exact_one(adjacency, shares):
         true = gains(exact, k)
         assert low <= true <= high + lost
         assert low == 0 or low < true
-
-
-# The chain.
-
-
-@pytest.mark.parametrize("diagonal", [1e-6, 0.3, 20.0])
-@pytest.mark.parametrize("p", [1e-9, 0.01, 0.6, 1 - 1e-9])
-def test_factors_of_independent_steps_lie_on_both_sides_of_the_ratio(p, diagonal):
-    """With nothing shared the ratio of a step is 1 - p + p e^(u - g/2) itself."""
-    chain = Chain(1, 1, p, diagonal, 0.0, 0.0)
-    logs = np.concatenate([[-np.inf], math.sqrt(diagonal) * np.linspace(-9, 9, 37)])
-    one = np.ones((1, 1))
-    lattice = Lattice(np.zeros(1), np.ones(1), one, logs, np.ones((1, logs.size)), 0.0, 0.0)
-    upper = remove_factors(chain, lattice, Tangent(np.zeros(1), np.zeros(1), 1.0)).step[0]
-    lower = add_factors(chain, lattice).step[0]
-    for u, low, high in zip(logs.tolist(), lower.tolist(), upper.tolist(), strict=True):
-        ratio = 1 - mpmath.mpf(p)
-        if math.isfinite(u):
-            ratio += mpmath.mpf(p) * mpmath.exp(mpmath.mpf(u) - mpmath.mpf(diagonal) / 2)
-        assert low < mpmath.log(ratio) < high
-        assert high - low < 1e-6 * (1 + abs(high))
-
-
-def test_moments_out_of_the_range_of_floats_certify_nothing():
-    chain = Chain(3, 1, 0.1, 1.0, 0.5, 0.5)
-    even = np.full((2, 2), 0.5)
-    still = Factors(np.zeros(2), np.zeros((2, 2)), np.zeros((2, 2)))
-
-    def found(second: float):
-        masses = np.array([[0.5, 0.5], [second, second]])
-        lattice = Lattice(np.zeros(2), even[0], even, np.array([-np.inf, 0.0]), masses, 0.0, 0.0)
-        return moments(lattice, still, chain, np.array([2.0 + 0j]))
-
-    assert found(0.5) is not None
-    assert found(1e-260) is None
-
-
-@pytest.mark.parametrize("count", [3, 5, 8, 12])
-@pytest.mark.parametrize("order", [1.5, 2.0, 4.0])
-def test_what_lies_beyond_the_last_node_is_paid_for(order, count):
-    """X = 1 has moments that never fall: smoothed, it is the Gaussian mechanism of ratio tau."""
-    line = Line(order, 0.4, count, smoothing=0.5)
-    found = Inversion(line, Moments(np.ones(count, complex), 0.0, 1e-14))
-    for epsilon in np.linspace(0, 5, 51).tolist():
-        assert found.excess(epsilon) >= truth.gaussian_delta(math.sqrt(0.5), 1.0, epsilon)
 
 
 # The projection.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
-from cases.samples import covering, first, in_turn, sampled
+from cases import samples
+from cases.samples import covering, examples, first, in_turn, sampled
 
 
 @pytest.mark.parametrize("sizes", [(1,), (4,), (5, 3), (2, 2, 2), (5, 3, 4), (13, 7, 2, 3)])
@@ -49,3 +51,11 @@ def test_turns_and_first_values_leave_the_rest_to_slow():
     kept, *slow = first(range(3), 1)
     assert kept == 0
     assert [(case.values, case.marks[0].name) for case in slow] == [((1,), "slow"), ((2,), "slow")]
+    assert first([(1, 2), (3, 4)], 1)[1].values == (3, 4)
+
+
+@pytest.mark.parametrize(("profile", "most"), [("repeatable", (20, 5)), ("search", (60, 6))])
+def test_hypothesis_draws_a_third_by_default_and_all_in_a_search(profile, most, monkeypatch):
+    settings = SimpleNamespace(get_current_profile_name=lambda: profile)
+    monkeypatch.setattr(samples, "hypothesis", SimpleNamespace(settings=settings))
+    assert (examples(60), examples(6)) == most

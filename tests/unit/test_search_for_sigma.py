@@ -13,8 +13,8 @@ from mmcc import strategies
 from mmcc.accounting import Answer, Problem
 from mmcc.accounting import _calibrate as calibrate
 from mmcc.accounting._best_bound import best_of
-from mmcc.accounting._bounds.chain import ChainBound
 from mmcc.accounting._bounds.projection import Projection
+from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.accounting._calibrate import _gaussian_sigma, next_sigma
 from mmcc.accounting._guarantee import Details, rounded_down, rounded_up
 from mmcc.sampling import Poisson
@@ -74,7 +74,7 @@ def test_details_are_a_mapping_whose_late_entries_are_made_once():
 
 def test_the_search_forgets_what_a_bound_that_fails_could_not_certify(monkeypatch):
     """One bound is the best at the first guess and useless at the second, where another is fine."""
-    good, steady = Projection(), ChainBound()
+    good, steady = Projection(), Reveal()
 
     def answer(bound, sigma):
         value = (2.2 / sigma) ** 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import mmcc
 from mmcc import sampling, strategies
 from mmcc.accounting._best_bound import Budget
+from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.design._noise import Target
 from mmcc.design._optimise import budget_for, fixed_strategies
 from mmcc.design._rough_noise import RoughNoise
@@ -123,9 +125,9 @@ def test_rough_noise_is_near_the_certified_one(strategy, scheme):
     ("strategy", "scheme", "method"),
     [
         (strategies.identity(700), sampling.Poisson(0.1), "tight"),
-        (strategies.toeplitz([1.0, 0.5], 700), sampling.Poisson(0.1), "chain"),
+        (strategies.toeplitz([1.0, 0.5], 700), sampling.Poisson(0.1), "reveal"),
         (strategies.toeplitz([1.0, 0.5], 600), sampling.Poisson(0.1), "tight"),
-        (strategies.blt(700, decay=[0.9], scale=[0.1]), sampling.Poisson(0.1), "chain"),
+        (strategies.blt(700, decay=[0.9], scale=[0.1]), sampling.Poisson(0.1), "reveal"),
         (strategies.blt(700, decay=[0.9], scale=[0.1]), sampling.CyclicPoisson(0.1, 2), "tight"),
         (strategies.blt(700, decay=[0.9], scale=[0.1]), sampling.Poisson(1.0), "tight"),
         (strategies.blt(700, decay=[0.9], scale=[0.1]), sampling.BallsInBins(700), "tight"),
@@ -133,25 +135,33 @@ def test_rough_noise_is_near_the_certified_one(strategy, scheme):
         (strategies.binary_tree(1024), sampling.Poisson(0.1), "tight"),
     ],
 )
-def test_many_rounds_of_few_bands_are_calibrated_by_the_chain(strategy, scheme, method):
+def test_many_rounds_of_few_bands_are_calibrated_by_the_reveal_bound(strategy, scheme, method):
     target = Target(1.0, 1e-5, budget=budget_for(strategy))
     assert target.methods(strategy, scheme) == (method,)
 
 
+@pytest.mark.slow
 def test_a_quick_bound_does_not_choose_the_best_fixed_strategy(monkeypatch):
-    """By the chain two bands are better than four, by all bounds four are: 15.40 against 14.54."""
+    """By a loose quick bound two bands are better than four, by all bounds four are."""
     scheme, target = sampling.Poisson(0.25), {"epsilon": 4.0, "delta": 1e-5}
     counting = strategies.continual_counting(64).coefficients
     rivals = [strategies.toeplitz(counting[:bands], 64) for bands in (2, 4)]
-    chain = [
-        mmcc.utility.rmse(rival, mmcc.sigma(rival, scheme, **target, method="chain").sigma)
+    sharp = Reveal.epsilon
+
+    def loose(self, problem, delta):
+        found = sharp(self, problem, delta)
+        return replace(found, remove=1.6 * found.remove, add=1.6 * found.add)
+
+    monkeypatch.setattr(Reveal, "epsilon", loose)
+    quick = [
+        mmcc.utility.rmse(rival, mmcc.sigma(rival, scheme, **target, method="reveal").sigma)
         for rival in rivals
     ]
-    assert chain[0] < chain[1]
+    assert quick[0] < quick[1]
     monkeypatch.setattr("mmcc.accounting._best_bound.FEW_COLUMNS", 10)
     found = strategies.optimise(64, scheme, **target, fixed=rivals, evaluations=0)
     assert found.fixed.strategy == rivals[1]
-    assert found.error < min(chain)
+    assert found.error < min(quick)
 
 
 def test_fixed_strategies():

@@ -7,6 +7,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from cases.samples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import truth
@@ -30,7 +31,7 @@ def test_gaussian_delta_is_the_area_between_the_densities():
     weights=st.lists(st.floats(0.01, 1), min_size=4, max_size=4),
     epsilon=st.floats(0, 6),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_mixture_delta_is_the_area_where_p_exceeds_e_epsilon_q(values, weights, epsilon, adjacency):
     probabilities = np.array(weights[: len(values)]) / sum(weights[: len(values)])
     y = np.linspace(-12, 25, 200_001)

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from mmcc.sampling import Scheme
     from mmcc.strategies import Strategy
 
-METHODS = ("tight", "mmcc", "projection", "chain", "cascade", "unamplified")
+METHODS = ("tight", "mmcc", "projection", "reveal", "cascade", "unamplified", "group-lemma")
 """As in `mmcc.accounting`, which takes a second to import."""
+OLD_METHODS = ("chain",)
+"""Names that go on working."""
 Given = Mapping[str, Any]
 """Values of options by name; None where an option was left out."""
 
@@ -107,6 +109,13 @@ ORDER = Option(
     GUARANTEE,
     f"mmcc: the order of analysis: {', '.join(strategies.ORDERS)}.",
 )
+GROUP_SIZE = Option(
+    "--group-size",
+    WHOLE,
+    GUARANTEE,
+    "Examples that are protected together; 1 if left out.",
+    metavar="K",
+)
 BOUND = (METHOD, ORDER)
 
 
@@ -117,7 +126,7 @@ def mechanism(given: Given) -> tuple[Strategy, Scheme]:
 
 def check_method(method: str) -> None:
     """Refuse a method that there is not."""
-    if method not in METHODS:
+    if method not in METHODS and method not in OLD_METHODS:
         raise UsageError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
 
 

@@ -42,6 +42,8 @@ LABELS = {
     "group": "examples in the group",
     "black_box": "from one example's epsilon alone, links at their best",
     "black_box_even": "from one example's epsilon alone, all links alike",
+    "links": "single steps from the data with the group to those without",
+    "links_by": "one example's guarantee by",
     "composition": "all iterates, any losses (composition)",
     "epsilon_if_p_tilde_were_p (neither bound)": "epsilon if p~ = p (neither bound)",
 }

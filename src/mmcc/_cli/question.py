@@ -62,6 +62,7 @@ def answer(
             **numbers,
             method=given["method"],
             order=given["order"],
+            **said(group_size=given["group_size"]),
             progress=progress,
         )
         seconds = time.perf_counter() - start

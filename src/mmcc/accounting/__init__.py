@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mmcc.accounting._bounds import BOUNDS, PLAIN, register, unregister
-    from mmcc.accounting._bounds.base import Answer, Bound, Cost, LowerEnd, Problem
+    from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem
 
 __all__ = (
     "BOUNDS",
@@ -21,6 +21,7 @@ __all__ = (
     "Answer",
     "Bound",
     "Cost",
+    "Groups",
     "LowerEnd",
     "Problem",
     "register",

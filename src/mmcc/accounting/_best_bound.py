@@ -19,7 +19,10 @@ from mmcc.accounting._bounds import (
     PLAIN,
     Answer,
     Bound,
+    ByCounts,
     Cost,
+    GroupLemma,
+    Groups,
     LowerEnd,
     Problem,
     known_bounds,
@@ -28,9 +31,11 @@ from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
 from mmcc.sampling._scheme import unproven
 
 CLOSED = 1.02
-"""An upper bound this close above the lower one is not worth more work."""
+"""An upper bound this close above the lower one is not worth minutes of work."""
 CLOSED_DELTA = 1.1
 """The same for deltas, which move a lot where epsilon moves a little."""
+NEARLY = 0.01
+"""Part of that gap that is still worth seconds."""
 ENORMOUS = 50.0
 """Above this epsilon an exact bound is not compared with slower ones: there they know nothing."""
 FEW_COLUMNS = 600
@@ -88,12 +93,20 @@ def best_of(answers: Iterable[Answer], lower: float = 0.0) -> Best:
 
 def ask_epsilon(bound: Bound, problem: Problem, delta: float) -> Answer:
     """What one bound says, signed by it."""
+    _check_group(bound, problem)
     return _signed(bound, bound.epsilon(problem, delta), math.inf)
 
 
 def ask_delta(bound: Bound, problem: Problem, epsilon: float) -> Answer:
     """What one bound says, signed by it."""
+    _check_group(bound, problem)
     return _signed(bound, bound.delta(problem, epsilon), 1.0)
+
+
+def _check_group(bound: Bound, problem: Problem) -> None:
+    """Never take one example's number for a group's."""
+    if problem.group_size > 1 and bound.groups is not Groups.OWN:
+        raise MethodError(_only_one(bound, problem))
 
 
 def _signed(bound: Bound, answer: Answer, largest: float) -> Answer:
@@ -112,14 +125,40 @@ def amplified(problem: Problem) -> list[Bound]:
 
 
 def _applicable(problem: Problem) -> list[Bound]:
-    return [bound for bound in known_bounds() if bound.refusal(problem) is None]
+    every = (in_group(bound, problem) for bound in known_bounds())
+    return [bound for bound in every if refusal(bound, problem) is None]
+
+
+def in_group(bound: Bound, problem: Problem) -> Bound:
+    """The bound as it is asked about the problem's group: by counts, or with bounds to start from.
+
+    For one example it is the bound itself.
+    """
+    if problem.group_size == 1:
+        return bound
+    if bound.groups is Groups.COUNTS:
+        return ByCounts(bound)
+    if bound == GroupLemma():
+        return GroupLemma(tuple(amplified(problem.of_one())))
+    return bound
+
+
+def refusal(bound: Bound, problem: Problem) -> str | None:
+    """Why a bound says nothing about a mechanism, or about groups; None where it applies."""
+    if problem.group_size > 1 and bound.groups is not Groups.OWN:
+        return _only_one(bound, problem)
+    return bound.refusal(problem)
+
+
+def _only_one(bound: Bound, problem: Problem) -> str:
+    return f"{bound.name!r} is proven for one example, not for a group of {problem.group_size}."
 
 
 def bounds_for(problem: Problem, budget: Budget = Budget.MINUTES) -> list[Bound]:
     """The bounds worth asking, in the order of their cost, at least one with amplification."""
     proven = amplified(problem)
     if not proven:
-        raise unproven(problem.scheme)
+        raise unproven(problem.scheme, problem.group_size)
     if problem.certain:
         return [PLAIN]
     costs = {bound: bound.cost(problem) for bound in _applicable(problem)}
@@ -148,11 +187,13 @@ def best_epsilon(problem: Problem, delta: float, bounds: Sequence[Bound]) -> Bes
     def ask(bound: Bound) -> Answer:
         return ask_epsilon(bound.settled_for_epsilon(problem, delta), problem, delta)
 
-    def enough(answers: list[Answer]) -> bool:
-        if best_of(answers).value <= CLOSED * lower:
+    def enough(answers: list[Answer], worth: float) -> bool:
+        if best_of(answers).value <= (1 + worth * (CLOSED - 1)) * lower:
             return True
         last = answers[-1]
-        return last.value > ENORMOUS and last.bound is not None and last.bound.exact(problem)
+        # No lower end of a group is composed, so that even an exact bound would not be known to be.
+        far = last.value > ENORMOUS or problem.group_size > 1
+        return far and last.bound is not None and last.bound.exact(problem)
 
     return best_of(_in_turn(problem, bounds, ask, enough), lower)
 
@@ -164,8 +205,8 @@ def best_delta(problem: Problem, epsilon: float, bounds: Sequence[Bound]) -> Bes
     def ask(bound: Bound) -> Answer:
         return ask_delta(bound.settled_for_delta(problem, epsilon), problem, epsilon)
 
-    def enough(answers: list[Answer]) -> bool:
-        return best_of(answers).value <= CLOSED_DELTA * lower
+    def enough(answers: list[Answer], worth: float) -> bool:
+        return best_of(answers).value <= (1 + worth * (CLOSED_DELTA - 1)) * lower
 
     answers = _in_turn(problem, bounds, ask, enough)
     if CHANCE.refusal(problem) is None:
@@ -177,24 +218,21 @@ def _in_turn(
     problem: Problem,
     bounds: Sequence[Bound],
     ask: Callable[[Bound], Answer],
-    enough: Callable[[list[Answer]], bool],
+    enough: Callable[[list[Answer], float], bool],
 ) -> list[Answer]:
-    """Ask bound after bound until it is enough."""
+    """Ask bound after bound until it is enough for what the next one costs."""
     answers: list[Answer] = []
     refusal: MmccError | None = None
     for bound in bounds:
-        if not bound.worthwhile(problem, answers):
+        worth = NEARLY if bound.cost(problem) <= Cost.SHORT else 1.0
+        if (answers and enough(answers, worth)) or not bound.worthwhile(problem, answers):
             continue
         try:
             answers.append(ask(bound))
         except PrecisionError as too_far:
             refusal = refusal or too_far
-            continue
         except (MethodError, StrategyError) as not_possible:
             refusal = not_possible
-            continue
-        if enough(answers):
-            break
     proven = any(answer.bound is not PLAIN for answer in answers)
     # Where floats cannot go the plain bound will do; that a mechanism is too large must be known.
     plain_will_do = answers and isinstance(refusal, PrecisionError)
@@ -203,14 +241,28 @@ def _in_turn(
     return answers
 
 
-def lower_epsilon(problem: Problem, delta: float) -> float:
-    """No method can prove a smaller epsilon than this; 0 where nothing is known."""
-    return _largest(bound.lower_epsilon(problem, delta) for bound in _applicable(problem))
+def lower_epsilon(problem: Problem, delta: float, most: Cost = Cost.FAST) -> float:
+    """No method can prove a smaller epsilon than this; 0 where nothing is known.
+
+    Lower ends that cost more than `most` are not asked.  What no method can prove for one example
+    it cannot prove for a group: the other members may contribute nothing.
+    """
+    able = _with_lower_ends(problem, most)
+    own = _largest(bound.lower_epsilon(problem, delta) for bound in able)
+    if problem.group_size == 1:
+        return own
+    return max(own, lower_epsilon(problem.of_one(), delta, most))
 
 
 def lower_delta(problem: Problem, epsilon: float) -> float:
     """No method can prove a smaller delta than this; 0 where nothing is known."""
-    return _largest(bound.lower_delta(problem, epsilon) for bound in _applicable(problem))
+    able = _with_lower_ends(problem, Cost.FAST)
+    own = _largest(bound.lower_delta(problem, epsilon) for bound in able)
+    return own if problem.group_size == 1 else max(own, lower_delta(problem.of_one(), epsilon))
+
+
+def _with_lower_ends(problem: Problem, most: Cost) -> list[Bound]:
+    return [bound for bound in _applicable(problem) if bound.lower_cost(problem) <= most]
 
 
 def _largest(ends: Iterable[LowerEnd]) -> float:

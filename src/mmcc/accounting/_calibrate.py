@@ -26,7 +26,7 @@ TOLERANCE = 1e-4
 NARROW = 1e-5
 """Sigma may be this much (relative) above one that certifies less, where epsilon jumps."""
 MAX_TURNS = 16
-EXPLORED = (0, 2, 5, 8, 11, 14)
+EXPLORED = (0, 4, 8, 12)
 """Turns in which all bounds are tried."""
 FLOOR_TURNS = 12
 SLOPE = -1.2
@@ -96,7 +96,7 @@ def _search(
     goal = -0.5 * TOLERANCE
     chosen = list(bounds)
     several = len(bounds) > 1
-    confirmed = False
+    confirmed, closed = False, False
     for turn in range(MAX_TURNS):
         # All bounds are tried at the first guess, after the first steps, and at the answer, so that
         # asking for epsilon at this sigma gives the same number.
@@ -104,10 +104,11 @@ def _search(
         explore = several and (confirmed or turn in EXPLORED)
         best = _ask(problem, bounds if explore else chosen, delta, explore=explore)
         near = abs(best.value / epsilon - 1) <= TOLERANCE
-        if near and several and not explore and best.value > CLOSED * best.lower:
+        if near and several and not explore and not closed:
             confirmed = explore = True
             best = _ask(problem, bounds, delta, explore=True)
         now = problem.sigma
+        closed = best.value <= CLOSED * best.lower if explore else closed
         if explore and best.bounds != chosen:
             # What other bounds could not certify says nothing about these.
             low, points = refused, []

@@ -10,6 +10,13 @@ from typing import Any
 ADJACENCY = "zero-out: the larger of remove and add"
 
 
+def adjacency_of(group_size: int) -> str:
+    """Which data sets are neighbours, in words."""
+    if group_size == 1:
+        return ADJACENCY
+    return f"zero-out of {group_size} examples at once: the larger of remove and add"
+
+
 DIGITS = 6
 
 
@@ -65,6 +72,7 @@ class Guarantee:
     For a matrix mechanism that releases C x + z, z ~ N(0, sigma^2) in units of the clip norm, with
     examples sampled as `sampling` says, adjacency zero-out (one example's contribution replaced
     by zero, either way).  If `adaptive`, inputs may depend on everything released before them.
+    With a `group_size` the contributions of any so many examples are replaced at once.
     """
 
     epsilon: float
@@ -81,6 +89,8 @@ class Guarantee:
     adjacency: str = ADJACENCY
     setting: str = ""
     """What is assumed about the other examples; empty where nothing is."""
+    group_size: int = 1
+    """How many examples are protected together."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.details, Details):
@@ -106,6 +116,7 @@ class Guarantee:
             "strategy": self.strategy,
             "sampling": self.sampling,
             "adjacency": self.adjacency,
+            "group_size": self.group_size,
             "adaptive": self.adaptive,
             "setting": self.setting,
             "certified": True,
@@ -120,7 +131,8 @@ def assumes_more(asked: Guarantee, found: Guarantee) -> bool:
     adaptive inputs, and the next one amplified, for the 0-1 setting alone.
     """
     elsewhere = asked.setting not in ("", found.setting)
-    return elsewhere or asked.adaptive < found.adaptive or asked.adjacency != found.adjacency
+    others = (asked.adjacency, asked.group_size) != (found.adjacency, found.group_size)
+    return elsewhere or others or asked.adaptive < found.adaptive
 
 
 @dataclass(frozen=True, slots=True)

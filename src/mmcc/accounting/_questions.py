@@ -23,7 +23,9 @@ from mmcc.accounting._best_bound import (
     best_epsilon,
     best_of,
     bounds_for,
+    in_group,
     lower_epsilon,
+    refusal,
 )
 from mmcc.accounting._bounds import (
     CHANCE,
@@ -31,13 +33,14 @@ from mmcc.accounting._bounds import (
     PLAIN,
     TIGHT,
     Bound,
+    Cost,
     Mmcc,
     Problem,
     bound_named,
     known_bounds,
 )
 from mmcc.accounting._calibrate import gaussian_problem, smallest_sigma
-from mmcc.accounting._guarantee import Bracket, Guarantee
+from mmcc.accounting._guarantee import Bracket, Guarantee, adjacency_of
 from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import (
@@ -46,6 +49,7 @@ from mmcc.errors import (
     ParameterError,
     real,
     suggestion,
+    whole,
 )
 from mmcc.sampling import Scheme
 from mmcc.sampling._scheme import checked_scheme, unproven
@@ -55,6 +59,9 @@ MIN_DELTA = 1e-200
 MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 NEXT_TO_NOTHING = 1e-6
 """Part of the sensitivity that `sigma` returns where no noise is needed."""
+MAX_GROUP_SIZE = 10**6
+CLOSE_BRACKET = 1.002
+"""An upper end this close to the lower one needs no better lower one."""
 MAX_RATIO = 1e4
 """Above this ratio of column norm to sigma no amplification is looked for."""
 
@@ -67,13 +74,18 @@ def epsilon(
     delta: float,
     method: str = TIGHT,
     order: Order | None = None,
+    group_size: int = 1,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Guarantee:
-    """The certified epsilon of a matrix mechanism at a delta."""
+    """The certified epsilon of a matrix mechanism at a delta.
+
+    With a `group_size` it protects so many examples at once: all their contributions are replaced
+    by zero together.
+    """
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
-    problem = _problem(strategy, sampling, sigma, _effort(executor, progress))
+    problem = _problem(strategy, sampling, sigma, group_size, _effort(executor, progress))
     bounds = _feasible(problem, bounds_by(problem, method, order))
     if method == TIGHT:
         best = best_epsilon(problem, delta, bounds)
@@ -95,13 +107,14 @@ def delta(
     epsilon: float,
     method: str = TIGHT,
     order: Order | None = None,
+    group_size: int = 1,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Guarantee:
-    """The certified delta of a matrix mechanism at an epsilon."""
+    """The certified delta of a matrix mechanism at an epsilon; `group_size` as for `epsilon`."""
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON, closed="l")
-    problem = _problem(strategy, sampling, sigma, _effort(executor, progress))
+    problem = _problem(strategy, sampling, sigma, group_size, _effort(executor, progress))
     bounds = _feasible(problem, bounds_by(problem, method, order))
     if method == TIGHT:
         best = best_delta(problem, epsilon, bounds)
@@ -118,6 +131,7 @@ def sigma(
     delta: float,
     method: str = TIGHT,
     order: Order | None = None,
+    group_size: int = 1,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Guarantee:
@@ -134,7 +148,7 @@ def sigma(
     """
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
     delta = real("delta", delta, MIN_DELTA, 1)
-    first = _problem(strategy, sampling, 1.0, _effort(executor, progress))
+    first = _problem(strategy, sampling, 1.0, group_size, _effort(executor, progress))
     bounds = bounds_by(first, method, order)
     if method == TIGHT and first.chance <= delta:
         problem = first.at(max(NEXT_TO_NOTHING * first.sensitivity, 2 * MIN_SIGMA))
@@ -156,6 +170,7 @@ def bracket(
     delta: float,
     method: str = TIGHT,
     order: Order | None = None,
+    group_size: int = 1,
     estimate: bool | Mapping[str, Any] = False,
     executor: Executor | None = None,
     progress: Progress | None = None,
@@ -163,9 +178,13 @@ def bracket(
     """Two certified numbers with the true epsilon between them.
 
     `upper` is what `epsilon` gives by the method; `lower` holds for any method: it is the privacy
-    loss that one direction of the output shows (0 where nothing is known).  `estimate=True` adds
+    loss that a test of the output shows (0 where nothing is known).  `estimate=True` adds
     a Monte Carlo estimate, which is no certificate; a mapping has options of `mmcc.estimate`.
     """
+    if estimate is not False and group_size != 1:
+        raise ParameterError(
+            "estimates are made for one example, not for a group; leave out estimate or group_size."
+        )
     found = epsilon(
         strategy,
         sampling,
@@ -173,12 +192,14 @@ def bracket(
         delta=delta,
         method=method,
         order=order,
+        group_size=group_size,
         executor=executor,
         progress=progress,
     )
-    lower = 0.0 if found.epsilon == 0 else found.details.get("epsilon_lower")
-    if lower is None:
-        lower = lower_epsilon(Problem(strategy, sampling, found.sigma), found.delta)
+    lower = found.details.get("epsilon_lower", 0.0)
+    if found.epsilon > CLOSE_BRACKET * lower:
+        problem = Problem(strategy, sampling, found.sigma, group_size=found.group_size)
+        lower = max(lower, lower_epsilon(problem, found.delta, Cost.LONG))
     if lower > found.epsilon:
         raise ArithmeticError(
             f"the lower bound {lower} lies above the upper bound {found.epsilon}: a bug, "
@@ -214,11 +235,14 @@ def check_method(method: str, order: Order | None = None) -> None:
         raise MethodError(f"order applies to method {Mmcc.name!r} only, not to {method!r}.")
 
 
-def _problem(strategy: Strategy, scheme: Scheme, sigma: float, effort: Effort) -> Problem:
-    """The mechanism, if it is one."""
+def _problem(
+    strategy: Strategy, scheme: Scheme, sigma: float, group_size: int, effort: Effort
+) -> Problem:
+    """The mechanism, if it is one, and how many examples are protected together."""
     checked_strategy(strategy)
     checked_scheme(scheme).check(strategy.steps)
-    return Problem(strategy, scheme, sigma, effort)
+    group_size = whole("group_size", group_size, 1, MAX_GROUP_SIZE)
+    return Problem(strategy, scheme, sigma, effort, group_size=group_size)
 
 
 def bounds_by(
@@ -231,20 +255,20 @@ def bounds_by(
     check_method(method, order)
     if method == TIGHT:
         return bounds_for(problem, budget)
-    bound = bound_named(method) if order is None else Mmcc(order)
-    refusal = bound.refusal(problem)
-    if refusal is None:
+    bound = in_group(bound_named(method) if order is None else Mmcc(order), problem)
+    refused = refusal(bound, problem)
+    if refused is None:
         return [bound]
     others = amplified(problem)
     if not others:
-        raise unproven(problem.scheme)
+        raise unproven(problem.scheme, problem.group_size)
     known = ", ".join(repr(other.name) for other in (*others, PLAIN))
-    raise MethodError(f"{refusal} Use method={TIGHT!r}, or one of {known}.")
+    raise MethodError(f"{refused} Use method={TIGHT!r}, or one of {known}.")
 
 
 def _feasible(problem: Problem, bounds: list[Bound]) -> list[Bound]:
     """The bounds that floating point can evaluate at this noise level."""
-    ratio = problem.strategy.sensitivity(problem.steps) / problem.sigma
+    ratio = problem.group_size * problem.strategy.sensitivity(problem.steps) / problem.sigma
     if ratio <= MAX_RATIO:
         return bounds
     if PLAIN not in bounds:
@@ -302,4 +326,6 @@ def _guarantee(
         setting=setting,
         bound=str(bound),
         details=details.extended(extra),
+        adjacency=adjacency_of(problem.group_size),
+        group_size=problem.group_size,
     )

@@ -31,6 +31,8 @@ MOST_SIGMA = 1e300
 NAMES = ("method", "bound", "strategy", "sampling", "adjacency", "setting")
 """What a guarantee assumed, in words."""
 NUMBERS = ("epsilon", "delta", "sigma")
+GROUP = "group_size"
+"""Written where it is more than one example, which older files do not say."""
 FREE = ("setting",)
 """Text that may be empty."""
 
@@ -155,6 +157,7 @@ def certified(guarantee: object) -> Guarantee:
         "delta": real("delta", guarantee.delta, 0, 1, closed="lh"),
         "sigma": real("sigma", guarantee.sigma, 0, MOST_SIGMA),
         "adaptive": guarantee.adaptive,
+        GROUP: whole(GROUP, guarantee.group_size, 1, MOST_EXACT),
     }
     kept |= {name: text(name, getattr(guarantee, name), name in FREE) for name in NAMES}
     return Guarantee(**kept)
@@ -257,7 +260,8 @@ def _only(body: object, expected: set[str]) -> Mapping[str, Any]:
 
 
 def _read_guarantee(body: object) -> Guarantee:
-    given = _only(body, {*NUMBERS, *NAMES, "adaptive"})
+    grouped = isinstance(body, dict) and GROUP in body
+    given = _only(body, {*NUMBERS, *NAMES, "adaptive", *([GROUP] if grouped else [])})
     return certified(Guarantee(**given))
 
 
@@ -298,7 +302,8 @@ _READERS: Mapping[str, Callable[..., Entry]] = {"begin": _read_begin, "plan": _r
 def plain(value: Any) -> Any:
     """Entries and what they are made of as objects, lists, text and numbers."""
     if isinstance(value, Guarantee):
-        return {name: getattr(value, name) for name in (*NUMBERS, *NAMES, "adaptive")}
+        group = {GROUP: value.group_size} if value.group_size > 1 else {}
+        return {name: getattr(value, name) for name in (*NUMBERS, *NAMES, "adaptive")} | group
     if isinstance(value, DeltaDot):
         return [value.epsilon, value.remove, value.add]
     if isinstance(value, tuple):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from mmcc.accounting._adjacency import Side
+from mmcc.accounting._group_lemma import bound_by_even_links, bound_by_links
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._losses.distribution import PrivacyLossDistribution
 from mmcc.accounting._losses.laws import MixtureLaw
@@ -31,7 +32,6 @@ from mmcc.errors import (
     suggestion,
     whole,
 )
-from mmcc.mixtures._blackbox import bound_by_even_links, bound_by_links
 from mmcc.mixtures._counts import CountLaw, binomial, hypergeometric
 from mmcc.pld import MAX_RATIO
 from mmcc.sampling import Poisson, Shuffle
@@ -227,6 +227,7 @@ def _answer(
         details={**({} if group is None else {"group": group}), **sides, **beside},
         adjacency=adjacency,
         setting=setting,
+        group_size=1 if group is None else group,
     )
 
 

@@ -55,6 +55,7 @@ def dots_around(
     found = [_dot(asked)]
     guarantee = asked.guarantee
     given: dict[str, Any] = {"sigma": guarantee.sigma, "progress": progress}
+    given["group_size"] = guarantee.group_size
     start, last = time.monotonic(), took
     for decades in DECADES:
         delta = float(f"{guarantee.delta * 10.0**decades:.9g}")

@@ -171,6 +171,21 @@ class Report:
     """The epsilon-delta curve of the headline, by increasing delta."""
     strategy: Strategy | None = field(default=None, repr=False)
     """To be drawn."""
+    group_size: int = 1
+    """Units that are protected together."""
+
+    @property
+    def such_units(self) -> tuple[str, str]:
+        """How many such units are protected together: the number, and the noun."""
+        several = f"any {self.group_size:,}"
+        return ("one", "unit") if self.group_size == 1 else (several, "units together")
+
+    @property
+    def differ(self) -> str:
+        """In what neighbours differ."""
+        if self.group_size == 1:
+            return "one unit's contributions"
+        return f"the contributions of {self.group_size:,} units"
 
     @property
     def runs(self) -> bool:

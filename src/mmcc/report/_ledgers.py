@@ -54,6 +54,8 @@ def of_ledger(
     adaptive = all(total.adaptive for total in found)
     settings = tuple(dict.fromkeys(setting for total in found for setting in total.settings))
     relations = dict.fromkeys(total.adjacency for total in found)
+    # Of several data sets the smallest: what protects more protects so many too.
+    sizes = [run.begin.guarantee.group_size for total in found for run in total.runs]
     names = listed([f"“{total.data}”" for total in found])
     return Report(
         title=words("title", title, TITLE),
@@ -70,6 +72,7 @@ def of_ledger(
         reproduction=_reproduction(path, data, delta),
         versions=versions(),
         made=today(),
+        group_size=min(sizes, default=1),
     )
 
 

@@ -37,6 +37,7 @@ def of_mechanism(
     delta: float,
     method: str = "tight",
     order: Order | None = None,
+    group_size: int = 1,
     title: str | None = None,
     unit: str = UNIT,
     data: str | None = None,
@@ -49,6 +50,7 @@ def of_mechanism(
 
     `unit` is what the training treats as one example, `data` what the data set is called, `file`
     where the strategy came from.  About `seconds` go to the dots of the epsilon-delta curve.
+    `group_size` units are protected together.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
 
@@ -61,6 +63,7 @@ def of_mechanism(
         delta=delta,
         method=method,
         order=order,
+        group_size=group_size,
         progress=progress,
     )
     return described(
@@ -133,6 +136,7 @@ def described(
                 adaptive=guarantee.adaptive,
                 settings=settings,
                 steps=strategy.steps,
+                group_size=guarantee.group_size,
             ),
             *assumptions,
         ),
@@ -142,6 +146,7 @@ def described(
         notes=tuple(notes),
         dots=dots,
         strategy=strategy,
+        group_size=guarantee.group_size,
     )
 
 
@@ -201,6 +206,8 @@ def _mechanism_facts(
             Fact("Noise standard deviation", f"{noise} (sigma times the clip norm)"),
         ]
     facts.append(Fact("Inputs", inputs))
+    if guarantee.group_size > 1:
+        facts.append(Fact("Units protected together", f"{guarantee.group_size:,}"))
     if guarantee.setting:
         facts.append(Fact("Setting", guarantee.setting))
     facts += [
@@ -223,12 +230,14 @@ def _reproduction(
         options["method"] = guarantee.method
     if order is not None:
         options["order"] = order
+    if guarantee.group_size > 1:
+        options["group_size"] = guarantee.group_size
     spelled = {
         name: value if isinstance(value, str) else repr(value) for name, value in options.items()
     }
     line = ["mmcc", "epsilon", *written.options, *drawn.options]
     for name, text in spelled.items():
-        line += [f"--{name}", text]
+        line += [f"--{name.replace('_', '-')}", text]
     arguments = "".join(f"    {name}={value!r},\n" for name, value in options.items())
     snippet = (
         "import mmcc\nfrom mmcc import sampling, strategies\n\n"

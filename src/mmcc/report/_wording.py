@@ -28,9 +28,17 @@ REAL_NUMBERS = Assumption(
 
 
 def of_training(
-    scheme: Scheme, *, unit: str, adaptive: bool, settings: tuple[str, ...], steps: int
+    scheme: Scheme,
+    *,
+    unit: str,
+    adaptive: bool,
+    settings: tuple[str, ...],
+    steps: int,
+    group_size: int = 1,
 ) -> tuple[Assumption, ...]:
     """What the guarantee of one mechanism assumes, the gravest first."""
+    several = f"the contributions of {group_size:,} units"
+    differ = "one unit's contributions" if group_size == 1 else several
     return (
         *_reservations(adaptive, settings),
         _sampled(scheme),
@@ -41,7 +49,7 @@ def of_training(
             "all parameters together. Sigma is in units of that norm, and C is used as given: "
             "noise that is meant relative to the sensitivity of C must be multiplied by it first.",
         ),
-        _one_unit(unit),
+        _one_unit(unit, group_size),
         Assumption(
             "Nothing else is released.",
             "Only the noisy releases C x + z, and what is computed from them without the data. "
@@ -61,7 +69,7 @@ def of_training(
         ),
         Assumption(
             "The data's size is public.",
-            "Neighbours differ in one unit's contributions, which are replaced by zero. The number "
+            f"Neighbours differ in {differ}, which are replaced by zero. The number "
             "of examples, and with it the expected batch size, is the same for both.",
         ),
         REAL_NUMBERS,
@@ -144,15 +152,22 @@ def _sampled(scheme: Scheme) -> Assumption:
     )
 
 
-def _one_unit(unit: str) -> Assumption:
-    if unit == UNIT:
+def _one_unit(unit: str, group_size: int = 1) -> Assumption:
+    if unit == UNIT and group_size == 1:
         text = (
             "The guarantee protects one example. Somebody with several examples in the data is "
             "protected less; duplicates count as several."
+        )
+    elif unit == UNIT:
+        text = (
+            f"The guarantee protects any {group_size:,} examples together. Somebody with more "
+            "examples in the data is protected less; duplicates count as several."
         )
     else:
         text = (
             "Everything that belongs to one unit is one example for the training: it is sampled "
             "together and its contribution is clipped as a whole."
         )
+        if group_size > 1:
+            text += f" The guarantee protects any {group_size:,} units together."
     return Assumption("The unit of privacy is what the training treats as an example.", text)

@@ -333,8 +333,13 @@ def checked_scheme(scheme: object) -> Scheme:
     return scheme
 
 
-def unproven(scheme: Scheme) -> MethodError:
-    """What to say where no amplified bound applies to a scheme."""
+def unproven(scheme: Scheme, group_size: int = 1) -> MethodError:
+    """What to say where no amplified bound applies to a scheme, or to groups under it."""
+    if group_size > 1:
+        return MethodError(
+            f"no amplification is proven for a group of {group_size} examples under {scheme!r}. "
+            "Use method='unamplified' for a certificate."
+        )
     return MethodError(
         f"no amplification is proven for {scheme!r}. Use method='unamplified' for a certificate, "
         "or mmcc.estimate for a Monte Carlo estimate."

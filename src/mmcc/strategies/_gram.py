@@ -44,7 +44,9 @@ class Gram(ABC):
     error: float
     """Bound on the relative error of every entry."""
     free: Sequence[Eigenvalue] = ()
-    """All eigenvalues of G on vectors that sum to zero on every class."""
+    """All eigenvalues of G but zero on vectors that sum to zero on every class."""
+    repeats: int = 1
+    """How often each column stands there."""
 
     @property
     def columns(self) -> int:
@@ -182,6 +184,43 @@ class ForestGram(Gram):
             own = function(values - a[i] ** 2) @ counts
             matrix[i, i] = own + function(-np.square(a[i])) * (self.counts[i] - counts.sum())
         return matrix
+
+
+class RepeatedGram(Gram):
+    """Another Gram matrix with every column `repeats` times; copies belong to one class.
+
+    Differences of two copies have the eigenvalue zero; on vectors that are the same on all copies
+    G acts as `repeats` times the other matrix.
+    """
+
+    def __init__(self, once: Gram, repeats: int) -> None:
+        self._once = once
+        self.repeats = repeats
+        self.counts = read_only(once.counts * repeats)
+        self.error = once.error + 4 * 2.0**-53
+        self.free = tuple(Eigenvalue(e.index, e.value * repeats, e.multiplicity) for e in once.free)
+
+    def product(self, vectors: FloatArray) -> FloatArray:
+        return self.repeats * self._once.product(vectors)
+
+    def power_sums(self, a: FloatArray, weights: FloatArray, orders: Sequence[int]) -> FloatArray:
+        return self.repeats * self._once.power_sums(a, weights, orders)
+
+    def absolute_sums(self, a: FloatArray, weights: FloatArray) -> FloatArray:
+        return self.repeats * self._once.absolute_sums(a, weights)
+
+    def diagonal(self) -> FloatArray:
+        return self._once.diagonal()
+
+    def top_sums(self, a: FloatArray, largest: int) -> FloatArray:
+        """Each entry comes `repeats` times: between whole multiples sums of a row are linear.
+
+        The largest of several rows then lies below the line between its values there.
+        """
+        once = self._once.top_sums(a, -(-largest // self.repeats))
+        sizes = np.arange(1, min(largest, self.repeats * once.size) + 1)
+        ends = np.concatenate([[0.0], self.repeats * once])
+        return np.asarray(np.interp(sizes, self.repeats * np.arange(ends.size), ends))
 
 
 def _power(base: FloatArray, order: int) -> FloatArray:

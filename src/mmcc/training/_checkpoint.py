@@ -3,8 +3,7 @@
 In: the optimizer of a run, which knows its module.  Out: a file with parameters, the state of the
 optimizer inside, noise, keys, position, global random generators and the fingerprint of the
 mechanism.
-A file is written beside its final place, synced, and renamed: whoever is killed leaves the old file
-or the new one.  It is read without unpickling code, after its digest was checked.
+How the file is written and read: `_checkpoint_file`.
 
 The file holds the keys of noise and sampling: it is as secret as the data.  It is created readable
 for its owner only.
@@ -12,9 +11,6 @@ for its owner only.
 
 from __future__ import annotations
 
-import hashlib
-import io
-import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,11 +23,10 @@ from opacus.grad_sample import AbstractGradSampleModule
 from mmcc.errors import ParameterError, harmless, whole
 from mmcc.training._checkpoint_file import (
     FORMAT,
-    MAGIC,
     MOST_SAID,
     CheckpointError,
-    check_plain,
     read,
+    write,
 )
 from mmcc.training._loader import PrivateLoader
 from mmcc.training._optimizer import PrivateOptimizer
@@ -68,7 +63,7 @@ def save_checkpoint(
     generators = peers.every(own)
     with peers.agreeing():
         if peers.rank == 0:
-            _write(_path(path), _packed(_content(saved, generators, extra)))
+            write(_path(path), _content(saved, generators, extra))
 
 
 def load_checkpoint(
@@ -132,15 +127,6 @@ def _content(
     }
 
 
-def _packed(content: dict[str, Any]) -> list[bytes | memoryview]:
-    """The parts of the file."""
-    check_plain(content, "the checkpoint")
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    payload = buffer.getbuffer()
-    return [MAGIC, hashlib.sha256(payload).digest(), payload]
-
-
 def _check_same(content: Mapping[str, Any], run: TrainingRun, path: Path) -> None:
     """Refuse the checkpoint of another mechanism, and other noise for steps that were made."""
     differences = run.mechanism.differences(content["fingerprint"])
@@ -179,38 +165,6 @@ def _take_up(content: Mapping[str, Any], optimizer: PrivateOptimizer, path: Path
             f"{path.name!r} does not fit: {said}. Make module and optimizer as they were made for "
             "the run."
         ) from problem
-
-
-def _write(path: Path, parts: list[bytes | memoryview]) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        temporary.unlink(missing_ok=True)  # left by a run that was killed, or by somebody else
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            for part in parts:
-                left = memoryview(part)
-                while left:
-                    left = left[os.write(file, left) :]
-            os.fsync(file)
-        finally:
-            os.close(file)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except OSError as problem:
-        reason = problem.strerror or problem
-        raise CheckpointError(f"cannot write {str(path)!r}: {reason}.") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name last; systems that cannot open folders have no need to."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _path(path: str | Path) -> Path:

@@ -1,13 +1,16 @@
-"""The file of a checkpoint, read without the packages that train: torch alone.
+"""The file of a checkpoint, written and read without the packages that train: torch alone.
 
-In: a path.  Out: its entries and its digest.  No code from the file is run: its digest is checked,
-then `torch.load` reads tensors, numbers and text and refuses all else.
+In: a path, and entries to write.  Out: the entries and the digest of what is read.
+A file is written beside its final place, synced, and renamed: whoever is killed leaves the old file
+or the new one.  No code from a file is run: its digest is checked, then `torch.load` reads tensors,
+numbers and text and refuses all else.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import os
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -42,6 +45,49 @@ MOST_SAID = 400
 
 class CheckpointError(MmccError):
     """A checkpoint cannot be written, cannot be read, or belongs to another run."""
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Put the content where the file was, whole or not at all."""
+    parts = _packed(content)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)  # left by a run that was killed, or by somebody else
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            for part in parts:
+                left = memoryview(part)
+                while left:
+                    left = left[os.write(file, left) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as problem:
+        reason = problem.strerror or problem
+        raise CheckpointError(f"cannot write {str(path)!r}: {reason}.") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last; systems that cannot open folders have no need to."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _packed(content: dict[str, Any]) -> list[bytes | memoryview]:
+    """The parts of the file."""
+    check_plain(content, "the checkpoint")
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    payload = buffer.getbuffer()
+    return [MAGIC, hashlib.sha256(payload).digest(), payload]
 
 
 def read(path: Path) -> tuple[dict[str, Any], str]:

@@ -7,7 +7,15 @@ from typing import Any
 
 from mmcc._cli import output
 from mmcc._cli.command import FLAG, QUESTION, Command, Option
-from mmcc._cli.mechanism_options import BOUND, DELTA, MECHANISM, SIGMA, check_bound, mechanism
+from mmcc._cli.mechanism_options import (
+    BOUND,
+    DELTA,
+    GROUP_SIZE,
+    MECHANISM,
+    SIGMA,
+    check_bound,
+    mechanism,
+)
 from mmcc._cli.parsing import UsageError
 from mmcc._cli.question import JSON, PLOT, SIMULATION, said
 
@@ -17,6 +25,7 @@ def run(
     delta: float,
     method: str,
     order: Any,
+    group_size: int | None,
     estimate: bool,
     samples: int | None,
     width: float | None,
@@ -31,6 +40,11 @@ def run(
     simulation = said(samples=samples, width=width, confidence=confidence, seed=seed)
     if simulation and not estimate:
         raise UsageError(f"--{next(iter(simulation))} applies with --estimate only; add it.")
+    if group_size not in (None, 1) and (estimate or plot is not None):
+        raise UsageError(
+            f"--{'estimate' if estimate else 'plot'} is for one example; leave it or --group-size "
+            "out."
+        )
     import mmcc
 
     if plot is not None:
@@ -46,6 +60,7 @@ def run(
             **at,
             method=method,
             order=order,
+            **said(group_size=group_size),
             estimate=simulation if estimate else False,
             progress=progress,
         )
@@ -64,6 +79,7 @@ COMMAND = Command(
     *MECHANISM,
     SIGMA,
     DELTA,
+    GROUP_SIZE,
     *BOUND,
     Option(
         "--estimate", FLAG, QUESTION, "Also print a Monte Carlo estimate: an interval, not a proof."

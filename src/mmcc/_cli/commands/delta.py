@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from mmcc._cli.command import Command
-from mmcc._cli.mechanism_options import BOUND, EPSILON, MECHANISM, SIGMA
+from mmcc._cli.mechanism_options import (
+    BOUND,
+    EPSILON,
+    GROUP_SIZE,
+    MECHANISM,
+    SIGMA,
+)
 from mmcc._cli.question import JSON, answer
 
 
@@ -19,6 +25,7 @@ COMMAND = Command(
     *MECHANISM,
     SIGMA,
     EPSILON,
+    GROUP_SIZE,
     *BOUND,
     JSON,
     help="Print the certified delta of a mechanism at an epsilon.",

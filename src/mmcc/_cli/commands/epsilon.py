@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mmcc._cli.command import FLAG, QUESTION, Command, Option
-from mmcc._cli.mechanism_options import BOUND, DELTA, MECHANISM, METHODS, SIGMA, check_bound
+from mmcc._cli.mechanism_options import (
+    BOUND,
+    DELTA,
+    GROUP_SIZE,
+    MECHANISM,
+    METHODS,
+    SIGMA,
+    check_bound,
+)
 from mmcc._cli.parsing import UsageError
 from mmcc._cli.question import JSON, answer
 from mmcc.errors import MmccError
@@ -45,6 +53,7 @@ def by_others(
                 sigma=found.sigma,
                 delta=found.delta,
                 method=method,
+                group_size=found.group_size,
                 progress=progress,
             )
         except MmccError:  # the answer itself stands; this line of the table does not
@@ -65,6 +74,7 @@ COMMAND = Command(
     *MECHANISM,
     SIGMA,
     DELTA,
+    GROUP_SIZE,
     *BOUND,
     Option("--compare", FLAG, QUESTION, "Also print what other certified bounds give."),
     JSON,

@@ -1,40 +1,64 @@
-"""The command `mmcc group`: Poisson sampling, or fixed batches."""
+"""The command `mmcc group`: DP-SGD by counts or fixed batches, other strategies by their bounds."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmcc._cli import output
 from mmcc._cli.command import FLAG, SCHEME, WHOLE, Command, Option
-from mmcc._cli.mechanism_options import DELTA, PROB, SIGMA, STEPS
+from mmcc._cli.mechanism_options import (
+    DELTA,
+    MECHANISM,
+    METHODS,
+    SIGMA,
+    Given,
+    check_options,
+)
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import JSON
+from mmcc._cli.question import JSON, answer
 
 if TYPE_CHECKING:
     from mmcc import Guarantee
 
 Value = TypeVar("Value")
+DPSGD, POISSON = "identity", "poisson"
+"""Independent noise and its sampling, where nothing else is said."""
 
 
 def run(
     group: int | None,
-    steps: int | None,
-    prob: float | None,
     examples: int | None,
     batch: int | None,
     zero_one: bool,
     sigma: float,
     delta: float,
     as_json: bool,
+    **given: Any,
 ) -> None:
-    size, steps = needed("group", group), needed("steps", steps)
     fixed = examples is not None or batch is not None
-    if fixed and prob is not None:
+    if fixed and given["prob"] is not None:
         raise UsageError(
             "--prob is for Poisson sampling, --examples and --batch are for fixed batches; leave "
             "one or the other out."
         )
+    plain = given["strategy"] in (None, DPSGD) and given["sampling"] in (None, POISSON)
+    if not plain:
+        if fixed or zero_one:
+            raise UsageError(
+                "--examples, --batch and --zero-one are for DP-SGD; leave them or --strategy and "
+                "--sampling out."
+            )
+        of_mechanism(needed("group", group), given, sigma, delta, as_json)
+        return
+    size, steps = needed("group", group), needed("steps", given["steps"])
+    check_options(
+        [name for name, value in given.items() if value not in (None, False)],
+        ("strategy", "sampling", "steps", "prob"),
+        (),
+        given,
+        "DP-SGD with Poisson sampling or fixed batches",
+    )
     if not fixed and zero_one:
         raise UsageError(
             "--zero-one applies to fixed batches only; with --prob nothing is assumed about "
@@ -43,7 +67,7 @@ def run(
     if fixed:
         counts = needed("examples", examples), needed("batch", batch)
     else:
-        probability = needed("prob (or --examples and --batch)", prob)
+        probability = needed("prob (or --examples and --batch)", given["prob"])
     from mmcc import mixtures  # scipy and numba take a second
 
     start = time.perf_counter()
@@ -55,6 +79,14 @@ def run(
     else:
         found = mixtures.group_privacy(size, steps, probability, sigma=sigma, delta=delta)
     show(found, time.perf_counter() - start, as_json)
+
+
+def of_mechanism(group: int, given: Given, sigma: float, delta: float, as_json: bool) -> None:
+    """Correlated noise, or another scheme: the question of `mmcc epsilon --group-size`."""
+    names = {"strategy": given["strategy"] or DPSGD, "sampling": given["sampling"] or POISSON}
+    question = {**given, **names, "method": METHODS[0], "order": None}
+    question |= {"group_size": group, "as_json": as_json}
+    answer("epsilon", question, {"sigma": sigma, "delta": delta})
 
 
 def needed(name: str, value: Value | None) -> Value:
@@ -75,8 +107,7 @@ def show(found: Guarantee, seconds: float, as_json: bool) -> None:
 COMMAND = Command(
     "group",
     run,
-    STEPS,
-    PROB,
+    *(option.optional() for option in MECHANISM),
     Option("--group", WHOLE, SCHEME, "Examples that are protected together.", metavar="K"),
     Option("--examples", WHOLE, SCHEME, "Fixed batches: examples in the data set."),
     Option(
@@ -94,6 +125,7 @@ COMMAND = Command(
     SIGMA,
     DELTA,
     JSON,
-    help="Print the certified epsilon of DP-SGD for a group of examples.",
+    help="Print the certified epsilon of a group of examples.\n\n"
+    "Of DP-SGD; of other strategies and schemes as mmcc epsilon --group-size does.",
     example="mmcc group --group 4 --steps 1000 --prob 0.01 --sigma 4 --delta 1e-6",
 )

@@ -16,6 +16,7 @@ from mmcc._cli.command import FILE, NUMBER, OUTPUT, QUESTION, TEXT, Command, Opt
 from mmcc._cli.mechanism_options import (
     BOUND,
     DELTA,
+    GROUP_SIZE,
     MECHANISM,
     METHODS,
     NAME,
@@ -107,6 +108,7 @@ def _report(given: Given, progress: Progress | None) -> Report:
     check_bound(given["method"], given["order"])
     strategy, scheme = mechanism(given)
     names = ("sigma", "delta", "method", "order", "clip_norm")
+    shown |= said(group_size=given["group_size"])
     return of_mechanism(strategy, scheme, **{name: given[name] for name in names}, **shown)
 
 
@@ -116,6 +118,7 @@ def _of_checkpoint(given: Given, shown: dict[str, Any]) -> Report:
     has = "the checkpoint has it"
     _refuse(given, ("sampling", *ROUNDS, "sigma", "clip_norm"), "checkpoint", has)
     _refuse(given, ("order",), "checkpoint", "a run is accounted by --method alone")
+    _refuse(given, ("group_size",), "checkpoint", "a run is accounted for one example")
     _need(given, (DELTA,), "--checkpoint, which does not know it")
     if not given["strategy"]:
         names = [str(option.name) for option in OF_STRATEGY]
@@ -135,7 +138,12 @@ def _of_ledger(given: Given, shown: dict[str, Any]) -> Report:
     from mmcc.report import of_ledger
 
     has = "a ledger has the runs' own"
-    _refuse(given, (*OF_MECHANISM, "sigma", "clip_norm", "order", "seconds"), "ledger", has)
+    _refuse(
+        given,
+        (*OF_MECHANISM, "sigma", "clip_norm", "order", "seconds", "group_size"),
+        "ledger",
+        has,
+    )
     if given["method"] != METHODS[0]:
         raise UsageError(f"--method does not apply to --ledger: {has}; leave it out.")
     return of_ledger(given["ledger"], delta=given["delta"], **shown)
@@ -159,6 +167,7 @@ COMMAND = Command(
     "report",
     run,
     *(option.optional() for option in (*MECHANISM, SIGMA, DELTA)),
+    GROUP_SIZE,
     *BOUND,
     Option(
         "--checkpoint",

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from mmcc._cli.command import Command
-from mmcc._cli.mechanism_options import BOUND, DELTA, EPSILON, MECHANISM
+from mmcc._cli.mechanism_options import (
+    BOUND,
+    DELTA,
+    EPSILON,
+    GROUP_SIZE,
+    MECHANISM,
+)
 from mmcc._cli.question import JSON, answer
 
 
@@ -19,6 +25,7 @@ COMMAND = Command(
     *MECHANISM,
     EPSILON,
     DELTA,
+    GROUP_SIZE,
     *BOUND,
     JSON,
     help="Print the smallest noise level found that certifies an epsilon at a delta.",

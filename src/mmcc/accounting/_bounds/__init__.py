@@ -6,8 +6,9 @@ asks them.  A bound from elsewhere takes part once it is registered.
 
 from __future__ import annotations
 
-from mmcc.accounting._bounds.base import Answer, Bound, Cost, LowerEnd, Problem
+from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem
 from mmcc.accounting._bounds.cascade import Cascade
+from mmcc.accounting._bounds.groups import ByCounts, GroupLemma
 from mmcc.accounting._bounds.mmcc import Mmcc
 from mmcc.accounting._bounds.projection import Projection
 from mmcc.accounting._bounds.reveal import Reveal
@@ -22,7 +23,10 @@ __all__ = (
     "TIGHT",
     "Answer",
     "Bound",
+    "ByCounts",
     "Cost",
+    "GroupLemma",
+    "Groups",
     "LowerEnd",
     "Mmcc",
     "Problem",
@@ -35,7 +39,7 @@ __all__ = (
 PLAIN = Unamplified()
 """The bound that makes no use of sampling."""
 CHANCE = ChanceToTakePart()
-BOUNDS: tuple[Bound, ...] = (PLAIN, Mmcc(), Cascade(), Projection(), Reveal())
+BOUNDS: tuple[Bound, ...] = (PLAIN, Mmcc(), Cascade(), Projection(), Reveal(), GroupLemma())
 """The bounds of this package; those that were registered are not among them."""
 TIGHT = "tight"
 """The method that asks every bound."""

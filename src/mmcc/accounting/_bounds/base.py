@@ -13,16 +13,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from enum import Enum, IntEnum
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar, cast
 
 from mmcc.accounting._guarantee import Details
 from mmcc.accounting._losses.engine import Effort
 from mmcc.errors import SamplingError, real, whole
-from mmcc.sampling import Rounds, Scheme
+from mmcc.sampling import Poisson, Rounds, Scheme
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._hierarchy import Node
+from mmcc.strategies._repeated import Repeated
 
 T = TypeVar("T")
 
@@ -34,14 +35,22 @@ class Cost(IntEnum):
     """A closed form."""
     FAST = 1
     """A fraction of a second."""
-    SHORT = 2
-    """A second or more, growing with the number of columns, which are few."""
-    STEADY = 3
-    """Seconds, however many steps there are."""
+    STEADY = 2
+    """About a second, however many steps there are."""
+    SHORT = 3
+    """Seconds, growing with the number of columns, which are few."""
     LONG = 4
     """As `SHORT`, with many columns."""
     SLOW = 5
     """Minutes."""
+
+
+class Groups(Enum):
+    """What a bound says about groups: `group_size` examples whose contributions become zero."""
+
+    NOTHING = "it is proven for one example"
+    COUNTS = "it is asked about one example whose columns are repeated, see `Problem.counts`"
+    OWN = "it reads `group_size` and answers for so many examples"
 
 
 @dataclass(eq=False)
@@ -53,15 +62,46 @@ class Problem:
     sigma: float
     effort: Effort = field(default_factory=Effort)
     _kept: dict[Hashable, Any] = field(default_factory=dict)
+    group_size: int = 1
+    """How many examples are protected together."""
 
     def at(self, sigma: float) -> Problem:
         """The same mechanism with another noise level."""
-        return Problem(self.strategy, self.scheme, sigma, self.effort)
+        return replace(self, sigma=sigma, _kept={})
 
     def scouting(self) -> Problem:
         """The same problem, solved roughly: for making choices."""
-        effort = replace(self.effort, scouting=True)
-        return Problem(self.strategy, self.scheme, self.sigma, effort)
+        return replace(self, effort=replace(self.effort, scouting=True), _kept={})
+
+    def of_one(self) -> Problem:
+        """The same mechanism for one example instead of a group."""
+        if self.group_size == 1:
+            return self
+        return self.kept("one example", lambda: replace(self, group_size=1, _kept={}))
+
+    def counts(self) -> Problem | None:
+        """One example with the likelihood ratio of the whole group; None where none is proven.
+
+        Under Poisson sampling the members' participations in a step add up to a count, and each
+        column of C is taken that often: as by one example of a matrix in which every column stands
+        `group_size` times (docs/theory-reveal-groups.md, Proposition 2.1).  Under cyclic Poisson
+        sampling with independent noise all members in the first group are the worst (section 5).
+        """
+        if self.group_size == 1:
+            return self
+        return self.kept("counts", self._counts)
+
+    def _counts(self) -> Problem | None:
+        rounds, strategy = self.rounds, self.strategy
+        if rounds is None or self.scheme.setting:
+            return None
+        if rounds.separation > 1:
+            toeplitz = strategy.toeplitz
+            if toeplitz is None or toeplitz.bands > 1:
+                return None
+            strategy = toeplitz.prefix(rounds.count(self.steps))
+        repeated = Repeated(strategy, self.group_size)
+        return Problem(repeated, Poisson(rounds.probability), self.sigma, effort=self.effort)
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` returns, made once: bounds keep here what several questions share."""
@@ -115,13 +155,20 @@ class Problem:
 
     @cached_property
     def chance(self) -> float:
-        """How likely it is, at most, that the example takes part at all."""
-        return real("chance", self.scheme.chance(self.steps), 0, 1, closed="lh")
+        """How likely it is, at most, that the example, or any of the group, takes part at all."""
+        one = real("chance", self.scheme.chance(self.steps), 0, 1, closed="lh")
+        if self.group_size == 1:
+            return one
+        return 1.0 if self.scheme.setting else min(self.group_size * one * (1 + 2.0**-51), 1.0)
 
     @cached_property
     def sensitivity(self) -> float:
-        """|C 1_S| for the worst participation set that the scheme allows, rounded up."""
-        return real("sensitivity", self.scheme.sensitivity(self.strategy), 0, math.inf)
+        """|C 1_S| for the worst participation set that the scheme allows, rounded up.
+
+        Of a group: as often as it has members, for norms of sums are at most sums of norms.
+        """
+        one = real("sensitivity", self.scheme.sensitivity(self.strategy), 0, math.inf)
+        return one if self.group_size == 1 else self.group_size * one * (1 + 2.0**-51)
 
     @property
     def ratio(self) -> float:
@@ -170,6 +217,8 @@ class Bound(ABC):
     """As in `method=`."""
     amplified: ClassVar[bool] = True
     """Whether use is made of sampling."""
+    groups: ClassVar[Groups] = Groups.NOTHING
+    """What it says about groups: nothing, unless the bound says otherwise."""
 
     def __str__(self) -> str:
         return self.name
@@ -194,6 +243,10 @@ class Bound(ABC):
     @abstractmethod
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         """Certified delta at epsilon."""
+
+    def lower_cost(self, problem: Problem) -> Cost:
+        """What a lower end costs: dear ones are asked only where brackets are wanted."""
+        return Cost.FAST
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
         """No method can prove a smaller epsilon at delta."""

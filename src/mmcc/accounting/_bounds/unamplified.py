@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import Answer, Bound, Cost, Problem, same
+from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, Problem, same
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._guarantee import Details
 
@@ -17,6 +17,7 @@ class Unamplified(Bound):
 
     name: ClassVar[str] = "unamplified"
     amplified: ClassVar[bool] = False
+    groups: ClassVar[Groups] = Groups.OWN
 
     def refusal(self, problem: Problem) -> None:
         return None
@@ -38,6 +39,8 @@ class Unamplified(Bound):
 class ChanceToTakePart(Bound):
     """Delta is at most the chance that the example takes part at all, at every epsilon and sigma.
 
+    Of a group: that any of its members does, at most the sum of their chances.
+
     Participation does not depend on what was released, so with the example the output has the law
     (1 - chance) Q + chance R, Q the law without it: P(A) - e^eps Q(A) <= chance, and
     Q(A) - e^eps P(A) <= 1 - (1 - chance) e^eps <= chance, for every A and eps >= 0.
@@ -46,6 +49,7 @@ class ChanceToTakePart(Bound):
     """
 
     name: ClassVar[str] = "chance of participation, which protects nobody who takes part"
+    groups: ClassVar[Groups] = Groups.OWN
 
     def refusal(self, problem: Problem) -> str | None:
         return None if problem.chance < 1.0 else "every example takes part."

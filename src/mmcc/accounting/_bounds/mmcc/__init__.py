@@ -9,11 +9,18 @@ from functools import partial
 from typing import ClassVar
 
 from mmcc.accounting._adjacency import Adjacency
-from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, Cost, LowerEnd, Problem
+from mmcc.accounting._bounds.base import (
+    NOTHING_KNOWN,
+    Answer,
+    Bound,
+    Cost,
+    Groups,
+    LowerEnd,
+    Problem,
+)
 from mmcc.accounting._bounds.mmcc import independent
 from mmcc.accounting._bounds.mmcc.algorithm import analyse, has_events, uncorrelated
 from mmcc.accounting._bounds.mmcc.shares import best_share
-from mmcc.accounting._bounds.projection import Projection
 from mmcc.accounting._guarantee import Details
 from mmcc.accounting._losses.composed import Question
 from mmcc.errors import MethodError, MmccError, StrategyError
@@ -40,6 +47,7 @@ class Mmcc(Bound):
     share: float = EVEN
 
     name: ClassVar[str] = "mmcc"
+    groups: ClassVar[Groups] = Groups.COUNTS
 
     def __str__(self) -> str:
         return f"{self.name}, rows in {self.order} order"
@@ -103,8 +111,9 @@ class Mmcc(Bound):
         return problem.kept((self, "delta", epsilon), answer)
 
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
-        """Not where the projection has answered and very many probabilities must be bounded."""
-        if not any(isinstance(a.bound, Projection) and math.isfinite(a.value) for a in known):
+        """Not where another has answered and very many probabilities must be bounded."""
+        others = (a for a in known if a.bound is not None and a.bound.amplified)
+        if not any(math.isfinite(a.value) for a in others):
             return True
         geometry = problem.strategy.geometry(self.order, _rounds(problem).separation, 0)
         return not geometry.events > CROWDED * geometry.columns

@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, Cost, LowerEnd, Problem
+from mmcc.accounting._bounds.base import (
+    NOTHING_KNOWN,
+    Answer,
+    Bound,
+    Cost,
+    Groups,
+    LowerEnd,
+    Problem,
+)
 from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
 from mmcc.errors import MethodError, PrecisionError, StrategyError
 from mmcc.sampling._scheme import unproven
@@ -18,6 +26,12 @@ from mmcc.strategies._gram import MAX_COLUMNS
 
 LONG = 4096
 """From this many columns on bounds that do not grow with them are cheaper."""
+FEW_COLUMNS = 600
+"""Up to so many the answer takes a second or two."""
+WIDE = 0.05
+"""Part of the columns with which one overlaps above which it may be the best bound."""
+MUCH_NOISE, LARGE_EPSILON = 5.0, 1.2
+"""Sigma over the column norm above which, and epsilon below which, it may be the best bound."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +39,7 @@ class Projection(Bound):
     """Tight for dense matrices with much noise; the lower end holds for any method."""
 
     name: ClassVar[str] = "projection"
+    groups: ClassVar[Groups] = Groups.COUNTS
 
     def refusal(self, problem: Problem) -> str | None:
         if problem.rounds is None and problem.positions is None:
@@ -37,9 +52,21 @@ class Projection(Bound):
         return Cost.LONG if many else Cost.SHORT
 
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
-        """Not for more bins than fit in memory if they form a tree: its law is tighter anyway."""
+        """Not for more bins than fit in memory if they form a tree: its law is tighter anyway.
+
+        Nor where a cheaper bound has answered and one direction cannot be enough: many columns, of
+        which each overlaps with few, and little noise.
+        """
         positions = problem.positions
-        return positions is None or positions <= MAX_COLUMNS or problem.tree_of_positions is None
+        if positions is not None:
+            return positions <= MAX_COLUMNS or problem.tree_of_positions is None
+        answered = [a.value for a in known if a.bound is not None and a.bound.amplified]
+        if problem.columns <= FEW_COLUMNS or not answered or min(answered) < LARGE_EPSILON:
+            return True
+        column = problem.strategy.sensitivity(problem.steps)
+        # Row sums of the Gram matrix over its diagonal: how many columns each overlaps with.
+        overlaps = (problem.sensitivity / column) ** 2 / problem.columns
+        return overlaps > WIDE * problem.columns or problem.sigma > MUCH_NOISE * column
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
         return _bracket(problem).bound_epsilon(delta)

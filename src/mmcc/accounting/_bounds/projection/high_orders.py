@@ -37,6 +37,8 @@ FOLLOWED = 160
 EXACT_TRACE = 600
 """Up to this many columns tr (U G')^4 is computed, at every `TRACE_STRIDE`-th node."""
 TRACE_STRIDE = 8
+ONE_BY_ONE = 100_000
+"""Up to this many columns copies of a column are taken one by one, each with a rounding."""
 
 
 @dataclass(eq=False)
@@ -72,10 +74,11 @@ class HighOrders:
     def masses(self) -> FloatArray:
         """P(|S| = k) under the tilted law, k = 0 .. sizes; then the chance of more, in one."""
         counts = self.rest.gram.counts
-        single = counts == 1.0
+        copies = self.rest.gram.repeats if self.rest.gram.columns <= ONE_BY_ONE else 1
+        single = counts == float(copies)
         laws = np.empty((len(self.rest.weights.t), self.sizes + 2))
         for i, u in enumerate(self.rest.weights.tilted):
-            law = poisson_binomial(u[single], self.sizes)
+            law = poisson_binomial(np.repeat(u[single], copies), self.sizes)
             for many, prob in zip(counts[~single], u[~single], strict=True):
                 binomial = stats.binom.pmf(np.arange(self.sizes + 1), int(many), prob)
                 law = np.convolve(law, binomial)[: self.sizes + 1]

@@ -8,13 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import Answer, Bound, Cost, Problem
+from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, Problem
+from mmcc.accounting._bounds.reveal import trees
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.domination import Shape, spectrum_of
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError
+from mmcc.sampling import Rounds
+from mmcc.strategies._tree import Tree
+
+MOST_MEMBERS = 32
+"""Of a group: each number of them that may take part has a transfer matrix of its own."""
+LEAST_CHANCE = 1e-280
+"""That all members take part in a step: a smaller one might be lost in floating point."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,7 @@ class Reveal(Bound):
     """The cost grows with the logarithm of the number of steps."""
 
     name: ClassVar[str] = "reveal"
+    groups: ClassVar[Groups] = Groups.OWN
 
     shape: Shape | None = None
     """Of the dominating chain; None if it is yet to be chosen."""
@@ -32,8 +41,23 @@ class Reveal(Bound):
                 f"the reveal bounds are for independent rounds, as in Poisson and CyclicPoisson, "
                 f"and prove nothing for {problem.scheme!r}."
             )
+        size, tree = problem.group_size, _tree(problem)
+        if tree is not None:
+            return trees.refusal(tree, problem.rounds)
         if problem.strategy.toeplitz is None:
-            return f"the reveal bounds need a Toeplitz strategy, not {problem.strategy!r}."
+            return (
+                f"the reveal bounds need a Toeplitz strategy or a tree, not {problem.strategy!r}."
+            )
+        if size > MOST_MEMBERS or (size > 1 and problem.rounds.probability**size < LEAST_CHANCE):
+            return (
+                f"the reveal bounds count up to {MOST_MEMBERS} members of a group, all of which "
+                f"take part at once with a chance above {LEAST_CHANCE:g}."
+            )
+        if problem.counts() is None:
+            return (
+                "the reveal bounds count how many of a group take part; which members are the "
+                f"worst under {problem.scheme!r} is not proven for {problem.strategy!r}."
+            )
         return None
 
     def cost(self, problem: Problem) -> Cost:
@@ -47,6 +71,8 @@ class Reveal(Bound):
         if problem.certain:
             exact = bound_gaussian_epsilon(problem.ratio, delta)
             return Answer(exact, exact)
+        if _tree(problem) is not None:
+            return trees.bound_epsilon(*_tree_problem(problem), delta, problem.effort.progress)
         chosen = self.settled_for_epsilon(problem, delta)
         with one_thread():
             return _chain_problem(problem).epsilon(_shape(chosen), delta)
@@ -55,21 +81,39 @@ class Reveal(Bound):
         if problem.certain:
             exact = bound_gaussian_delta(problem.ratio, epsilon)
             return Answer(exact, exact)
+        if _tree(problem) is not None:
+            return trees.bound_delta(*_tree_problem(problem), epsilon, problem.effort.progress)
         chosen = self.settled_for_delta(problem, epsilon)
         with one_thread():
             return _chain_problem(problem).delta(_shape(chosen), epsilon)
 
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
-        if self.shape is not None or problem.certain:
+        if self._settled(problem):
             return self
         with one_thread():
             return replace(self, shape=_chain_problem(problem).best_shape(delta))
 
     def settled_for_delta(self, problem: Problem, epsilon: float) -> Reveal:
-        if self.shape is not None or problem.certain:
+        if self._settled(problem):
             return self
         with one_thread():
             return replace(self, shape=_chain_problem(problem).best_shape_for_delta(epsilon))
+
+    def _settled(self, problem: Problem) -> bool:
+        return self.shape is not None or problem.certain or _tree(problem) is not None
+
+
+def _tree(problem: Problem) -> Tree | None:
+    """The strategy as a tree, for one example: counts of a group are not proven there."""
+    return problem.strategy.tree if problem.group_size == 1 else None
+
+
+def _tree_problem(problem: Problem) -> tuple[Tree, Rounds, float]:
+    tree, rounds = _tree(problem), problem.rounds
+    refused = Reveal().refusal(problem)
+    if tree is None or rounds is None or refused is not None:
+        raise MethodError(str(refused))
+    return tree, rounds, problem.sigma
 
 
 def _chain_problem(problem: Problem) -> ChainProblem:
@@ -77,9 +121,10 @@ def _chain_problem(problem: Problem) -> ChainProblem:
 
     def make() -> ChainProblem:
         toeplitz, rounds = problem.strategy.toeplitz, problem.rounds
-        if toeplitz is None or rounds is None:
-            raise MethodError(str(Reveal().refusal(problem)))
-        prior = binomial_prior(1, rounds.probability)
+        refused = Reveal().refusal(problem)
+        if toeplitz is None or rounds is None or refused is not None:
+            raise MethodError(str(refused))
+        prior = binomial_prior(problem.group_size, rounds.probability)
         spectrum = spectrum_of(toeplitz, rounds)
         return ChainProblem(spectrum, prior, problem.sigma, problem.effort.progress)
 

@@ -61,10 +61,12 @@ def best_centring(
     weights: FloatArray,
     adjacency: str,
     order: float,
-) -> Centring:
-    """The best one for given weights[s, i] of s and the output places[i]."""
+) -> Centring | None:
+    """The best one for given weights[s, i] of s and the output places[i], if they say anything."""
     counts = np.arange(float(prior.size))[:, None]
     worth = (weights > WORTH * weights.max()).all(axis=0)
+    if not worth.any():
+        return None
     places, weights = places[worth], weights[:, worth]
     with np.errstate(divide="ignore"):
         logs = np.log(prior)[:, None] - 0.5 * counts**2 * diagonal

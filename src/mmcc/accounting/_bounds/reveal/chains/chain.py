@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -79,9 +80,11 @@ class Chain:
 
 
 def binomial_prior(members: int, probability: float) -> FloatArray:
-    """Chances of 0, 1, ..., members participations at a step."""
-    counts = range(members + 1)
-    chances = [
-        math.comb(members, m) * probability**m * (1 - probability) ** (members - m) for m in counts
-    ]
-    return np.array(chances)
+    """Chances of 0, 1, ..., members participations at a step, each rounded once."""
+    chance = Fraction(probability)
+    return np.array(
+        [
+            float(math.comb(members, m) * chance**m * (1 - chance) ** (members - m))
+            for m in range(members + 1)
+        ]
+    )

@@ -36,6 +36,8 @@ PERIODS = 6.0
 """Period of the Fourier sum in standard deviations of log Lhat."""
 LEFT = 7.0
 MAX_NODES = 1500
+LARGEST_SMOOTHING = 1000.0
+"""Of tau^2 al^2: e to half of it is a number."""
 HOPELESS = 1e9
 TURNS = 5
 
@@ -134,6 +136,7 @@ def good_setting(
         centring = best_centring(
             chain.prior, chain.diagonal, lattice.places, weights, adjacency, setting.order
         )
+        centring = centring or mean_centring(chain)
         setting = replace(setting, centring=centring)
     return best
 
@@ -170,6 +173,8 @@ def curve_near(setting: Setting, delta: float) -> Curve | None:
 
     order, deviation = saddle(log_moment_at, setting.order, delta)
     line = line_near(order, deviation, delta, BLUR * max(setting.epsilon, deviation))
+    if line is None:
+        return None
     found = moments(lattice, chain, powers(adjacency, line.nodes()))
     if found is None:
         return None
@@ -189,13 +194,16 @@ def curve_near(setting: Setting, delta: float) -> Curve | None:
 
 def line_near(
     order: float, deviation: float, delta: float, blur: float, most: int = MAX_NODES
-) -> Line:
-    """Aliases from the left weigh e^{-(order-1) period} at most, to be small next to delta."""
+) -> Line | None:
+    """Aliases from the left weigh e^{-(order-1) period} at most, to be small next to delta.
+
+    None if it would take too much smoothing.
+    """
     period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / (order - 1))
     line = line_for(order, period, blur, DROP)
     if line.count > most:
         line = line_for(order, period, blur * (line.count / most) ** 2, DROP)
-    return line
+    return line if line.smoothing * line.order**2 < LARGEST_SMOOTHING else None
 
 
 def saddle(log_moment: Callable[[float], float], order: float, delta: float) -> tuple[float, float]:

@@ -14,6 +14,8 @@ K(t) = (1 - rho^2)/(1 - 2 rho cos t + rho^2), so omega = max_t [f(t) - kappa K(t
 Between two nodes D apart the difference is at most the larger end plus D^2/8 times a bound on its
 second derivative; |K''| <= 10 rho (1 - rho^2)/(1 - 2 rho cos t + rho^2)^2.
 *Entrywise.*  kappa rho^k >= g_k for all k >= 1 and kappa + omega >= g_0.
+*Mixed.*  Some g_k are raised first, entrywise, and what they become is dominated in Loewner order:
+from G to G + D, D the positive semidefinite difference, then entrywise up.
 """
 
 from __future__ import annotations
@@ -40,16 +42,19 @@ EASY_GROWTH = 110.0
 LONGEST_BLOCK = 4096
 MOST_LIFTED = 1.25
 """A block may raise kappa by this at most."""
+SMALLEST_PRODUCT = 1e-300
+"""Smaller products of decays are raised to this, which has a logarithm."""
 FINE_NODES = 400
 """Nodes in which a frequency grows by a factor e, for symbols in closed form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Kappa, in units where sigma is one, and rho."""
+    """Kappa, in units where sigma is one, rho, and by how much g_1, g_2, ... are raised first."""
 
     shared: float
     decay: float
+    raised: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +87,13 @@ class Spectrum:
         kernel, curvature = poisson_kernel(self.nodes, shape.decay)
         over = self.heights - shape.shared * kernel
         bend = self.curvatures + shape.shared * curvature[:-1]
+        if shape.raised:
+            places, raised = np.arange(1.0, len(shape.raised) + 1), 2 * np.array(shape.raised)
+            over = over + np.cos(np.multiply.outer(self.nodes, places)) @ raised
+            bend = bend + float(places**2 @ raised) * UP
         gap = np.diff(self.nodes) ** 2 / 8 * bend
         slack = 64 * ROUND * (float(self.heights[0]) + shape.shared * float(kernel[0]))
+        slack += 64 * ROUND * (len(shape.raised) + 1) ** 2 * math.fsum(shape.raised)
         return float(np.max(np.maximum(over[1:], over[:-1]) + gap)) + slack
 
     def _entrywise(self, shape: Shape) -> float:
@@ -149,15 +159,19 @@ def buffered_gram(
     with m = n - 1 - b of them at distance one, w_i w_m r_i^k (1 - (r_i r_m)^m)/(1 - r_i r_m) is an
     upper bound for k >= 1.
     """
-    products = np.multiply.outer(decay, decay)
+    products = np.maximum(np.multiply.outer(decay, decay), SMALLEST_PRODUCT)
     weights = np.multiply.outer(scale, scale)
     with np.errstate(under="ignore"):
         whole = weights * -np.expm1((steps - 1) * np.log(products)) / (1 - products)
         part = weights * -np.expm1(max(steps - 1 - separation, 0) * np.log(products))
         part /= 1 - products
-    diagonal = 1 + float(whole.sum())
-    shares = (scale / decay + part.sum(axis=1)) * UP
-    return diagonal, shares, decay**separation * (1 + 4 * ROUND * separation)
+    # A rounding of r_i r_m is felt as often as rows count.
+    grown = UP * (1 + 8 * ROUND * min(steps, 1 / (1 - float(products.max()))))
+    diagonal = (1 + float(whole.sum())) * grown
+    shares = (scale / decay + part.sum(axis=1)) * grown
+    # The largest number below one is at least any power of a decay.
+    decays = np.minimum(decay**separation * (1 + 4 * ROUND * separation), 1 - ROUND / 2)
+    return diagonal, shares, decays
 
 
 def _buffered(

@@ -93,7 +93,7 @@ def log_fallen_moment(chain: Chain, rate: float, lowest: FloatArray, beside: flo
     counts = np.arange(1.0, chain.prior.size)
     pull = rate * chain.shared * counts
     weights = log_fake_odds(chain, lowest) - 0.5 * counts**2 * (chain.shared + beside)
-    weights = weights + 0.5 * counts * rate * beside + pull + np.log1p(-np.exp(-pull))
+    weights = weights + 0.5 * counts * rate * beside + pull + np.log(-np.expm1(-pull))
     fresh = 0.5 * rate * rate * chain.shared * (1 - chain.decay) * (1 + chain.decay)
 
     def fallen(level: float) -> float:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
+from scipy import optimize
 from scipy.special import gammaln
 
 from mmcc._arrays import FloatArray
@@ -30,6 +32,9 @@ STRENGTHS = (1.0, 0.7, 1.4)
 ZOOMS = 6
 DECAYS, PARTS = 15, 15
 MOST_NODES = 1200
+FEW_BANDS = 24
+"""Up to this many bands lags are raised as well: there it gains, and is fast."""
+MIXED_TURNS, MIXED_STEPS = 5, (-1.0, -0.5, 0.0, 0.5, 1.0)
 TERMS = np.arange(1.0, 80.0)
 
 
@@ -38,7 +43,10 @@ def good_shapes(spectrum: Spectrum, sigma: float) -> Sequence[Shape]:
     if spectrum.exact is not None:
         return (spectrum.exact,)
     search = _Search(spectrum)
-    return tuple(dict.fromkeys(search.best(sigma * strength) for strength in STRENGTHS))
+    found = dict.fromkeys(search.best(sigma * strength) for strength in STRENGTHS)
+    if spectrum.lags.size <= FEW_BANDS and not spectrum.decay:
+        found[_mixed(spectrum, next(iter(found)), sigma)] = None
+    return tuple(found)
 
 
 class _Search:
@@ -78,11 +86,51 @@ class _Search:
         white = np.max(self.heights - shared[:, None] * kernel, axis=1)
         white = np.maximum(white, LEAST_WHITE * shared)
         scaled = shared / sigma / sigma
-        series = TERMS * np.log(decay * scaled[:, None]) - gammaln(TERMS + 1)
-        tail = np.logaddexp.reduce(series - np.log1p(-(decay**TERMS)), axis=1)
-        top = scaled + white / sigma / sigma
-        own = np.where(top < 30, np.log(np.expm1(np.minimum(top, 30.0))), top)
-        return np.asarray(np.logaddexp(own, math.log(2) + tail))
+        return log_weight(scaled, decay, white / sigma / sigma)
+
+
+def log_weight(shared: FloatArray, decay: float, white: FloatArray) -> FloatArray:
+    """Log J, noise scaled to one."""
+    series = TERMS * np.log(decay * shared[:, None]) - gammaln(TERMS + 1)
+    tail = np.logaddexp.reduce(series - np.log1p(-(decay**TERMS)), axis=1)
+    top = shared + white
+    own = np.where(top < 30, np.log(np.expm1(np.minimum(top, 30.0))), top)
+    return np.asarray(np.logaddexp(own, math.log(2) + tail))
+
+
+def _mixed(spectrum: Spectrum, start: Shape, sigma: float) -> Shape:
+    """A shape near `start` with lags raised such that omega, and then J, is the smallest.
+
+    For each kappa and rho the smallest omega is a linear program in the lags.
+    """
+    bands = spectrum.lags.size
+    count = min(3 * bands, spectrum.columns - 1)
+    nodes = np.linspace(0, math.pi, max(12 * bands, 120))
+    heights = np.interp(nodes, spectrum.nodes, spectrum.heights)
+    waves = 2 * np.cos(np.multiply.outer(nodes, np.arange(1.0, count + 1)))
+    table = np.concatenate([np.full((nodes.size, 1), -1.0), waves], axis=1)
+    costs = np.concatenate([[1.0], np.zeros(count)])
+    limits = [(None, None), *[(0.0, None)] * count]
+
+    def tried(decay: float, shared: float) -> tuple[float, Shape]:
+        kernel, _ = poisson_kernel(nodes, decay)
+        found = optimize.linprog(costs, table, shared * kernel - heights, bounds=limits)
+        if found.x is None:
+            return math.inf, start
+        white = max(float(found.x[0]), LEAST_WHITE * shared) / sigma / sigma
+        scaled = np.array([shared / sigma / sigma])
+        weight = float(log_weight(scaled, decay, np.array([white]))[0])
+        return weight, Shape(shared, decay, tuple(np.maximum(found.x[1:], 0.0).tolist()))
+
+    best = tried(start.decay, start.shared)
+    for turn in range(MIXED_TURNS):
+        base = best[1]
+        for gap, part in product(MIXED_STEPS, MIXED_STEPS):
+            decay = 1 - min((1 - base.decay) * math.exp(0.3 * gap / 2**turn), 0.99)
+            shared = base.shared * (1 - decay) / (1 + decay) * (1 + base.decay) / (1 - base.decay)
+            shared *= math.exp(0.1 * part / 2**turn)
+            best = min(best, tried(decay, shared), key=lambda pair: pair[0])
+    return best[1]
 
 
 def _around(values: FloatArray, place: int) -> tuple[float, float]:

@@ -20,6 +20,8 @@ from mmcc.accounting._bounds.reveal.inversion import UP
 from mmcc.sampling import Rounds
 from mmcc.strategies._toeplitz import Toeplitz
 
+MOST_COUNTED = 8
+"""Participations at a step: each number of them has moves of its own."""
 MAX_GROWTH = 700.0
 """Slower decays need too many states (see `Chain.growth`)."""
 
@@ -65,7 +67,7 @@ class Plane:
 def plane_of(strategy: Toeplitz, rounds: Rounds, sigma: float, prior: FloatArray) -> Plane | None:
     """The plane of a BLT with two buffers; None for others, and where states would be too many."""
     buffers, columns = strategy.buffer_numbers, rounds.count(strategy.steps)
-    if buffers is None or buffers[0].size != 2 or columns < 2:
+    if buffers is None or buffers[0].size != 2 or columns < 2 or prior.size > MOST_COUNTED + 1:
         return None
     diagonal, shares, decays = buffered_gram(rounds.separation, strategy.steps, *buffers)
     scale = UP / sigma / sigma

@@ -87,8 +87,8 @@ def plane_curve(plane: Plane, setting: Setting, delta: float) -> Curve | None:
     most = min(max(WORK // states, FEWEST_NODES), MAX_NODES)
     line = line_near(order, deviation, delta, BLUR * max(rough, deviation), most)
     decay = max(chain.decay for chain in plane.coordinates)
-    found = moments(lattice, powers(adjacency, line.nodes()), decay)
-    if found is None:
+    found = None if line is None else moments(lattice, powers(adjacency, line.nodes()), decay)
+    if line is None or found is None:
         return None
     notes = {
         "kappa": [chain.shared for chain in plane.coordinates],
@@ -118,9 +118,12 @@ def _centring(plane: Plane, setting: Setting, delta: float) -> Centring:
             break
         best, least = centring, epsilon
         weights = output_weights(lattice, power, lead)
-        centring = best_centring(
+        better = best_centring(
             plane.prior, plane.diagonal, lattice.places, weights, adjacency, order
         )
+        if better is None:
+            break
+        centring = better
     return best
 
 

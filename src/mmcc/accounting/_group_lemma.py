@@ -1,7 +1,7 @@
 r"""Group privacy from the guarantee of one example alone, by the standard lemma.
 
-In: epsilon(delta) of one example, both adjacencies.  Out: an epsilon for a group.
-Rounding: an upper bound; every step of the chain is a certified epsilon at its own delta.
+In: epsilon(delta) or delta(epsilon) of one example, both adjacencies.  Out: the same of a group.
+Rounding: upper bounds; every step of the chain is a certified epsilon at its own delta.
 
 Between two data sets that differ in k examples stand k - 1 others, each differing from the next in
 one.  If link j is (e_j, d_j)-private then, for all outputs B,
@@ -24,6 +24,8 @@ from mmcc._arrays import FloatArray
 from mmcc.errors import PrecisionError
 
 SMALLEST_DELTA = 1e-280
+SMALLEST = 1e-300
+"""No delta of one example is taken to be less: it may have underflowed."""
 LARGEST_EPSILON = 700.0
 MAX_LINKS = 32
 """Longer chains have all links alike."""
@@ -32,6 +34,32 @@ EVEN_TOLERANCE = 5e-4
 
 EpsilonAt = Callable[[float], float]
 """Certified epsilon of one example at a delta."""
+DeltaAt = Callable[[float], float]
+"""Certified delta of one example at an epsilon."""
+
+
+def bound_group_epsilon(epsilon_at: EpsilonAt, group: int, delta: float) -> float:
+    """The lemma at its best: links of their own, or all alike if there are too many."""
+    found = bound_by_links(epsilon_at, group, delta)
+    if found is None:
+        found = bound_by_even_links(epsilon_at, group, delta)
+    return math.inf if found is None else found
+
+
+def bound_group_delta(delta_at: DeltaAt, group: int, epsilon: float) -> float:
+    """The lemma with k equal links: delta of one example at epsilon / k, k times at growing cost.
+
+    An epsilon of a link that is rounded down has a larger delta, which is valid; the sum
+    1 + e^e + ... + e^((k-1) e) is taken at the e that was not rounded down, where it is larger.
+    """
+    each = epsilon / group
+    log_sum = math.log(group)
+    if each > 0:
+        grown = math.log(-math.expm1(-epsilon)) - math.log(-math.expm1(-each))
+        log_sum = min((group - 1) * each + max(grown, 0.0), log_sum + (group - 1) * each)
+    log_sum += MARGIN * (1 + group + epsilon)
+    one = max(delta_at(each * (1 - MARGIN)), SMALLEST)
+    return min(math.exp(min(math.log(one) + log_sum, 0.0)) * (1 + MARGIN), 1.0)
 
 
 def bound_by_even_links(epsilon_at: EpsilonAt, group: int, delta: float) -> float | None:

@@ -1,0 +1,209 @@
+"""Bounds for groups: several examples whose contributions become zero at once.
+
+In: a problem with a `group_size`, and bounds that are proven for one example.  Out: answers for the
+group.  Rounding: upwards, as by the bounds that are asked.
+
+`ByCounts` asks a bound about the mechanism of one example that has the law of the whole group.
+`GroupLemma` asks for one example's epsilon at several deltas and knows nothing else of the
+mechanism.  Proofs: docs/theory-reveal-groups.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem, same
+from mmcc.accounting._group_lemma import bound_group_delta, bound_group_epsilon
+from mmcc.accounting._guarantee import Details
+from mmcc.errors import MethodError, MmccError
+
+CLOSE = 1.02
+"""One example's epsilon this close above its lower bound is not worth more work."""
+
+
+@dataclass(frozen=True)
+class ByCounts(Bound):
+    """A bound for one example, about the columns of C repeated as often as there are members."""
+
+    once: Bound
+
+    name: ClassVar[str] = "counts"
+    groups: ClassVar[Groups] = Groups.OWN
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.once.name)  # the method is that of the bound itself
+
+    def __str__(self) -> str:
+        return f"{self.once}, by how many of the group take part"
+
+    def refusal(self, problem: Problem) -> str | None:
+        counts = problem.counts()
+        if counts is None:
+            return (
+                f"method {self.once.name!r} counts how many of a group take part; which members "
+                f"are the worst under {problem.scheme!r} is not proven for {problem.strategy!r}."
+            )
+        return self.once.refusal(counts)
+
+    def cost(self, problem: Problem) -> Cost:
+        return self.once.cost(_counts(problem))
+
+    def exact(self, problem: Problem) -> bool:
+        return self.once.exact(_counts(problem))
+
+    def close(self, problem: Problem) -> bool:
+        return self.once.close(_counts(problem))
+
+    def epsilon(self, problem: Problem, delta: float) -> Answer:
+        return self.once.epsilon(_counts(problem), delta)
+
+    def delta(self, problem: Problem, epsilon: float) -> Answer:
+        return self.once.delta(_counts(problem), epsilon)
+
+    def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
+        return self.once.lower_epsilon(_counts(problem), delta)
+
+    def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
+        return self.once.lower_delta(_counts(problem), epsilon)
+
+    def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
+        same_kind = [
+            replace(answer, bound=answer.bound.once)
+            for answer in known
+            if isinstance(answer.bound, ByCounts)
+        ]
+        return self.once.worthwhile(_counts(problem), same_kind)
+
+    def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
+        return ByCounts(self.once.settled_for_epsilon(_counts(problem), delta))
+
+    def settled_for_delta(self, problem: Problem, epsilon: float) -> Bound:
+        return ByCounts(self.once.settled_for_delta(_counts(problem), epsilon))
+
+    def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
+        return self.once.details(_counts(problem), answer, delta)
+
+
+@dataclass(frozen=True)
+class GroupLemma(Bound):
+    """The standard lemma: from the data with the group to those without it in single steps."""
+
+    bounds: tuple[Bound, ...] = ()
+    """Those that are asked about one example; any choice is valid."""
+
+    name: ClassVar[str] = "group-lemma"
+    groups: ClassVar[Groups] = Groups.OWN
+
+    def __str__(self) -> str:
+        asked = ", ".join(map(str, self.bounds))
+        by = f", by {'the best of ' * (len(self.bounds) > 1)}{asked}" if self.bounds else ""
+        return f"{self.name}: from one example's guarantee alone{by}"
+
+    def refusal(self, problem: Problem) -> str | None:
+        if problem.group_size == 1:
+            return f"method {self.name!r} is for groups; one example needs no lemma."
+        if problem.scheme.setting:
+            return (
+                "the group lemma has data sets in which other members of the group contribute, but "
+                f"amplified numbers for {problem.scheme!r} are for {problem.scheme.setting}."
+            )
+        if not self.bounds:
+            return (
+                f"the group lemma needs a certificate for one example, and no amplification is "
+                f"proven for {problem.scheme!r}."
+            )
+        return None
+
+    def cost(self, problem: Problem) -> Cost:
+        return Cost.SLOW
+
+    def epsilon(self, problem: Problem, delta: float) -> Answer:
+        if len(self.bounds) > 1:
+            return self.settled_for_epsilon(problem, delta).epsilon(problem, delta)
+        one = problem.of_one()
+
+        def epsilon_at(share: float) -> float:
+            return _value(lambda: self.bounds[0].epsilon(one, share))
+
+        return self._answer(bound_group_epsilon(epsilon_at, problem.group_size, delta))
+
+    def delta(self, problem: Problem, epsilon: float) -> Answer:
+        if len(self.bounds) > 1:
+            return self.settled_for_delta(problem, epsilon).delta(problem, epsilon)
+        one = problem.of_one()
+
+        def delta_at(share: float) -> float:
+            return min(_value(lambda: self.bounds[0].delta(one, share)), 1.0)
+
+        return self._answer(bound_group_delta(delta_at, problem.group_size, epsilon))
+
+    def _answer(self, value: float) -> Answer:
+        return replace(same(value), notes={"by": str(self.bounds[0])})
+
+    def settled_for_epsilon(self, problem: Problem, delta: float) -> GroupLemma:
+        """The bound that is best for one example at about the largest delta that is asked."""
+        one, share = problem.of_one(), delta / problem.group_size
+
+        def ask(bound: Bound) -> Answer:
+            settled = bound.settled_for_epsilon(one, share)
+            return replace(settled.epsilon(one, share), bound=settled)
+
+        def lower(bound: Bound) -> LowerEnd:
+            return bound.lower_epsilon(one, share)
+
+        return self._settled(one, ask, lower)
+
+    def settled_for_delta(self, problem: Problem, epsilon: float) -> GroupLemma:
+        one, share = problem.of_one(), epsilon / problem.group_size
+
+        def ask(bound: Bound) -> Answer:
+            settled = bound.settled_for_delta(one, share)
+            return replace(settled.delta(one, share), bound=settled)
+
+        def lower(bound: Bound) -> LowerEnd:
+            return bound.lower_delta(one, share)
+
+        return self._settled(one, ask, lower)
+
+    def _settled(
+        self, one: Problem, ask: Callable[[Bound], Answer], lower: Callable[[Bound], LowerEnd]
+    ) -> GroupLemma:
+        """With the best bound alone: the cheap ones first, until one is close to the truth."""
+        truth = max((lower(bound).value for bound in self.bounds), default=0.0)
+        known: list[Answer] = []
+        for bound in sorted(self.bounds, key=lambda bound: bound.cost(one)):
+            if not bound.worthwhile(one, known):
+                continue
+            try:
+                known.append(ask(bound))
+            except MmccError:
+                continue
+            if known[-1].value <= CLOSE * truth:
+                break
+        best = min(known, key=lambda answer: answer.value, default=None)
+        if best is None or best.bound is None:
+            return replace(self, bounds=self.bounds[:1])
+        return replace(self, bounds=(best.bound,))
+
+    def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
+        return Details({"links": problem.group_size, "links_by": answer.notes["by"]})
+
+
+def _value(ask: Callable[[], Answer]) -> float:
+    """The number, infinite where it cannot be certified or is none."""
+    try:
+        answer = ask()
+    except MmccError:
+        return math.inf
+    return answer.value if answer.remove >= 0 and answer.add >= 0 else math.inf
+
+
+def _counts(problem: Problem) -> Problem:
+    """The mechanism of one example with the law of the group, as `refusal` has made sure."""
+    counts = problem.counts()
+    if counts is None:
+        raise MethodError(f"no counts of a group are proven under {problem.scheme!r}.")
+    return counts

@@ -1,0 +1,111 @@
+"""Choosing the order of the inversion: any order is valid, so the search may be rough.
+
+In: a forest, cuts, delta.  Out: a `Saddle`.
+Rounding: none.  The order minimises the epsilon that the real moment alone gives (Renyi).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mmcc.accounting._bounds.reveal.trees.cuts import Cuts
+from mmcc.accounting._bounds.reveal.trees.forest import Forest
+from mmcc.accounting._bounds.reveal.trees.moments import levels_for, log_total, roots_for
+from mmcc.accounting._bounds.reveal.trees.tables import Power
+
+ROUGH = 5.0
+"""Digits of the lattices while searching."""
+FIRST = 4.0
+LEAST, MOST = 1e-3, 3e4
+"""Of order - 1."""
+FAINT = 7.0
+WIDE, NARROW = 2.5, 1.25
+"""Factors between the orders tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saddle:
+    """An order, roughly the epsilon it leads to, and the deviation of log Lhat there."""
+
+    order: float
+    epsilon: float
+    deviation: float
+    period: float
+    """Of the Fourier sum in epsilon: aliases are below e^-FAINT of delta."""
+
+
+def renyi_epsilon(log_moment: float, order: float, delta: float) -> float:
+    """E (X - e^eps)_+ <= M(al) e^{(1-al) eps} (1-1/al)^{al-1} / al, solved for eps."""
+    gain = (order - 1) * math.log1p(-1 / order) - math.log(order)
+    return (log_moment + gain - math.log(delta)) / (order - 1)
+
+
+def saddle(forest: Forest, cuts: Cuts, adjacency: str, delta: float) -> Saddle | None:
+    """A good order; None if no moment is finite."""
+    kept: dict[float, float] = {}
+
+    def log_moment(order: float) -> float:
+        if order not in kept:
+            real = order - 1 if adjacency == "remove" else -order
+            kept[order] = rough_moment(forest, cuts, Power(real, 0.0, ROUGH))
+        return kept[order]
+
+    def value(excess: float) -> float:
+        return renyi_epsilon(log_moment(1 + excess), 1 + excess, delta)
+
+    excess = descended(value, descended(value, FIRST, WIDE), NARROW)
+    epsilon = value(excess)
+    if not math.isfinite(epsilon):
+        return None
+    # Just below the order at which moments explode the deviation is huge; a smaller one is better.
+    for _ in range(12):
+        step = 0.1 * excess
+        low, middle, high = (log_moment(1 + excess + shift) for shift in (-step, 0.0, step))
+        variance = (low - 2 * middle + high) / step**2
+        if variance > 0 and math.sqrt(variance) * excess < 2 * math.sqrt(-math.log(delta)) + 4:
+            deviation = math.sqrt(variance)
+            break
+        deviation = math.log(1 / delta) / excess
+        excess *= 0.85
+    period = period_for(kept, 1 + excess, epsilon, delta)
+    return Saddle(1 + excess, epsilon, deviation, period)
+
+
+def period_for(
+    log_moments: dict[float, float], order: float, epsilon: float, delta: float
+) -> float:
+    """A period P whose aliases, e^{(al-1) P} delta(eps + P) and e^{-(al-1) P}, are faint.
+
+    On the right delta(x) <= M(be) e^{-(be-1) x} for every order be that was tried.
+    """
+    wanted = FAINT - math.log(delta)
+    right = [
+        (value - (other - 1) * epsilon + wanted) / (other - order)
+        for other, value in log_moments.items()
+        if other > order and math.isfinite(value)
+    ]
+    return max(wanted / (order - 1), min(right, default=0.0))
+
+
+def descended(value: Callable[[float], float], start: float, factor: float) -> float:
+    """Where the value stops falling, in steps of this factor."""
+    here = value(start)
+    for ratio in (factor, 1 / factor):
+        moved = False
+        while LEAST <= start * ratio <= MOST:
+            there = value(start * ratio)
+            if not there < here:
+                break
+            start, here, moved = start * ratio, there, True
+        if moved:
+            break
+    return start
+
+
+def rough_moment(forest: Forest, cuts: Cuts, power: Power) -> float:
+    """Logarithm of the real moment, or infinity."""
+    levels = levels_for(forest, cuts.counts, power)
+    roots = None if levels is None else roots_for(forest, power, levels)
+    return math.inf if roots is None else log_total(forest, roots)

@@ -1,0 +1,51 @@
+"""Claim: the reveal bound for trees reaches the numbers that are known to be provable."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mmcc import strategies
+from mmcc.accounting._bounds.reveal import trees
+from mmcc.sampling import Rounds
+
+
+@pytest.mark.parametrize(
+    ("sigma", "remove", "add"),
+    [
+        (11.98, 8.0337, 5.136),
+        (20.02, 4.0087, 3.132),
+        (35.24, 2.0015, 1.759),
+        (64.19, 1.0006, 0.937),
+    ],
+)
+def test_tree_of_2000_steps(sigma, remove, add):
+    found = trees.bound_epsilon(strategies.binary_tree(2000), Rounds(0.01, 1), sigma, 1e-5)
+    assert found.remove <= remove
+    assert found.add <= add
+
+
+@pytest.mark.parametrize(
+    ("steps", "c", "epsilon"),
+    [(2048, 1, 5.53), (2048, 1.5, 2.3965), (2048, 2, 1.4305), (64, 1, 9.185), (64, 2, 2.2038)],
+)
+def test_one_expected_participation(steps, c, epsilon):
+    """c is sigma over the norm of a column."""
+    sigma = c * math.sqrt(math.log2(steps) + 1)
+    tree = strategies.binary_tree(steps)
+    found = trees.bound_epsilon(tree, Rounds(1 / steps, 1), sigma, 1e-6)
+    assert found.remove <= epsilon
+
+
+def test_a_million_steps():
+    found = trees.bound_epsilon(strategies.binary_tree(2**20), Rounds(20 / 2**20, 1), 20.0, 1e-6)
+    assert found.remove <= 8.785
+    assert found.add <= 5.87
+
+
+@pytest.mark.parametrize(("sigma", "epsilon"), [(8, 5.0990), (40, 0.8405)])
+def test_columns_alone_are_composed_without_loss(sigma, epsilon):
+    """Restarts of 8 steps at separation 8: 64 subsampled Gaussians of sensitivity 2."""
+    found = trees.bound_epsilon(strategies.tree_restart(512, 4), Rounds(0.5, 8), sigma, 1e-6)
+    assert found.remove <= epsilon
