@@ -30,14 +30,23 @@ def test_bounds_for_poisson_sampling_are_refused(scheme, method):
         mmcc.epsilon(strategies.toeplitz([1, 0.5], 12), scheme, method=method, **ASK)
 
 
-def test_the_cascade_needs_a_tree_of_bins():
-    for strategy in (strategies.continual_counting(8), strategies.dense(np.tril(np.ones((8, 8))))):
-        with pytest.raises(MethodError, match="cascade"):
-            mmcc.epsilon(strategy, sampling.BallsInBins(8), method="cascade", **ASK)
-    with pytest.raises(MethodError, match="cascade"):
-        mmcc.epsilon(strategies.binary_tree(12), sampling.BallsInBins(6), method="cascade", **ASK)
+def test_without_a_tree_the_cascade_is_for_few_bins():
+    counting = strategies.continual_counting(129)
+    with pytest.raises(MethodError, match="2 to 128 bins"):
+        mmcc.epsilon(counting, sampling.BallsInBins(129), method="cascade", **ASK)
     with pytest.raises(MethodError, match="BallsInBins"):
         mmcc.epsilon(strategies.identity(8), sampling.Poisson(0.1), method="cascade", **ASK)
+
+
+@pytest.mark.parametrize(
+    "strategy", [strategies.dense(np.tril(np.ones((8, 8)))), strategies.binary_tree(12)]
+)
+def test_without_a_tree_the_cascade_has_an_upper_end(strategy):
+    scheme = sampling.BallsInBins(strategy.steps // 2)
+    found = mmcc.epsilon(strategy, scheme, method="cascade", **ASK).epsilon
+    assert mmcc.bracket(strategy, scheme, **ASK).lower <= found
+    spent = mmcc.delta(strategy, scheme, method="cascade", sigma=2.0, epsilon=found).delta
+    assert spent <= ASK["delta"] * 1.1
 
 
 @pytest.mark.parametrize("scheme", [sampling.MinSeparation(0.1, 3), sampling.Shuffle(4)])

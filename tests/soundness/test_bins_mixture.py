@@ -21,6 +21,7 @@ from oracles.truth import ADJACENCIES, gaussian_delta
 import mmcc
 from mmcc.accounting import Problem
 from mmcc.accounting._bounds import PLAIN
+from mmcc.accounting._bounds.cascade import Cascade
 from mmcc.accounting._bounds.cascade.law import TreeBracket
 from mmcc.accounting._bounds.projection.bracket import _bound_epsilon, _deficit, _solve
 from mmcc.accounting._bounds.projection.lower import lower_epsilon
@@ -68,6 +69,12 @@ def brackets(case: BinsCase, adjacency: str) -> dict[str, tuple[float, float]]:
             )
         except PrecisionError:
             pass
+    else:
+        with contextlib.suppress(PrecisionError):
+            pairs["chain of bins"] = (
+                0.0,
+                getattr(Cascade().epsilon(problem, delta), adjacency),
+            )
     return pairs
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from mmcc import strategies
 from mmcc.accounting._bounds.reveal import trees
+from mmcc.accounting._bounds.reveal.trees.curves import haar_curve, leaf_curve
+from mmcc.accounting._bounds.reveal.trees.forest import forest_of
 from mmcc.sampling import Rounds
 
 
@@ -28,7 +30,14 @@ def test_tree_of_2000_steps(sigma, remove, add):
 
 @pytest.mark.parametrize(
     ("steps", "c", "epsilon"),
-    [(2048, 1, 5.53), (2048, 1.5, 2.3965), (2048, 2, 1.4305), (64, 1, 9.185), (64, 2, 2.2038)],
+    [
+        (2048, 1, 5.53),
+        (2048, 1.5, 2.3555),
+        (2048, 2, 1.4020),
+        (2048, 3, 0.7533),
+        (64, 1, 9.185),
+        (64, 2, 2.2038),
+    ],
 )
 def test_one_expected_participation(steps, c, epsilon):
     """c is sigma over the norm of a column."""
@@ -36,6 +45,27 @@ def test_one_expected_participation(steps, c, epsilon):
     tree = strategies.binary_tree(steps)
     found = trees.bound_epsilon(tree, Rounds(1 / steps, 1), sigma, 1e-6)
     assert found.remove <= epsilon
+
+
+def test_rare_participation_in_many_trees():
+    """Leaf order; counts from the roots down give 0.654."""
+    found = trees.bound_epsilon(strategies.tree_restart(2048, 6), Rounds(2 / 2048, 1), 5.0, 1e-6)
+    assert found.remove <= 0.3033
+    assert found.add <= 0.2600
+
+
+def test_rare_participation():
+    """Leaf order; counts from the root down give 0.908."""
+    found = trees.bound_epsilon(strategies.binary_tree(2048), Rounds(0.3 / 2048, 1), 5.0, 1e-6)
+    assert found.remove <= 0.6600
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [haar_curve, leaf_curve])
+def test_both_ways_are_close_where_a_tree_has_a_few_participations(make):
+    forest = forest_of(strategies.binary_tree(2048), Rounds(5 / 2048, 1), 20.0)
+    assert make(forest, "remove", 1e-6).epsilon(1e-6) <= 1.8235
+    assert make(forest, "add", 1e-6).epsilon(1e-6) <= 1.3105
 
 
 def test_a_million_steps():

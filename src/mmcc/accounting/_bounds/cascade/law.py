@@ -107,17 +107,7 @@ class TreeBracket:
         def missed(epsilon: float) -> bool:
             return not self._delta(end, adjacency, epsilon) <= delta
 
-        low, high = 0.0, 1.0
-        if not missed(low):
-            return 0.0
-        while missed(high):
-            low, high = high, 2 * high
-            if high > 2 * WIDEST:
-                return math.inf if end == "upper" else low
-        while high - low > TOLERANCE * high:
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if missed(middle) else (low, middle)
-        return high if end == "upper" else low
+        return solve(missed, end)
 
     def _delta(self, end: End, adjacency: Adjacency, epsilon: float) -> float:
         if end == "lower" and epsilon > WIDEST:
@@ -268,53 +258,70 @@ class _Builder:
         )
 
     def _factor(self, variance: float) -> Law:
-        """The law of exp(s xi - s^2/2), each cell integrated by Gauss-Legendre.
-
-        A larger variance is larger in convex order.  With a the lower edge of a cell in xi and
-        tau from there, mean above the edge = edge * int expm1(s tau) phi(a + tau) dtau: no
-        cancellation anywhere.
-        """
+        """The law of exp(s xi - s^2/2); a larger variance is larger in convex order."""
         s = math.sqrt(variance) / self.cascade.sigma * (1 + VARIANCES * self.up)
         width = self.cascade.width
         if s < NARROW * width:  # next to nothing against a cell: a larger variance, or none
             if self.end == "lower":
                 return Law(np.ones(1), np.ones(1))
             s = NARROW * width
-        reach = self.cascade.deviations * s
-        first = math.floor((-reach - 0.5 * s**2) / width)
-        last = math.ceil((reach + 0.5 * s**2) / width)
-        logs = width * np.arange(first, last + 1)
-        starts = (logs[:-1] + 0.5 * s**2) / s
-        parts = max(math.ceil(width / s), 1)
-        nodes, weights = leggauss(24)
-        tau = (
-            np.concatenate([(np.arange(parts) + 0.5 * (x + 1)) / parts for x in nodes]) * width / s
-        )
-        weights = np.repeat(0.5 * weights, parts) / parts * width / s
-        with np.errstate(under="ignore"):
-            density = np.exp(-0.5 * (starts[:, None] + tau) ** 2) / math.sqrt(2 * math.pi) * weights
-        inside = np.sum(density, axis=1)
-        right = density @ np.expm1(s * tau) / math.expm1(width)
-        left = density @ (-np.expm1(s * tau - width)) / -math.expm1(-width)
-        edges = np.exp(logs)
-        bottom = float(special.ndtr(starts[0]))
-        end = (logs[-1] + 0.5 * s**2) / s
-        top, top_mean = float(special.ndtr(-end)), float(special.ndtr(s - end))
-        room = 64 * UNIT + 1e-13
-        if self.end == "upper":
-            masses = np.zeros(edges.size + 1)
-            masses[0] = bottom
-            masses[1] = bottom  # at 0 and at the first edge: more than enough for both
-            masses[1:-1] += left * (1 + room)
-            masses[2:] += right * (1 + room)
-            masses[-1] += top * (1 + room)
-            lost = top_mean * (1 + room) + LEAST * density.size * edges[-1]
-            return Law(np.concatenate([[0.0], edges]), masses, lost)
-        values = edges[:-1] * (1 + math.expm1(width) * right / np.maximum(inside, TINY))
-        values = np.concatenate([values, [top_mean / max(top, TINY)]])
-        masses = np.concatenate([inside, [top]]) * (1 - room)
-        kept = masses > TINY
-        return Law(values[kept] * (1 + room * self.push), masses[kept])
+        return lognormal(s, width, self.cascade.deviations, self.end, self.push)
+
+
+def lognormal(s: float, width: float, deviations: float, end: End, push: float = 1.0) -> Law:
+    """The law of exp(s xi - s^2/2) on cells of this width, each integrated by Gauss-Legendre.
+
+    With a the lower edge of a cell in xi and tau from there, mean above the edge =
+    edge * int expm1(s tau) phi(a + tau) dtau: no cancellation anywhere.
+    """
+    reach = deviations * s
+    first = math.floor((-reach - 0.5 * s**2) / width)
+    last = math.ceil((reach + 0.5 * s**2) / width)
+    logs = width * np.arange(first, last + 1)
+    starts = (logs[:-1] + 0.5 * s**2) / s
+    parts = max(math.ceil(width / s), 1)
+    nodes, weights = leggauss(24)
+    tau = np.concatenate([(np.arange(parts) + 0.5 * (x + 1)) / parts for x in nodes]) * width / s
+    weights = np.repeat(0.5 * weights, parts) / parts * width / s
+    with np.errstate(under="ignore"):
+        density = np.exp(-0.5 * (starts[:, None] + tau) ** 2) / math.sqrt(2 * math.pi) * weights
+    inside = np.sum(density, axis=1)
+    right = density @ np.expm1(s * tau) / math.expm1(width)
+    left = density @ (-np.expm1(s * tau - width)) / -math.expm1(-width)
+    edges = np.exp(logs)
+    bottom = float(special.ndtr(starts[0]))
+    stop = (logs[-1] + 0.5 * s**2) / s
+    top, top_mean = float(special.ndtr(-stop)), float(special.ndtr(s - stop))
+    room = 64 * UNIT + 1e-13
+    if end == "upper":
+        masses = np.zeros(edges.size + 1)
+        masses[0] = bottom
+        masses[1] = bottom  # at 0 and at the first edge: more than enough for both
+        masses[1:-1] += left * (1 + room)
+        masses[2:] += right * (1 + room)
+        masses[-1] += top * (1 + room)
+        lost = top_mean * (1 + room) + LEAST * density.size * edges[-1]
+        return Law(np.concatenate([[0.0], edges]), masses, lost)
+    values = edges[:-1] * (1 + math.expm1(width) * right / np.maximum(inside, TINY))
+    values = np.concatenate([values, [top_mean / max(top, TINY)]])
+    masses = np.concatenate([inside, [top]]) * (1 - room)
+    kept = masses > TINY
+    return Law(values[kept] * (1 + room * push), masses[kept])
+
+
+def solve(missed: Callable[[float], bool], end: End) -> float:
+    """The safe end of the smallest epsilon that is not missed; those below all are."""
+    low, high = 0.0, 1.0
+    if not missed(low):
+        return 0.0
+    while missed(high):
+        low, high = high, 2 * high
+        if high > 2 * WIDEST:
+            return math.inf if end == "upper" else low
+    while high - low > TOLERANCE * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if missed(middle) else (low, middle)
+    return high if end == "upper" else low
 
 
 def _deviation(first: Law, second: Law, share: float, other: float) -> float:

@@ -5,11 +5,20 @@ For Toeplitz strategies and trees under independent rounds.  Proofs: docs/theory
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, Problem
-from mmcc.accounting._bounds.reveal import trees
+from mmcc.accounting._bounds.base import (
+    NOTHING_KNOWN,
+    Answer,
+    Bound,
+    Cost,
+    Groups,
+    LowerEnd,
+    Problem,
+)
+from mmcc.accounting._bounds.reveal import lower, trees
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.domination import Shape, spectrum_of
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
@@ -99,6 +108,15 @@ class Reveal(Bound):
         with one_thread():
             return replace(self, shape=_chain_problem(problem).best_shape_for_delta(epsilon))
 
+    def lower_cost(self, problem: Problem) -> Cost:
+        return Cost.SHORT
+
+    def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
+        return _known(lower.lower_epsilon, problem, delta)
+
+    def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
+        return _known(lower.lower_delta, problem, epsilon)
+
     def _settled(self, problem: Problem) -> bool:
         return self.shape is not None or problem.certain or _tree(problem) is not None
 
@@ -106,6 +124,14 @@ class Reveal(Bound):
 def _tree(problem: Problem) -> Tree | None:
     """The strategy as a tree, for one example: counts of a group are not proven there."""
     return problem.strategy.tree if problem.group_size == 1 else None
+
+
+def _known(ask: Callable[..., float], problem: Problem, at: float) -> LowerEnd:
+    """A lower end for one example, where the strategy is one that the test is made for."""
+    toeplitz, rounds = problem.strategy.toeplitz, problem.rounds
+    if toeplitz is None or rounds is None or problem.group_size > 1:
+        return NOTHING_KNOWN
+    return LowerEnd(ask(toeplitz, rounds, problem.sigma, at))
 
 
 def _tree_problem(problem: Problem) -> tuple[Tree, Rounds, float]:

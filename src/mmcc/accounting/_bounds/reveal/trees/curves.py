@@ -1,18 +1,24 @@
-"""Certified curves of a tree strategy: counts revealed from the roots down.
+"""Certified curves of a tree strategy.
 
 In: a tree, independent rounds, sigma.  Out: `Answer`, both adjacencies.
 Rounding: results are upper bounds; infinite (1 for delta) where nothing could be certified.
 
-After the evidence was used the adversary is told how many participations there are in each tree,
-then in each half, and so on: the truth under P, a draw from the posterior given the node's own Haar
-coefficient under Q.  The likelihood ratio is then a product of scalar mixtures, its moments follow
-a recursion over heights (`moments`), and delta comes from a Mellin inversion (`inversion`).
-Proofs: docs/theory-reveal.md.
+After the evidence was used the adversary is told who took part: the truth under P, a draw from a
+posterior under Q.  Two ways of telling are tried, and the smaller bound is taken:
+
+*Haar.*  How many participations there are in each tree, then in each half, and so on, each count
+drawn given the node's own Haar coefficient.  The likelihood ratio is a product of scalar mixtures,
+and its moments follow a recursion over heights (`moments`).  Both adjacencies.
+*Leaf order.*  Column after column, each drawn given its own product with the output, less what was
+told (`leaf_order`, `leaf_moments`).  Better where a tree has few participations.
+
+Moments become delta by a Mellin inversion (`inversion`).  Proofs: docs/theory-reveal.md.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +26,9 @@ from mmcc.accounting._bounds.base import Answer
 from mmcc.accounting._bounds.reveal.inversion import UP, Inversion, Line, Moments, line_for
 from mmcc.accounting._bounds.reveal.trees.cuts import Cuts, cuts_for
 from mmcc.accounting._bounds.reveal.trees.forest import Forest, forest_of
-from mmcc.accounting._bounds.reveal.trees.moments import moments
+from mmcc.accounting._bounds.reveal.trees.leaf_moments import leaf_moments, rough_leaf_moment
+from mmcc.accounting._bounds.reveal.trees.leaf_order import walks_for
+from mmcc.accounting._bounds.reveal.trees.moments import moments, rough_moment
 from mmcc.accounting._bounds.reveal.trees.orders import Saddle, saddle
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import Progress, one_thread
@@ -28,7 +36,7 @@ from mmcc.sampling import Rounds
 from mmcc.strategies._tree import Tree
 
 EXIT_SHARE = 0.004
-"""The share of delta for counts that are not followed."""
+"""The share of delta for counts that are not followed, and the same for walks that leave."""
 BLUR = 5e-5
 """What smoothing may cost in epsilon, relative to the larger of epsilon and a deviation."""
 DROP = 9.0
@@ -36,11 +44,13 @@ DROP = 9.0
 MAX_NODES = 3000
 MAX_ANGLE = 2000.0
 """Of the factors' phases: lattices are fine where phases turn fast."""
+MAX_TURN = 25.0
+"""Largest shift of a root's output, in deviations, that is followed: beyond, epsilon is > 100."""
+MAX_LEAF_COUNT = 30
+"""Leaf order takes pairs of counts, each with a matrix of its own: not for larger counts."""
 HOPELESS = 1e6
 FIRST_GUESS, SMALLEST_GUESS, LARGEST_GUESS = 1e-5, 1e-60, 0.5
 TURNS = 6
-MAX_TURN = 25.0
-"""Largest shift of a root's output, in deviations, that is followed: beyond, epsilon is > 100."""
 ADJACENCIES = ("remove", "add")
 
 
@@ -52,15 +62,17 @@ def bound_epsilon(
         exact = bound_gaussian_epsilon(_ratio(tree, rounds, sigma), delta)
         return Answer(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
     forest = forest_of(tree, rounds, sigma)
-    found = {"remove": math.inf, "add": math.inf}
+    found = {"remove": math.inf, "add": forest.idle}
     notes: dict[str, Any] = {}
     for count, adjacency in enumerate(ADJACENCIES):
         if progress is not None:
             progress(f"reveal, {adjacency}", count)
-        curve = curve_for(forest, adjacency, delta)
-        if curve is not None:
-            found[adjacency], notes[adjacency] = curve.epsilon(delta), curve.notes()
-    found["add"] = min(found["add"], forest.idle)
+        for curve in _curves(forest, adjacency, delta):
+            value = curve.epsilon(delta)
+            if value < found[adjacency]:
+                found[adjacency], notes[adjacency] = value, curve.notes
+            if value == 0:
+                break
     return Answer(found["remove"], found["add"], notes=notes)
 
 
@@ -75,23 +87,20 @@ def bound_delta(
         exact = bound_gaussian_delta(_ratio(tree, rounds, sigma), epsilon)
         return Answer(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
     forest = forest_of(tree, rounds, sigma)
-    found = {"remove": 1.0, "add": 1.0}
+    found = {"remove": 1.0, "add": 0.0 if epsilon >= forest.idle else 1.0}
     notes: dict[str, Any] = {}
     for count, adjacency in enumerate(ADJACENCIES):
-        if adjacency == "add" and epsilon >= forest.idle:
-            found[adjacency] = 0.0
-            continue
         guess = FIRST_GUESS
-        for turn in range(TURNS):
+        for turn in range(TURNS if found[adjacency] else 0):
             if progress is not None:
                 progress(f"reveal, {adjacency}", count + turn / TURNS)
-            curve = curve_for(forest, adjacency, guess)
-            if curve is None:
-                break
-            value = curve.delta(epsilon)
-            if value < found[adjacency]:
-                found[adjacency], notes[adjacency] = value, curve.notes()
-            wanted = min(max(curve.inversion.excess(epsilon), SMALLEST_GUESS), LARGEST_GUESS)
+            wanted = 1.0
+            for curve in _curves(forest, adjacency, guess):
+                value = curve.delta(epsilon)
+                wanted = min(wanted, curve.inversion.excess(epsilon))
+                if value < found[adjacency]:
+                    found[adjacency], notes[adjacency] = value, curve.notes
+            wanted = min(max(wanted, SMALLEST_GUESS), LARGEST_GUESS)
             if 0.5 < wanted / guess < 20:
                 break
             guess = wanted
@@ -103,14 +112,17 @@ class Curve:
     """A certified delta(epsilon) of one adjacency."""
 
     inversion: Inversion
-    cuts: Cuts
     exits: float
+    inflation: float
+    """Logarithm of what a lattice may have lost."""
     guess: float
     """Roughly the epsilon for which the choices were made."""
+    notes: dict[str, Any]
 
     def delta(self, epsilon: float) -> float:
         """What is followed and what is not."""
-        return min((self.inversion.excess(epsilon) + self.exits) * UP, 1.0)
+        total = self.inversion.excess(epsilon) + self.exits
+        return min(total * math.exp(self.inflation) * UP, 1.0)
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon found at which delta is certified, by bisection."""
@@ -126,37 +138,84 @@ class Curve:
             low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
         return high
 
-    def notes(self) -> dict[str, Any]:
-        """The choices behind the number."""
-        return {
-            "order": self.inversion.line.order,
-            "exits": self.exits,
-            "counts": self.cuts.counts,
-            "nodes": self.inversion.line.count,
-        }
 
-
-def curve_for(forest: Forest, adjacency: str, delta: float) -> Curve | None:
-    """A curve that is good near this delta; None if nothing can be certified."""
-    cuts = cuts_for(forest, EXIT_SHARE * delta)
-    if cuts is None or _largest_shift(forest, cuts) > MAX_TURN:
-        return None
+def _curves(forest: Forest, adjacency: str, delta: float) -> Iterator[Curve]:
+    """Curves that are good near this delta; none if nothing can be certified."""
     with one_thread():
-        chosen = saddle(forest, cuts, adjacency, delta)
-        return None if chosen is None else _curve(forest, cuts, adjacency, chosen)
+        for make in (haar_curve, leaf_curve):
+            curve = make(forest, adjacency, delta)
+            if curve is not None:
+                yield curve
 
 
-def _curve(forest: Forest, cuts: Cuts, adjacency: str, chosen: Saddle) -> Curve | None:
-    line = _line(forest, cuts, chosen)
-    order = line.order
-    real = order - 1 if adjacency == "remove" else -order
-    found = moments(forest, cuts.counts, real, line.nodes().imag)
+def haar_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
+    """Counts told from the roots down; None if nothing can be certified."""
+    cuts = cuts_for(forest, EXIT_SHARE * delta)
+    if cuts is None or not _largest_shift(forest, cuts) <= MAX_TURN:
+        return None
+
+    def at(order: float) -> float:
+        return rough_moment(forest, cuts.counts, _power(adjacency, order))
+
+    chosen = saddle(at, delta)
+    if chosen is None:
+        return None
+    line = _line(chosen, _largest_shift(forest, cuts))
+    found = moments(forest, cuts.counts, _power(adjacency, line.order), line.nodes().imag)
     if found is None:
         return None
-    if adjacency == "add":  # the power is -z: conjugate, since the law is real
-        found = Moments(found.values.conj(), found.log_scale, found.error)
+    found = _at_z(adjacency, found)
     exits = cuts.exits if adjacency == "remove" else 0.0
-    return Curve(Inversion(line, found), cuts, exits, chosen.epsilon)
+    notes = {"order of telling": "Haar", **_notes(line, cuts, exits)}
+    return Curve(Inversion(line, found), exits, 0.0, chosen.epsilon, notes)
+
+
+def leaf_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
+    """Columns told in the order of the leaves; None if nothing can be certified.
+
+    Under `add` exits count by Q~, of which a tree has at most e^idle_tree times what P~ has.
+    """
+    growth = 1.0 if adjacency == "remove" else math.exp(min(forest.idle_tree, 700.0))
+    cuts = cuts_for(forest, EXIT_SHARE * delta / growth)
+    if cuts is None or max(cuts.counts) > MAX_LEAF_COUNT:
+        return None
+    walks = walks_for(forest, EXIT_SHARE * delta / growth)
+    if walks is None:
+        return None
+
+    def at(order: float) -> float:
+        return rough_leaf_moment(walks, cuts.counts, _power(adjacency, order))
+
+    chosen = saddle(at, delta)
+    if chosen is None:
+        return None
+    line = _line(chosen, 2 * max(math.sqrt(walk.own) for walk, _ in walks))
+    found = leaf_moments(walks, cuts.counts, _power(adjacency, line.order), line.nodes().imag)
+    if found is None:
+        return None
+    found = _at_z(adjacency, found)
+    inflation = math.fsum(count * walk.inflation for walk, count in walks)
+    exits = cuts.exits + math.fsum(count * walk.exits for walk, count in walks)
+    exits *= growth * math.exp(inflation) * UP  # on the grid
+    notes = {"order of telling": "leaves", **_notes(line, cuts, exits)}
+    return Curve(Inversion(line, found), exits, inflation, chosen.epsilon, notes)
+
+
+def _power(adjacency: str, order: float) -> float:
+    """The power of Lhat, under P~, whose mean is E[X^order]: X is Lhat under Q~, or 1/Lhat."""
+    return order - 1 if adjacency == "remove" else -order
+
+
+def _at_z(adjacency: str, found: Moments) -> Moments:
+    """Moments at z from those at the power plus i om: for `add` the power is -z."""
+    if adjacency == "remove":
+        return found
+    return Moments(found.values.conj(), found.log_scale, found.error)
+
+
+def _notes(line: Line, cuts: Cuts, exits: float) -> dict[str, Any]:
+    """The choices behind the number."""
+    return {"order": line.order, "exits": exits, "counts": cuts.counts, "nodes": line.count}
 
 
 def _largest_shift(forest: Forest, cuts: Cuts) -> float:
@@ -164,11 +223,11 @@ def _largest_shift(forest: Forest, cuts: Cuts) -> float:
     return max(cuts.counts[grove.height] * grove.amplitude for grove in forest.groves)
 
 
-def _line(forest: Forest, cuts: Cuts, chosen: Saddle) -> Line:
+def _line(chosen: Saddle, turn: float) -> Line:
     """Smoothing costs `blur` in epsilon, or more where it would take too many or too fine nodes."""
     blur = BLUR * max(chosen.epsilon, chosen.deviation)
     line = line_for(chosen.order, chosen.period, blur, DROP)
-    angle = line.step * line.count * _largest_shift(forest, cuts)
+    angle = line.step * line.count * turn
     excess = max(line.count / MAX_NODES, angle / MAX_ANGLE, 1.0)
     return line_for(chosen.order, chosen.period, blur * excess**2, DROP)
 

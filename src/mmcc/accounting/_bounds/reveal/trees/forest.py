@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from mmcc.sampling import Rounds
 from mmcc.strategies._tree import Tree
 
+HUGE = 1e150
 DIGITS = 24
 """Binary digits of an amplitude: products with counts and lattice points are then exact."""
 
@@ -58,7 +59,14 @@ class Forest:
     @property
     def idle(self) -> float:
         """Upper bound on -log P(no participation): dP/dQ is at least e^-idle everywhere."""
-        columns = sum(grove.count << grove.height for grove in self.groves)
+        return self._idle(sum(grove.count << grove.height for grove in self.groves))
+
+    @property
+    def idle_tree(self) -> float:
+        """The same for the participations in the highest tree alone."""
+        return self._idle(1 << self.height)
+
+    def _idle(self, columns: int) -> float:
         return -columns * math.log1p(-self.probability) * (1 + 2.0**-40)
 
     def amplitude(self, height: int) -> float:
@@ -118,5 +126,7 @@ def _alone(tree: Tree, step: int, count: int, sigma: float) -> Grove:
 
 def short(value: float) -> float:
     """A number with few binary digits, at least the value whatever its rounding."""
+    if not value < HUGE:
+        return math.inf
     mantissa, exponent = math.frexp(value * (1 + 2.0**-40))
     return math.ldexp(math.ceil(math.ldexp(mantissa, DIGITS)), exponent - DIGITS)

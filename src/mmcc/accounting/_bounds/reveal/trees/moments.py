@@ -36,6 +36,8 @@ from mmcc.accounting._bounds.reveal.trees.priors import (
 from mmcc.accounting._bounds.reveal.trees.tables import Parts, Power, Table, table_for
 
 LARGEST_ERROR = 1e-3
+ROUGH = 5.0
+"""Digits of the lattices while searching."""
 SILENT = 22.0
 """Frequencies at which the moment is below e^-SILENT of the real one are left out and paid for."""
 DIGITS = 30.0
@@ -84,6 +86,14 @@ def moments(
     if scale is None or not error < LARGEST_ERROR or not np.isfinite(values).all():
         return None
     return Moments(values, scale, error + 2 * math.exp(-SILENT))
+
+
+def rough_moment(forest: Forest, cuts: tuple[int, ...], real: float) -> float:
+    """Logarithm of the real moment on coarse lattices, or infinity."""
+    power = Power(real, 0.0, ROUGH)
+    levels = levels_for(forest, cuts, power)
+    roots = None if levels is None else roots_for(forest, power, levels)
+    return math.inf if roots is None else log_total(forest, roots)
 
 
 def _loud(

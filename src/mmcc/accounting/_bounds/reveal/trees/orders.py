@@ -1,6 +1,6 @@
 """Choosing the order of the inversion: any order is valid, so the search may be rough.
 
-In: a forest, cuts, delta.  Out: a `Saddle`.
+In: logarithms of real moments, delta.  Out: a `Saddle`.
 Rounding: none.  The order minimises the epsilon that the real moment alone gives (Renyi).
 """
 
@@ -10,13 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mmcc.accounting._bounds.reveal.trees.cuts import Cuts
-from mmcc.accounting._bounds.reveal.trees.forest import Forest
-from mmcc.accounting._bounds.reveal.trees.moments import levels_for, log_total, roots_for
-from mmcc.accounting._bounds.reveal.trees.tables import Power
-
-ROUGH = 5.0
-"""Digits of the lattices while searching."""
 FIRST = 4.0
 LEAST, MOST = 1e-3, 3e4
 """Of order - 1."""
@@ -42,18 +35,17 @@ def renyi_epsilon(log_moment: float, order: float, delta: float) -> float:
     return (log_moment + gain - math.log(delta)) / (order - 1)
 
 
-def saddle(forest: Forest, cuts: Cuts, adjacency: str, delta: float) -> Saddle | None:
-    """A good order; None if no moment is finite."""
+def saddle(log_moment: Callable[[float], float], delta: float) -> Saddle | None:
+    """A good order; None if no moment is finite.  The moment is E[X^order], or infinity."""
     kept: dict[float, float] = {}
 
-    def log_moment(order: float) -> float:
+    def known(order: float) -> float:
         if order not in kept:
-            real = order - 1 if adjacency == "remove" else -order
-            kept[order] = rough_moment(forest, cuts, Power(real, 0.0, ROUGH))
+            kept[order] = log_moment(order)
         return kept[order]
 
     def value(excess: float) -> float:
-        return renyi_epsilon(log_moment(1 + excess), 1 + excess, delta)
+        return renyi_epsilon(known(1 + excess), 1 + excess, delta)
 
     excess = descended(value, descended(value, FIRST, WIDE), NARROW)
     epsilon = value(excess)
@@ -62,7 +54,7 @@ def saddle(forest: Forest, cuts: Cuts, adjacency: str, delta: float) -> Saddle |
     # Just below the order at which moments explode the deviation is huge; a smaller one is better.
     for _ in range(12):
         step = 0.1 * excess
-        low, middle, high = (log_moment(1 + excess + shift) for shift in (-step, 0.0, step))
+        low, middle, high = (known(1 + excess + shift) for shift in (-step, 0.0, step))
         variance = (low - 2 * middle + high) / step**2
         if variance > 0 and math.sqrt(variance) * excess < 2 * math.sqrt(-math.log(delta)) + 4:
             deviation = math.sqrt(variance)
@@ -90,8 +82,11 @@ def period_for(
 
 
 def descended(value: Callable[[float], float], start: float, factor: float) -> float:
-    """Where the value stops falling, in steps of this factor."""
+    """Where the value stops falling, in steps of this factor; small orders have finite values."""
     here = value(start)
+    while not math.isfinite(here) and start / factor >= LEAST:
+        start /= factor
+        here = value(start)
     for ratio in (factor, 1 / factor):
         moved = False
         while LEAST <= start * ratio <= MOST:
@@ -102,10 +97,3 @@ def descended(value: Callable[[float], float], start: float, factor: float) -> f
         if moved:
             break
     return start
-
-
-def rough_moment(forest: Forest, cuts: Cuts, power: Power) -> float:
-    """Logarithm of the real moment, or infinity."""
-    levels = levels_for(forest, cuts.counts, power)
-    roots = None if levels is None else roots_for(forest, power, levels)
-    return math.inf if roots is None else log_total(forest, roots)
