@@ -55,16 +55,21 @@ def mean_centring(chain: Chain) -> Centring:
 
 
 def best_centring(
-    chain: Chain, places: FloatArray, weights: FloatArray, adjacency: str, order: float
-) -> Centring:
+    prior: FloatArray,
+    diagonal: float,
+    places: FloatArray,
+    weights: FloatArray,
+    adjacency: str,
+    order: float,
+) -> Centring | None:
     """The best one for given weights[s, i] of s and the output places[i], if they say anything."""
-    counts = np.arange(float(chain.prior.size))[:, None]
+    counts = np.arange(float(prior.size))[:, None]
     worth = (weights > WORTH * weights.max()).all(axis=0)
     if not worth.any():
-        return mean_centring(chain)
+        return None
     places, weights = places[worth], weights[:, worth]
     with np.errstate(divide="ignore"):
-        logs = np.log(chain.prior)[:, None] - 0.5 * counts**2 * chain.diagonal
+        logs = np.log(prior)[:, None] - 0.5 * counts**2 * diagonal
     odds = logs + counts * places - np.log(weights)
     centres = (odds[1:] - odds[0]) / (order if adjacency == "remove" else 1 - order)
     return Centring(places, centres)

@@ -7,6 +7,7 @@ Rounding: results are upper bounds; every choice made here is valid, so the sear
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from mmcc.accounting._bounds.reveal.chains.lattice import (
     lattice_for,
 )
 from mmcc.accounting._bounds.reveal.chains.operator import moments, output_weights
-from mmcc.accounting._bounds.reveal.inversion import UP, Inversion, line_for
+from mmcc.accounting._bounds.reveal.inversion import UP, Inversion, Line, line_for
 
 EXIT_SHARE = 0.002
 """Part of delta that leaving the lattice may cost."""
@@ -43,13 +44,13 @@ TURNS = 5
 
 def log_moment(lattice: Lattice, chain: Chain, adjacency: str, order: float) -> float:
     """Logarithm of E_Q~[Lhat^order] (remove) or E_P~[Lhat^-order] (add); or infinity."""
-    found = moments(lattice, chain, _powers(adjacency, np.array([complex(order)])))
+    found = moments(lattice, chain, powers(adjacency, np.array([complex(order)])))
     if found is None:
         return math.inf
     return math.log(float(found.values[0].real)) + found.log_scale
 
 
-def _powers(adjacency: str, z: np.ndarray) -> np.ndarray:
+def powers(adjacency: str, z: np.ndarray) -> np.ndarray:
     """Of Lhat under P~: E_Q~[Lhat^z] for `remove`, E_P~[Lhat^-z] for `add`."""
     return z - 1 if adjacency == "remove" else -z
 
@@ -78,22 +79,26 @@ class Setting:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Curve:
-    """delta(epsilon) <= (1 - eta)^-m times (what the lattice holds and what leaves it)."""
+    """delta(epsilon) <= e^inflation times (what the lattice holds and what leaves it)."""
 
-    setting: Setting
-    lattice: Lattice
     inversion: Inversion
+    exits: float
+    inflation: float
+    near: float
+    """Where epsilon is looked for first."""
+    notes: dict[str, Any]
+    """The choices behind the number."""
 
     def delta(self, epsilon: float) -> float:
         """Certified delta at epsilon."""
-        total = self.inversion.excess(epsilon) + self.lattice.exits
-        return min(total * math.exp(self.lattice.inflation) * UP, 1.0)
+        total = self.inversion.excess(epsilon) + self.exits
+        return min(total * math.exp(self.inflation) * UP, 1.0)
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon found at which delta is certified, by bisection."""
         if self.delta(0.0) <= delta:
             return 0.0
-        low, high = 0.0, max(self.setting.epsilon, 1e-12)
+        low, high = 0.0, max(self.near, 1e-12)
         while not self.delta(high) <= delta:
             low, high = high, 2 * high
             if high > HOPELESS:
@@ -102,20 +107,6 @@ class Curve:
             middle = 0.5 * (low + high)
             low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
         return high
-
-    def notes(self) -> dict[str, Any]:
-        """The choices behind the number."""
-        chain = self.setting.chain
-        return {
-            "kappa": chain.shared,
-            "rho": chain.decay,
-            "omega": chain.white,
-            "block": chain.block,
-            "order": self.inversion.line.order,
-            "exits": self.lattice.exits,
-            "states": self.lattice.states.size,
-            "nodes": self.inversion.line.count,
-        }
 
 
 def good_setting(
@@ -142,7 +133,10 @@ def good_setting(
             break
         power = setting.order - 1 if adjacency == "remove" else -setting.order
         weights = output_weights(lattice, chain, power)
-        centring = best_centring(chain, lattice.places, weights, adjacency, setting.order)
+        centring = best_centring(
+            chain.prior, chain.diagonal, lattice.places, weights, adjacency, setting.order
+        )
+        centring = centring or mean_centring(chain)
         setting = replace(setting, centring=centring)
     return best
 
@@ -173,22 +167,46 @@ def curve_near(setting: Setting, delta: float) -> Curve | None:
     lattice = setting.lattice(delta) if setting.epsilon < HOPELESS else None
     if lattice is None:
         return None
-    order, deviation = _saddle(lattice, chain, adjacency, setting.order, delta)
-    blur = BLUR * max(setting.epsilon, deviation)
-    # Aliases from the left weigh e^{-(order-1) period} at most, which must be small next to delta.
+
+    def log_moment_at(order: float) -> float:
+        return log_moment(lattice, chain, adjacency, order)
+
+    order, deviation = saddle(log_moment_at, setting.order, delta)
+    line = line_near(order, deviation, delta, BLUR * max(setting.epsilon, deviation))
+    if line is None:
+        return None
+    found = moments(lattice, chain, powers(adjacency, line.nodes()))
+    if found is None:
+        return None
+    notes = {
+        "kappa": chain.shared,
+        "rho": chain.decay,
+        "omega": chain.white,
+        "block": chain.block,
+        "order": line.order,
+        "exits": lattice.exits,
+        "states": lattice.states.size,
+        "nodes": line.count,
+    }
+    inversion = Inversion(line, found)
+    return Curve(inversion, lattice.exits, lattice.inflation, setting.epsilon, notes)
+
+
+def line_near(
+    order: float, deviation: float, delta: float, blur: float, most: int = MAX_NODES
+) -> Line | None:
+    """Aliases from the left weigh e^{-(order-1) period} at most, to be small next to delta.
+
+    None if it would take too much smoothing.
+    """
     period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / (order - 1))
     line = line_for(order, period, blur, DROP)
-    if line.count > MAX_NODES:
-        line = line_for(order, period, blur * (line.count / MAX_NODES) ** 2, DROP)
-    if not line.smoothing * line.order**2 < LARGEST_SMOOTHING:
-        return None
-    found = moments(lattice, chain, _powers(adjacency, line.nodes()))
-    return None if found is None else Curve(setting, lattice, Inversion(line, found))
+    if line.count > most:
+        line = line_for(order, period, blur * (line.count / most) ** 2, DROP)
+    return line if line.smoothing * line.order**2 < LARGEST_SMOOTHING else None
 
 
-def _saddle(
-    lattice: Lattice, chain: Chain, adjacency: str, order: float, delta: float
-) -> tuple[float, float]:
+def saddle(log_moment: Callable[[float], float], order: float, delta: float) -> tuple[float, float]:
     """An order for the inversion and the deviation of log Lhat there, from second differences.
 
     Just below the order at which moments explode the deviation is huge; a smaller order is better.
@@ -196,9 +214,7 @@ def _saddle(
     deviation = 1.0
     for _ in range(12):
         step = 0.05 * (order - 1)
-        low, middle, high = (
-            log_moment(lattice, chain, adjacency, order + shift) for shift in (-step, 0.0, step)
-        )
+        low, middle, high = (log_moment(order + shift) for shift in (-step, 0.0, step))
         variance = (low - 2 * middle + high) / step**2
         if variance > 0 and math.sqrt(variance) * (order - 1) < 2 * math.sqrt(-math.log(delta)) + 4:
             return order, math.sqrt(variance)

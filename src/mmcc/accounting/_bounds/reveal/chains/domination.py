@@ -150,13 +150,14 @@ def spectrum_of(strategy: Toeplitz, rounds: Rounds) -> Spectrum:
     return _banded(columns, rounds.separation, strategy.coefficients)
 
 
-def _buffered(
-    columns: int, separation: int, steps: int, decay: FloatArray, scale: FloatArray
-) -> Spectrum:
-    """Closed form: g_k = sum_i a_i r_i^k for k >= 1, a_i = w_i/r_i + w_i sum_m w_m/(1 - r_i r_m).
+def buffered_gram(
+    separation: int, steps: int, decay: FloatArray, scale: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """g_0, the a_i and r_i^b: g_k = sum_i a_i r_i^{bk} for k >= 1, rounded up.
 
-    Sums over rows that are left for the first column: with m = n - 1 - b of them at distance one,
-    w_i w_m r_i^k (1 - (r_i r_m)^m)/(1 - r_i r_m) is an upper bound for k >= 1.
+    a_i = w_i/r_i + w_i sum_m w_m/(1 - r_i r_m).  Sums over rows that are left for the first column:
+    with m = n - 1 - b of them at distance one, w_i w_m r_i^k (1 - (r_i r_m)^m)/(1 - r_i r_m) is an
+    upper bound for k >= 1.
     """
     products = np.maximum(np.multiply.outer(decay, decay), SMALLEST_PRODUCT)
     weights = np.multiply.outer(scale, scale)
@@ -170,6 +171,14 @@ def _buffered(
     shares = (scale / decay + part.sum(axis=1)) * grown
     # The largest number below one is at least any power of a decay.
     decays = np.minimum(decay**separation * (1 + 4 * ROUND * separation), 1 - ROUND / 2)
+    return diagonal, shares, decays
+
+
+def _buffered(
+    columns: int, separation: int, steps: int, decay: FloatArray, scale: FloatArray
+) -> Spectrum:
+    """By Poisson kernels."""
+    diagonal, shares, decays = buffered_gram(separation, steps, decay, scale)
     nodes = _fine_nodes(float(decays.max()))
     heights = np.full(nodes.size, diagonal - float(shares.sum()))
     curvatures = np.zeros(nodes.size - 1)

@@ -13,7 +13,7 @@ revealed participations are drawn from outputs: q_J = V_J - kappa sum_{K<=J} rho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,41 +29,47 @@ OUT_OF_REACH = 1e100
 TURNS = 20
 
 
-def _future(chain: Chain, pull: float) -> float:
-    """Upper bound on L sum_{k=1}^{m-1} log E e^{pull rho^k s} for m blocks, pull >= 0.
+def _future(chains: Sequence[Chain], rate: float) -> float:
+    """Upper bound on L sum_{k=1}^{m-1} log E e^{pull_k s} for m blocks, rate >= 0.
 
-    Terms are summed until x = pull rho^k times the largest s is below 2^-20; from there on
-    log E e^{x s} <= E[e^{x s} - 1] <= 1.01 x E[s].
+    pull_k is the sum of rate kappa rho^k over the chains, which are driven by the same
+    participations.  Terms are summed until x = pull_k times the largest s is below 2^-20; from
+    there on log E e^{x s} <= E[e^{x s} - 1] <= 1.01 x E[s], and x falls at least like the slowest.
     """
-    if chain.shared == 0 or chain.blocks == 1 or chain.decay == 0:
+    first = chains[0]
+    chains = [chain for chain in chains if chain.shared * chain.decay > 0]
+    if first.blocks == 1 or not chains:
         return 0.0
-    reach = pull * max(chain.most, 1)
-    needed = math.ceil(max(math.log(SMALL_PULL / reach) / math.log(chain.decay), 1.0))
-    count = min(chain.blocks - 1, needed)
+    slowest = max(chain.decay for chain in chains)
+    reach = math.fsum(rate * chain.shared for chain in chains) * max(first.most, 1)
+    needed = math.ceil(max(math.log(SMALL_PULL / reach) / math.log(slowest), 1.0))
+    count = min(first.blocks - 1, needed)
     if count > MOST_TERMS:
         return math.inf
-    pulls = pull * chain.decay ** np.arange(1.0, count + 1)
-    total = math.fsum(chain.log_prior_moment(pulls))
-    if count < chain.blocks - 1:
-        total += 1.01 * chain.mean * float(pulls[-1]) * chain.decay / (1 - chain.decay)
-    return chain.block * total
+    powers = np.arange(1.0, count + 1)
+    pulls = np.sum([rate * chain.shared * chain.decay**powers for chain in chains], axis=0)
+    total = math.fsum(first.log_prior_moment(pulls))
+    if count < first.blocks - 1:
+        total += 1.01 * first.mean * float(pulls[-1]) * slowest / (1 - slowest)
+    return first.block * total
 
 
-def log_state_moment(chain: Chain, rate: float) -> float:
-    """Upper bound on log E_P~ e^{rate q}."""
-    return (0.5 * rate * rate * chain.shared + _future(chain, rate * chain.shared)) * UP
+def log_state_moment(chains: Sequence[Chain], rate: float) -> float:
+    """Upper bound on log E_P~ e^{rate q}, q the sum of the chains' states."""
+    shared = math.fsum(chain.shared for chain in chains)
+    return (0.5 * rate * rate * shared + _future(chains, rate)) * UP
 
 
-def log_output_moment(chain: Chain, rate: float) -> float:
-    """Upper bound on log E_P~ e^{rate x}."""
-    pulls = rate * np.array([chain.diagonal, chain.shared])
-    own, other = chain.log_prior_moment(pulls)
-    block = float(own) + (chain.block - 1) * float(other)
-    future = _future(chain, rate * chain.shared)
-    return (0.5 * rate * rate * chain.diagonal + block + future) * UP
+def log_output_moment(chains: Sequence[Chain], rate: float) -> float:
+    """Upper bound on log E_P~ e^{rate x}; the white part is that of the first chain."""
+    first, shared = chains[0], math.fsum(chain.shared for chain in chains)
+    diagonal = shared + first.white
+    own, other = first.log_prior_moment(rate * np.array([diagonal, shared]))
+    block = float(own) + (first.block - 1) * float(other)
+    return (0.5 * rate * rate * diagonal + block + _future(chains, rate)) * UP
 
 
-def log_fallen_moment(chain: Chain, rate: float, lowest: FloatArray) -> float:
+def log_fallen_moment(chain: Chain, rate: float, lowest: FloatArray, beside: float = 0.0) -> float:
     r"""Upper bound on log E_Q~ e^{-rate q}, for every block; `lowest` are the smallest centres m_s.
 
     Forwards under Q~, step by step in a block: x = r + w, s is drawn with chances at most
@@ -76,13 +82,18 @@ def log_fallen_moment(chain: Chain, rate: float, lowest: FloatArray) -> float:
     with R' <= (what the last one left)^rho e^{rate^2 kappa (1 - rho^2)/2}, the first with
     e^{rate^2 kappa/2}.  A level that this increasing map does not raise, at or above the first,
     bounds all.
+
+    If outputs have one more part of variance `beside`, a chain of its own, x <= r + V + w with V
+    the Gaussian part of that chain, which r depends on through what was drawn before.  By Hoelder
+    E e^{-(rate-s) r + s V} <= R^{1 - s/rate} e^{s rate beside/2}, and s^2 kappa/2 becomes
+    s^2 (kappa + beside)/2.
     """
     if rate < chain.most:
         return math.inf
     counts = np.arange(1.0, chain.prior.size)
     pull = rate * chain.shared * counts
-    weights = log_fake_odds(chain, lowest) - 0.5 * counts**2 * chain.shared
-    weights = weights + pull + np.log(-np.expm1(-pull))
+    weights = log_fake_odds(chain, lowest) - 0.5 * counts**2 * (chain.shared + beside)
+    weights = weights + 0.5 * counts * rate * beside + pull + np.log(-np.expm1(-pull))
     fresh = 0.5 * rate * rate * chain.shared * (1 - chain.decay) * (1 + chain.decay)
 
     def fallen(level: float) -> float:

@@ -24,6 +24,7 @@ theta F_1/(F_0 + theta (F_1 - F_0)).  Delta grows with the share for `remove`, f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,10 +143,13 @@ def state_step(chain: Chain, wanted: float) -> tuple[float, float]:
     """
     h = math.pi * math.sqrt(2 / (chain.growth * math.log(2 * chain.blocks / wanted)))
     h = math.ldexp(math.floor(math.ldexp(h, DIGITS)), -DIGITS)
-    if h == 0:
-        return 0.0, math.inf
-    exponent = 2 * math.pi**2 / (h * h * chain.growth)
-    return h, UP / math.sinh(exponent * (1 - 8 * ROUND))
+    return h, trapezoid_error(chain.growth, h) if h > 0 else math.inf
+
+
+def trapezoid_error(growth: float, h: float) -> float:
+    """Upper bound on eta for the step h."""
+    exponent = 2 * math.pi**2 / (h * h * growth)
+    return UP / math.sinh(min(exponent * (1 - 8 * ROUND), 700.0))
 
 
 def lattice_for(
@@ -160,27 +164,26 @@ def lattice_for(
         return None
     if chain.shared > 0:
         h, eta = state_step(chain, fineness.trapezoid)
-        low, high, exits = _reach(chain, centring, adjacency, budget)
+        low, high, exits = reach(chain, centring, adjacency, budget)
         if not high - low <= (MAX_STATES - 2) * h:
             return None
         # Beyond the first points left out is where the cost was counted.
         count = math.ceil((high - low) / h) - 1
         states = high - h * np.arange(float(max(count, 1)), 0.0, -1.0)
-        entrance, kernels = _moves(chain, states, h, most)
+        entrance, kernels = moves(chain, states, h, most)
     else:
         eta, exits = 0.0, 0.0
         states, entrance, kernels = np.zeros(1), np.ones(1), np.ones((most + 1, 1, 1))
-    bottom, top, leaving = _output_range(chain, adjacency, SIDES * budget)
-    cell = fineness.cell * math.sqrt(chain.diagonal)
-    if not top - bottom <= MAX_OUTPUTS * cell:
+    nodes, leaving = output_nodes((chain,), adjacency, SIDES * budget, fineness)
+    if nodes is None:
         return None
-    cells = math.ceil((top - bottom) / cell)
-    nodes = np.linspace(bottom, top, cells + 1)  # both ends exact: beyond them are exits
     places = 0.5 * (nodes[1:] + nodes[:-1])
     # Later participations in the block: none where it is a single step.
     crowd = np.arange(most + 1 if chain.block > 1 else 1)
     means = math.sqrt(chain.shared) * states + chain.shared * crowd[:, None]
-    logs, masses = _outputs(chain, means, nodes, centring.at(places), adjacency)
+    logs, masses = output_masses(
+        chain.white, chain.diagonal, chain.prior, means, nodes, centring.at(places), adjacency
+    )
     # Exits happen on the grid: (1 + eta)^m times what they cost on the line.
     grown = (exits + crowds + leaving) * math.exp(chain.blocks * eta) * UP
     lost = -chain.blocks * math.log1p(-eta) * UP
@@ -208,20 +211,20 @@ def _most_in_a_block(
     return MOST_IN_A_BLOCK + 1, math.inf
 
 
-def _reach(
-    chain: Chain, centring: Centring, adjacency: str, budget: float
+def reach(
+    chain: Chain, centring: Centring, adjacency: str, budget: float, beside: float = 0.0
 ) -> tuple[float, float, float]:
     """The range of q / sqrt(kappa), on the binary grid, and the cost of ever leaving it.
 
     Under P~ participation only pushes q up, under Q~ only down: the other side is that of a
-    Gaussian.
+    Gaussian.  `beside` is the variance of another chain in the outputs.
     """
     deviation = math.sqrt(chain.shared)
 
     def moment(rate: float) -> float:
         if adjacency == "remove":
-            return log_state_moment(chain, rate)
-        return log_fallen_moment(chain, rate, centring.lowest)
+            return log_state_moment((chain,), rate)
+        return log_fallen_moment(chain, rate, centring.lowest, beside)
 
     far = ceiling(moment, deviation, budget / chain.blocks)
     if not far.level < OUT_OF_REACH:
@@ -237,26 +240,44 @@ def _grid_up(value: float) -> float:
     return math.ldexp(math.ceil(math.ldexp(value, DIGITS)), -DIGITS)
 
 
-def _output_range(chain: Chain, adjacency: str, budget: float) -> tuple[float, float, float]:
+def output_nodes(
+    chains: Sequence[Chain], adjacency: str, budget: float, fineness: Fineness
+) -> tuple[FloatArray | None, float]:
+    """The ends of the cells of x, and what outputs beyond cost; None if they are too many.
+
+    x is the sum of the chains' states and of what is white; both ends are exact.
+    """
+    first = chains[0]
+    diagonal = math.fsum(chain.shared for chain in chains) + first.white
+    bottom, top, leaving = _output_range(chains, diagonal, adjacency, budget)
+    cell = fineness.cell * math.sqrt(diagonal)
+    if not top - bottom <= MAX_OUTPUTS * cell:
+        return None, math.inf
+    return np.linspace(bottom, top, math.ceil((top - bottom) / cell) + 1), leaving
+
+
+def _output_range(
+    chains: Sequence[Chain], diagonal: float, adjacency: str, budget: float
+) -> tuple[float, float, float]:
     """Where cells of x are narrow, and what outputs beyond cost.
 
     `remove`: outputs above the top have left, those below the bottom move up to it.  `add`: those
     above move down to the top, those below to x = -infinity, so nothing leaves.
     """
-    deviation = math.sqrt(chain.diagonal)
+    deviation, steps = math.sqrt(diagonal), chains[0].steps
     if adjacency == "add":
-        bottom = -deviation * math.sqrt(-2 * math.log(budget / chain.steps))
-        return bottom, SPAN * deviation + chain.diagonal, 0.0
+        bottom = -deviation * math.sqrt(-2 * math.log(budget / steps))
+        return bottom, SPAN * deviation + diagonal, 0.0
 
     def moment(rate: float) -> float:
-        return log_output_moment(chain, rate)
+        return log_output_moment(chains, rate)
 
-    roof = ceiling(moment, deviation, budget / chain.steps)
-    leaving = chain.steps * passing(moment, roof.level, roof.rate)
+    roof = ceiling(moment, deviation, budget / steps)
+    leaving = steps * passing(moment, roof.level, roof.rate)
     return -SPAN * deviation, roof.level, leaving
 
 
-def _moves(chain: Chain, states: FloatArray, h: float, most: int) -> tuple[FloatArray, FloatArray]:
+def moves(chain: Chain, states: FloatArray, h: float, most: int) -> tuple[FloatArray, FloatArray]:
     """Masses h phi(v) and h N(v'; rho (v + sqrt(kappa) c), 1 - rho^2) of v = q / sqrt(kappa)."""
     grow = h / math.sqrt(2 * math.pi) * (1 + MASS_ERROR)
     variance = (1 - chain.decay) * (1 + chain.decay)
@@ -268,8 +289,14 @@ def _moves(chain: Chain, states: FloatArray, h: float, most: int) -> tuple[Float
     return np.maximum(entrance, FLOOR), np.maximum(kernels, FLOOR)
 
 
-def _outputs(
-    chain: Chain, means: FloatArray, nodes: FloatArray, centres: FloatArray, adjacency: str
+def output_masses(
+    white: float,
+    diagonal: float,
+    prior: FloatArray,
+    means: FloatArray,
+    nodes: FloatArray,
+    centres: FloatArray,
+    adjacency: str,
 ) -> tuple[FloatArray, FloatArray]:
     """Factors at the ends of the cells, and the ends' masses given means of x and participation.
 
@@ -277,11 +304,11 @@ def _outputs(
     above the last have left for `remove`, and move down to it for `add`.
     """
     remove = adjacency == "remove"
-    deviation = math.sqrt(chain.white)
-    counts = np.arange(chain.prior.size)
-    means = means + chain.diagonal * counts[:, None, None]
+    deviation = math.sqrt(white)
+    counts = np.arange(prior.size)
+    means = means + diagonal * counts[:, None, None]
     away = (nodes - means[..., None]) / deviation
-    ends, rises = _factors(chain, nodes, centres)
+    ends, rises = _factors(diagonal, prior, nodes, centres)
     mass, theta = _cell_masses(away, nodes, deviation, rises, remove)
     if remove:
         steep = np.exp(ends[1] - ends[0])
@@ -293,28 +320,26 @@ def _outputs(
     else:
         upper[..., -1] += special.ndtr(-away[..., -1]) * (1 + MASS_ERROR) + TINY
     masses = np.concatenate([lower, upper] if remove else [lower, upper, below], axis=-1)
-    masses *= chain.prior[:, None, None, None] * (1 + 4 * ROUND)
+    masses *= prior[:, None, None, None] * (1 + 4 * ROUND)
     logs = np.concatenate(ends) + np.tile(centres, 2)
     if not remove:
-        bottom = math.log(chain.prior[0]) + centres[:, :1]
+        bottom = math.log(prior[0]) + centres[:, :1]
         logs = np.concatenate([logs, bottom], axis=1)
     slip = 32 * ROUND * (1 + np.abs(nodes).max() * counts[-1] + np.abs(centres).max())
-    slip += (
-        32 * ROUND * (counts[-1] ** 2 * chain.diagonal - np.log(chain.prior[chain.prior > 0].min()))
-    )
+    slip += 32 * ROUND * (counts[-1] ** 2 * diagonal - np.log(prior[prior > 0].min()))
     return logs + (slip if remove else -slip), masses
 
 
 def _factors(
-    chain: Chain, nodes: FloatArray, centres: FloatArray
+    diagonal: float, prior: FloatArray, nodes: FloatArray, centres: FloatArray
 ) -> tuple[tuple[FloatArray, FloatArray], FloatArray]:
     """The logarithm of F at both ends of each cell, and each term's part in its rise.
 
     F = sum_m pi_m e^{m x - m^2 g_0/2 - m_s}, the centres constant in a cell; m = 0 does not rise.
     """
-    counts = np.arange(float(chain.prior.size))[:, None]
+    counts = np.arange(float(prior.size))[:, None]
     with np.errstate(divide="ignore"):
-        weights = np.log(chain.prior)[:, None] - 0.5 * counts**2 * chain.diagonal - centres
+        weights = np.log(prior)[:, None] - 0.5 * counts**2 * diagonal - centres
     low, high = weights + counts * nodes[:-1], weights + counts * nodes[1:]
     rises = low[1:] + np.log(np.expm1(counts[1:] * np.diff(nodes)))
     rises = np.exp(rises - np.logaddexp.reduce(rises, axis=0))

@@ -55,16 +55,27 @@ def moments(lattice: Lattice, chain: Chain, powers: ComplexArray) -> Moments | N
     return Moments(np.concatenate(parts), scale, error)
 
 
-def site(lattice: Lattice, z: FloatArray | ComplexArray) -> tuple[FloatArray | ComplexArray, float]:
+def site(
+    logs: FloatArray, masses: FloatArray, z: FloatArray | ComplexArray
+) -> tuple[FloatArray | ComplexArray, float]:
     """sum_i masses[s, c, a, i] e^{z logs[s, i] - shift} for every z, s, c and a, and the shift."""
-    shift = float(np.max(float(z[0].real) * lattice.logs))
-    factors = np.exp(z[:, None, None] * lattice.logs - shift).transpose(1, 0, 2)
-    counts, crowd, states, _ = lattice.masses.shape
-    masses = lattice.masses.reshape(counts, crowd * states, -1).transpose(0, 2, 1)
+    shift = float(np.max(float(z[0].real) * logs))
+    factors = np.exp(z[:, None, None] * logs - shift).transpose(1, 0, 2)
+    counts, crowd, states, _ = masses.shape
+    masses = masses.reshape(counts, crowd * states, -1).transpose(0, 2, 1)
     mean = np.matmul(factors, masses).transpose(1, 0, 2)
     exponent = _exponent(mean)
     mean = np.ldexp(1.0, -exponent) * mean
     return mean.reshape(z.size, counts, crowd, states), shift + exponent * LOG2
+
+
+def site_rounding(logs: FloatArray, powers: ComplexArray) -> float:
+    """Error of a site, relative to that of the real power.
+
+    Its exponents are at most twice `reach` in size, and it is a sum over outputs.
+    """
+    reach = float(np.abs(powers).max()) * float(np.abs(logs).max())
+    return 8 * ROUND * (4 * reach + 100 + logs.size)
 
 
 def blocks(
@@ -75,7 +86,7 @@ def blocks(
     Step by step, weight_c <- sum_s weight_{c-s} site_s(c-s); more participations than the lattice
     has room for have left it.
     """
-    mean, shift = site(lattice, z)
+    mean, shift = site(lattice.logs, lattice.masses, z)
     counts = mean.shape[1]
     if chain.block == 1:
         return mean[:, :, 0], shift
@@ -128,9 +139,7 @@ def _batch(lattice: Lattice, chain: Chain, powers: ComplexArray) -> Moments | No
                 alive, transfer, vector = alive[keep], transfer[keep], vector[keep]
     values = np.zeros(z.size, dtype=complex)
     values[alive] = vector @ lattice.entrance
-    reach = float(np.abs(powers).max()) * float(np.abs(lattice.logs).max())
-    # A step has an exponent of at most twice `reach` in size and a sum over outputs.
-    entry = 8 * ROUND * (4 * reach + 100 + lattice.logs.size)
+    entry = site_rounding(lattice.logs, powers)
     product = 8 * ROUND * (lattice.states.size + lattice.kernels.shape[0] + 8)
     steps = chain.steps * entry + chain.blocks * product
     total = math.expm1(min(steps * (1 + 2 / chain.blocks), 700.0)) + 2 * math.exp(-SILENT)

@@ -68,8 +68,9 @@ class ChainProblem:
         for count, adjacency in enumerate(ADJACENCIES):
             self._report(adjacency, count)
             for curve in self._curves(shape, adjacency, delta):
-                found[adjacency] = curve.epsilon(delta)
-                notes[adjacency] = curve.notes()
+                value = curve.epsilon(delta)
+                if value <= found[adjacency]:
+                    found[adjacency], notes[adjacency] = value, curve.notes
         return Answer(found["remove"], found["add"], notes=notes)
 
     def delta(self, shape: Shape, epsilon: float) -> Answer:
@@ -82,12 +83,13 @@ class ChainProblem:
                 guess = max(guess, NEGLIGIBLE**2 * found["remove"])
             for _ in range(TURNS):
                 self._report(adjacency, count)
-                curve = next(self._curves(shape, adjacency, guess), None)
-                if curve is None:
+                curves = tuple(self._curves(shape, adjacency, guess))
+                if not curves:
                     break
+                curve = min(curves, key=lambda curve: curve.delta(epsilon))
                 value, last = curve.delta(epsilon), guess
                 if value < found[adjacency]:
-                    found[adjacency], notes[adjacency] = value, curve.notes()
+                    found[adjacency], notes[adjacency] = value, curve.notes
                 guess = _within(curve.inversion.excess(epsilon))
                 if abs(math.log(guess / last)) < 0.2 or value < NEGLIGIBLE * found["remove"]:
                     break
@@ -115,6 +117,7 @@ class ChainProblem:
         return guess
 
     def _curves(self, shape: Shape, adjacency: str, delta: float) -> Iterator[Curve]:
+        """Curves that are good near delta, the best one first: any may be taken."""
         setting = self.setting(shape, adjacency, delta)
         curve = None if setting is None else curve_near(setting, delta)
         if curve is not None:
