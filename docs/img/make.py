@@ -1,7 +1,8 @@
-"""Redraw the figure of the README: python docs/img/make.py (needs matplotlib)."""
+"""Redraw the figures of the README and of docs/tightness.md: python docs/img/make.py."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import matplotlib
@@ -48,5 +49,35 @@ def draw(path: Path) -> None:
     figure.savefig(path, dpi=150, metadata={"Software": None})
 
 
+def draw_widths(page: Path, path: Path) -> None:
+    """Upper over lower end against epsilon, from the table of 2000 steps: 0.9.0 and now."""
+    number, word = r"([\d.]+) \| ", r"\w+ \| "
+    row = r"\| (tree|counting|\d+ bands) \| 2000[^|]*\| [^|]*\| "
+    pattern = re.compile(row + number + number + r"[\d.]+ \| " + word + number)
+    rows = pattern.findall(page.read_text())
+    figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+    names = ("8 bands", "32 bands", "100 bands", "tree", "counting")
+    for name, marker in zip(names, "osD^v", strict=True):
+        ends = np.array([[float(end) for end in row[1:]] for row in rows if row[0] == name])
+        lower, upper, before = ends.T
+        style = {"marker": marker, "markersize": 4}
+        (line,) = axes.loglog(lower, np.maximum(upper / lower - 1, 1e-5), label=name, **style)
+        axes.loglog(lower, before / lower - 1, ls=":", color=line.get_color(), **style)
+    axes.set_xlabel("epsilon (certified lower end)")
+    axes.set_ylabel("upper end above the lower end")
+    axes.set_title("2000 steps, sampling rate 1/100: now (solid), 0.9.0 (dotted)", fontsize=10)
+    axes.xaxis.set_major_locator(matplotlib.ticker.FixedLocator([0.5, 1, 2, 4, 8]))
+    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_locator(matplotlib.ticker.FixedLocator([1e-4, 1e-3, 0.01, 0.1, 1, 10]))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+    axes.set_ylim(6e-5, 40)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=9)
+    figure.savefig(path, dpi=150, metadata={"Software": None})
+
+
 if __name__ == "__main__":
-    draw(Path(__file__).parent / "bracket.png")
+    here = Path(__file__).parent
+    draw_widths(here.parent / "tightness.md", here / "tightness.png")
+    draw(here / "bracket.png")
