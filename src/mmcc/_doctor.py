@@ -42,7 +42,7 @@ EXTRAS = {
 OK, BROKEN, ABSENT, NOTE = "ok", "broken", "not installed", "note"
 
 STEPS, CHANCE, SIGMA, DELTA = 16, 1 / 16, 8.0, 1e-6
-KNOWN = {"tight": 1.049578958975383, "mmcc": 3.3993726192349922}
+KNOWN = {"tight": 1.0448688777271822, "mmcc": 3.3993726192349922}
 """Epsilon of a binary tree under Poisson sampling by two bounds, as computed at release."""
 LOWER = 1.0385398959724323
 """A certified lower bound on its true epsilon: whatever is below is not private."""

@@ -105,7 +105,9 @@ def test_the_chain_dominates_in_one_order_or_the_other(seed):
     for shape in (random_shape(rng, spectrum), *good_shapes(spectrum, 2.0)):
         common = shape.shared * shape.decay**place
         loewner, entrywise = spectrum._loewner(shape), spectrum._entrywise(shape)
-        below = np.linalg.eigvalsh(common + loewner * np.eye(columns) - whole).min()
+        raised = np.array([0.0, *shape.raised, *np.zeros(columns)])[place]
+        assert (raised >= 0).all()
+        below = np.linalg.eigvalsh(common + loewner * np.eye(columns) - whole - raised).min()
         assert below >= -1e-12 * np.trace(whole)
         if math.isfinite(entrywise):
             assert (common + entrywise * np.eye(columns) >= whole * (1 - 1e-13)).all()
@@ -136,13 +138,18 @@ def test_nothing_sticks_out_between_frequencies(seed):
     steps, separation = int(rng.integers(2, 80)), int(rng.integers(1, 3))
     strategy = random_strategy(rng, steps)
     spectrum = spectrum_of(strategy, sampling.Rounds(0.1, separation))
-    lags = full_lags(strategy, separation, 3000 if spectrum.decay else spectrum.columns)
+    own = full_lags(strategy, separation, 3000 if spectrum.decay else spectrum.columns)
     for shape in (random_shape(rng, spectrum), *good_shapes(spectrum, 2.0)):
+        lags = np.zeros(max(own.size, len(shape.raised) + 1))
+        lags[: own.size] = own
+        lags[1 : len(shape.raised) + 1] += shape.raised
         omega = spectrum._loewner(shape)
         kernel = (1 - shape.decay**2) / (
             1 - 2 * shape.decay * np.cos(spectrum.nodes) + shape.decay**2
         )
-        worst = int(np.argmax(spectrum.heights - shape.shared * kernel))
+        waves = np.cos(np.multiply.outer(spectrum.nodes, np.arange(1, len(shape.raised) + 1)))
+        heights = spectrum.heights + 2 * waves @ np.array(shape.raised)
+        worst = int(np.argmax(heights - shape.shared * kernel))
         ends = spectrum.nodes[max(worst - 1, 0)], spectrum.nodes[min(worst + 1, kernel.size - 1)]
         fine = np.concatenate([np.linspace(*ends, 101), rng.uniform(0, np.pi, 100)])
         rest = np.array([lags[0], *(2 * lags[1:])])

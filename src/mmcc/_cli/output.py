@@ -196,6 +196,8 @@ def _details_table(asked: str, found: Guarantee, seconds: float) -> Table:
     for name, value in found.details.items():
         if name == "worst_group" and not found.sampling.startswith("CyclicPoisson"):
             continue  # all examples are alike
+        if name == "setting":
+            continue  # choices inside a bound: --json has them
         label = LABELS.get(name, name.replace("_", " ")).format(part)
         table.add_row(label, _shown(name, value))
     table.add_row("seconds", f"{seconds:.2f}")

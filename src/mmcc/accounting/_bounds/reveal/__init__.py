@@ -20,8 +20,9 @@ from mmcc.accounting._bounds.base import (
 )
 from mmcc.accounting._bounds.reveal import lower, trees
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
-from mmcc.accounting._bounds.reveal.chains.domination import Shape, spectrum_of
+from mmcc.accounting._bounds.reveal.chains.domination import Shape
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
+from mmcc.accounting._bounds.reveal.planes.upper import problem_for
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError
@@ -151,8 +152,7 @@ def _chain_problem(problem: Problem) -> ChainProblem:
         if toeplitz is None or rounds is None or refused is not None:
             raise MethodError(str(refused))
         prior = binomial_prior(problem.group_size, rounds.probability)
-        spectrum = spectrum_of(toeplitz, rounds)
-        return ChainProblem(spectrum, prior, problem.sigma, problem.effort.progress)
+        return problem_for(toeplitz, rounds, prior, problem.sigma, problem.effort.progress)
 
     return problem.kept(ChainProblem, make)
 

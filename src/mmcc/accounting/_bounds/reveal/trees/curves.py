@@ -161,6 +161,8 @@ def haar_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
     if chosen is None:
         return None
     line = _line(chosen, _largest_shift(forest, cuts))
+    if line is None:
+        return None
     found = moments(forest, cuts.counts, _power(adjacency, line.order), line.nodes().imag)
     if found is None:
         return None
@@ -190,6 +192,8 @@ def leaf_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
     if chosen is None:
         return None
     line = _line(chosen, 2 * max(math.sqrt(walk.own) for walk, _ in walks))
+    if line is None:
+        return None
     found = leaf_moments(walks, cuts.counts, _power(adjacency, line.order), line.nodes().imag)
     if found is None:
         return None
@@ -223,13 +227,17 @@ def _largest_shift(forest: Forest, cuts: Cuts) -> float:
     return max(cuts.counts[grove.height] * grove.amplitude for grove in forest.groves)
 
 
-def _line(chosen: Saddle, turn: float) -> Line:
-    """Smoothing costs `blur` in epsilon, or more where it would take too many or too fine nodes."""
+def _line(chosen: Saddle, turn: float) -> Line | None:
+    """Smoothing costs `blur` in epsilon, or more where it would take too many or too fine nodes.
+
+    None where it would cost so much that nothing is left.
+    """
     blur = BLUR * max(chosen.epsilon, chosen.deviation)
     line = line_for(chosen.order, chosen.period, blur, DROP)
     angle = line.step * line.count * turn
     excess = max(line.count / MAX_NODES, angle / MAX_ANGLE, 1.0)
-    return line_for(chosen.order, chosen.period, blur * excess**2, DROP)
+    blur *= excess**2
+    return line_for(chosen.order, chosen.period, blur, DROP) if blur * chosen.order < 50 else None
 
 
 def _ratio(tree: Tree, rounds: Rounds, sigma: float) -> float:

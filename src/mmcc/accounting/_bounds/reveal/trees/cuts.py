@@ -32,7 +32,8 @@ def cuts_for(forest: Forest, budget: float) -> Cuts | None:
     """Cuts that are passed with about this chance; None if counts would be too large."""
     counts, exits = [1], 0.0
     for height in range(1, forest.height + 1):
-        nodes = sum(grove.count << max(grove.height - height, 0) for grove in forest.groves)
+        high = [grove for grove in forest.groves if grove.height >= height]
+        nodes = sum(grove.count << (grove.height - height) for grove in high)
         share = budget / forest.height / nodes
         cut = count_cut(1 << height, forest.probability, share)
         if cut is None:

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mmcc._arrays import ComplexArray, FloatArray
-from mmcc.accounting._bounds.reveal.inversion import Moments
+from mmcc.accounting._bounds.reveal.inversion import UP, Moments
 from mmcc.accounting._bounds.reveal.trees.leaf_order import Walk
 from mmcc.accounting._bounds.reveal.trees.priors import ROUND
 from mmcc.accounting._bounds.reveal.trees.tables import MARGIN, Parts, Power, step_for
@@ -82,7 +82,8 @@ def tree_moments(
         # The real power goes first in every batch: it sets the common scale.
         batch = frequencies[start : start + BATCH]
         batch = batch if start == 0 else np.concatenate([frequencies[:1], batch])
-        found = _batch(walk, cuts, Power(real, float(batch[-1]), DIGITS), batch)
+        with np.errstate(over="ignore", invalid="ignore"):  # noticed by its result
+            found = _batch(walk, cuts, Power(real, float(batch[-1]), DIGITS), batch)
         if found is None:
             return None
         scale = found.log_scale if start == 0 else scale
@@ -110,7 +111,7 @@ def _batch(
         right = _child(walk, leaves, below, height, points)
         for r in counts:
             left = _child(walk, leaves, below, height, points + (r * walk.shared(height) - centre))
-            end = min(most, cuts[height] - int(r)) + 1
+            end = max(min(most, cuts[height] - int(r)) + 1, 0)
             here[:, r : r + end] += right[:, r : r + 1] * left[:, :end] * lift[:end]
         exponent = _exponent(here)
         if exponent is None:
@@ -149,8 +150,10 @@ class _Leaves:
         low, high = (float(walk.points[0]), float(walk.points[-1])) if walk.height else (0.0, 0.0)
         if walk.height:
             low, high = low - float(walk.centres[1]), high + walk.shared(1)
-        # (log F)' is between 0 and 1: beyond these ends log g falls with a slope of MARGIN or more.
-        low -= (MARGIN + max(-power.real, 0.0) * deviation) * deviation
+        # (log F)' grows, is at most 1, and at most `slope` up to the highest mean.
+        odds = walk.probability * math.exp(min(high + walk.diagonal, 700.0))
+        slope = min(odds / (1 - walk.probability) * UP, 1.0)
+        low -= (MARGIN + max(-power.real, 0.0) * deviation * slope) * deviation
         high += (MARGIN + max(power.real, 0.0) * deviation) * deviation
         if not high - low <= LARGEST_LEAF_POINTS * step * deviation:
             return None
