@@ -199,7 +199,7 @@ def test_exit_cumulants_against_enumeration(chain, rate):
         exact = math.log(weights @ np.exp(rate * counts @ pulls)) + rate**2 * variance / 2
         assert exact <= moment((short,), rate) <= exact * (1 + 1e-9)
         longer = Chain(400, chain.block, chain.shared, chain.decay, chain.white, chain.prior)
-        assert moment((short,), rate) <= moment(longer, rate)
+        assert moment((short,), rate) <= moment((longer,), rate)
 
 
 def test_what_far_blocks_add_is_bounded():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds.reveal.chains.centring import Centring
-from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
+from mmcc.accounting._bounds.reveal.chains.chain import Chain, binomial_prior
+from mmcc.accounting._bounds.reveal.chains.exits import log_output_moment, log_state_moment
 from mmcc.accounting._bounds.reveal.chains.operator import site
 from mmcc.accounting._bounds.reveal.planes.lattice import PlaneLattice, lattice_for
 from mmcc.accounting._bounds.reveal.planes.moments import moments
@@ -68,6 +70,20 @@ def test_long_runs_are_extrapolated_within_their_error():
     exact, scale = iterated(lattice, powers)
     values = found.values * math.exp(found.log_scale - scale)
     assert (np.abs(values - exact) <= 2 * found.error * exact[0].real).all()
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.5, 4.0])
+def test_exit_cumulants_of_both_coordinates_against_enumeration(rate):
+    """All participations in four steps: q_1 + q_2 and the output of the first, driven by both."""
+    prior = binomial_prior(1, 0.2)
+    chains = [Chain(4, 1, 0.4, 0.9, 0.7, prior), Chain(4, 1, 0.9, 0.3, 0.7, prior)]
+    later = np.array([sum(c.shared * c.decay**k for c in chains) for k in range(1, 4)])
+    counts = np.array(list(itertools.product((0, 1), repeat=4)))
+    weights = prior[counts].prod(axis=1)
+    for moment, own, variance in ((log_state_moment, 0.0, 1.3), (log_output_moment, 2.0, 2.0)):
+        pulls = np.array([own, *later])
+        exact = math.log(weights @ np.exp(rate * counts @ pulls)) + rate**2 * variance / 2
+        assert exact <= moment(chains, rate) <= exact * (1 + 1e-9)
 
 
 def test_refuses_what_is_no_plane():
