@@ -13,7 +13,8 @@ from oracles import enumeration, truth
 
 from mmcc.accounting._bounds.reveal.chains.centring import Centring
 from mmcc.accounting._bounds.reveal.chains.chain import Chain, binomial_prior
-from mmcc.accounting._bounds.reveal.chains.curve import Curve, Setting, _ordered, curve_near
+from mmcc.accounting._bounds.reveal.chains.curve import Setting, _ordered, curve_near
+from mmcc.accounting._bounds.reveal.inversion import Curve
 
 CHAINS = [
     Chain(6, 1, 0.05, 0.6, 0.04, binomial_prior(1, 0.2)),

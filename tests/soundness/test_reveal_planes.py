@@ -15,7 +15,7 @@ from oracles.enumeration import enumerated_delta
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds.reveal.chains.centring import Centring
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
-from mmcc.accounting._bounds.reveal.chains.curve import Curve
+from mmcc.accounting._bounds.reveal.inversion import Curve
 from mmcc.accounting._bounds.reveal.planes.lattice import lattice_for
 from mmcc.accounting._bounds.reveal.planes.moments import moments
 from mmcc.accounting._bounds.reveal.planes.plane import Plane, plane_of

@@ -319,7 +319,7 @@ def _guarantee(
         epsilon=epsilon,
         delta=delta,
         sigma=problem.sigma,
-        method=method,
+        method=OLD_NAMES.get(method, method),
         strategy=repr(problem.strategy),
         sampling=repr(problem.scheme),
         adaptive=problem.strategy.adaptive and not setting,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from mmcc._arrays import ComplexArray
 ROUND = 2.0**-52
 UP = 1 + 2.0**-40
 """Covers a few hundred rounded operations on positive numbers."""
+HOPELESS = 1e9
+"""Larger epsilons are not looked for."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -91,3 +94,35 @@ class Inversion:
         exponent = scale + size
         bound = max(inside + outside, 0.0) * UP
         return bound * math.exp(exponent) if exponent < 700 else math.inf
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Curve:
+    """delta(epsilon) <= e^inflation times (what is followed and what is not)."""
+
+    inversion: Inversion
+    exits: float
+    inflation: float
+    near: float
+    """Where epsilon is looked for first."""
+    notes: dict[str, Any]
+    """The choices behind the number."""
+
+    def delta(self, epsilon: float) -> float:
+        """Certified delta at epsilon."""
+        total = self.inversion.excess(epsilon) + self.exits
+        return min(total * math.exp(self.inflation) * UP, 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon found at which delta is certified, by bisection."""
+        if self.delta(0.0) <= delta:
+            return 0.0
+        low, high = 0.0, max(self.near, 1e-12)
+        while not self.delta(high) <= delta:
+            low, high = high, 2 * high
+            if high > HOPELESS:
+                return math.inf
+        while high - low > 1e-9 * high:
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
+        return high

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -24,7 +23,7 @@ from mmcc.accounting._bounds.reveal.chains.lattice import (
     lattice_for,
 )
 from mmcc.accounting._bounds.reveal.chains.operator import moments, output_weights
-from mmcc.accounting._bounds.reveal.inversion import UP, Inversion, Line, line_for
+from mmcc.accounting._bounds.reveal.inversion import HOPELESS, Curve, Inversion, Line, line_for
 
 EXIT_SHARE = 0.002
 """Part of delta that leaving the lattice may cost."""
@@ -38,7 +37,6 @@ LEFT = 7.0
 MAX_NODES = 1500
 LARGEST_SMOOTHING = 1000.0
 """Of tau^2 al^2: e to half of it is a number."""
-HOPELESS = 1e9
 TURNS = 5
 
 
@@ -75,38 +73,6 @@ class Setting:
     def lattice(self, delta: float, fineness: Fineness = FINE) -> Lattice | None:
         """The lattice on which moments are computed; None if it would be too large."""
         return lattice_for(self.chain, self.centring, self.adjacency, EXIT_SHARE * delta, fineness)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Curve:
-    """delta(epsilon) <= e^inflation times (what the lattice holds and what leaves it)."""
-
-    inversion: Inversion
-    exits: float
-    inflation: float
-    near: float
-    """Where epsilon is looked for first."""
-    notes: dict[str, Any]
-    """The choices behind the number."""
-
-    def delta(self, epsilon: float) -> float:
-        """Certified delta at epsilon."""
-        total = self.inversion.excess(epsilon) + self.exits
-        return min(total * math.exp(self.inflation) * UP, 1.0)
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest epsilon found at which delta is certified, by bisection."""
-        if self.delta(0.0) <= delta:
-            return 0.0
-        low, high = 0.0, max(self.near, 1e-12)
-        while not self.delta(high) <= delta:
-            low, high = high, 2 * high
-            if high > HOPELESS:
-                return math.inf
-        while high - low > 1e-9 * high:
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
-        return high
 
 
 def good_setting(

@@ -18,9 +18,10 @@ from typing import Any
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._bounds.base import Answer
-from mmcc.accounting._bounds.reveal.chains.curve import Curve, Setting, curve_near, good_setting
+from mmcc.accounting._bounds.reveal.chains.curve import Setting, curve_near, good_setting
 from mmcc.accounting._bounds.reveal.chains.domination import Shape, Spectrum
 from mmcc.accounting._bounds.reveal.chains.shapes import good_shapes
+from mmcc.accounting._bounds.reveal.inversion import Curve
 from mmcc.accounting._parallel import Progress
 
 MAX_DIAGONAL = 60.0

@@ -20,9 +20,7 @@ from mmcc.accounting._bounds.reveal.chains.centring import Centring, best_centri
 from mmcc.accounting._bounds.reveal.chains.curve import (
     BLUR,
     EXIT_SHARE,
-    HOPELESS,
     MAX_NODES,
-    Curve,
     Setting,
     curve_near,
     line_near,
@@ -33,7 +31,7 @@ from mmcc.accounting._bounds.reveal.chains.curve import (
 from mmcc.accounting._bounds.reveal.chains.domination import Shape, spectrum_of
 from mmcc.accounting._bounds.reveal.chains.lattice import COARSE
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
-from mmcc.accounting._bounds.reveal.inversion import Inversion
+from mmcc.accounting._bounds.reveal.inversion import HOPELESS, Curve, Inversion
 from mmcc.accounting._bounds.reveal.planes.lattice import lattice_for
 from mmcc.accounting._bounds.reveal.planes.moments import moments
 from mmcc.accounting._bounds.reveal.planes.operator import leading, output_weights

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from mmcc.accounting._bounds.base import Answer
-from mmcc.accounting._bounds.reveal.inversion import UP, Inversion, Line, Moments, line_for
+from mmcc.accounting._bounds.reveal.inversion import UP, Curve, Inversion, Line, Moments, line_for
 from mmcc.accounting._bounds.reveal.trees.cuts import Cuts, cuts_for
 from mmcc.accounting._bounds.reveal.trees.forest import Forest, forest_of
 from mmcc.accounting._bounds.reveal.trees.leaf_moments import leaf_moments, rough_leaf_moment
@@ -48,7 +47,6 @@ MAX_TURN = 25.0
 """Largest shift of a root's output, in deviations, that is followed: beyond, epsilon is > 100."""
 MAX_LEAF_COUNT = 30
 """Leaf order takes pairs of counts, each with a matrix of its own: not for larger counts."""
-HOPELESS = 1e6
 FIRST_GUESS, SMALLEST_GUESS, LARGEST_GUESS = 1e-5, 1e-60, 0.5
 TURNS = 6
 ADJACENCIES = ("remove", "add")
@@ -105,38 +103,6 @@ def bound_delta(
                 break
             guess = wanted
     return Answer(found["remove"], found["add"], notes=notes)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Curve:
-    """A certified delta(epsilon) of one adjacency."""
-
-    inversion: Inversion
-    exits: float
-    inflation: float
-    """Logarithm of what a lattice may have lost."""
-    guess: float
-    """Roughly the epsilon for which the choices were made."""
-    notes: dict[str, Any]
-
-    def delta(self, epsilon: float) -> float:
-        """What is followed and what is not."""
-        total = self.inversion.excess(epsilon) + self.exits
-        return min(total * math.exp(self.inflation) * UP, 1.0)
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest epsilon found at which delta is certified, by bisection."""
-        if self.delta(0.0) <= delta:
-            return 0.0
-        low, high = 0.0, max(self.guess, 1e-12)
-        while not self.delta(high) <= delta:
-            low, high = high, 2 * high
-            if high > HOPELESS:
-                return math.inf
-        while high - low > 1e-9 * high:
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
-        return high
 
 
 def _curves(forest: Forest, adjacency: str, delta: float) -> Iterator[Curve]:
