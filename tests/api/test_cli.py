@@ -108,7 +108,7 @@ def test_table_says_the_number_and_what_it_assumes(ask, command):
     first, said = printed.splitlines()[0].split()
     assert first == command
     assert value <= float(said) <= value * (1 + 1e-5)
-    for word in ("zero-out", "adaptive", "certified", "binary_tree(8)", "Poisson(", "projection"):
+    for word in ("zero-out", "adaptive", "certified", "binary_tree(8)", "Poisson(", "reveal"):
         assert word in printed
     assert "lower bound" in printed
 
@@ -275,7 +275,7 @@ def test_strategy_from_a_file(ask, tmp_path, kind):
     found = json.loads(ask(words("epsilon", "--json", strategy=str(path), steps=None)))
     assert found["strategy"] == "dense(15 x 8)"
     tree = json.loads(ask(words("epsilon", "--json")))
-    assert found["epsilon"] == pytest.approx(tree["epsilon"], rel=1e-3)
+    assert tree["epsilon"] <= found["epsilon"] <= tree["epsilon"] * 1.002  # a tree is known better
 
 
 def test_non_adaptive(ask, refused, tmp_path):

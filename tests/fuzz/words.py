@@ -227,8 +227,8 @@ def stubs() -> Iterator[None]:
         found = chosen(problem, *asked)
         return found if _full(problem.strategy) else [bounds.PLAIN]
 
-    def no_lower(problem: Any, delta: float) -> float:
-        return lower(problem, delta) if _full(problem.strategy) else 0.0
+    def no_lower(problem: Any, delta: float, *most: Any) -> float:
+        return lower(problem, delta, *most) if _full(problem.strategy) else 0.0
 
     def nothing(mechanism: Any, delta: float, budget: Any, *rest: Any) -> Any:
         if _full(mechanism.strategy) and budget.samples <= 1000:

@@ -39,7 +39,7 @@ def ratio(name: str, steps: int, c: float, probability: float) -> float:
         delta=1e-6,
     )
     assert 0 < found.lower <= found.upper
-    assert found.method == "projection"
+    assert found.method in ("projection", "reveal")
     return found.ratio
 
 

@@ -79,7 +79,7 @@ def test_dense_and_structured_strategies_agree():
         (strategies.continual_counting(16), counting_matrix(16)),
         (strategies.toeplitz([1.0, 0.5], 16), np.eye(16) + 0.5 * np.eye(16, k=-1)),
     ):
-        for method in ("mmcc", "tight", "unamplified"):
+        for method in ("mmcc", "projection", "unamplified"):
             one = mmcc.epsilon(structured, scheme, sigma=5.0, delta=1e-6, method=method)
             two = mmcc.epsilon(
                 strategies.dense(array), scheme, sigma=5.0, delta=1e-6, method=method

@@ -191,6 +191,9 @@ def asked_of(monkeypatch):
         asked = []
 
         class Heard(Given):
+            def cost(self, problem):
+                return Cost.SLOW
+
             def epsilon(self, problem, delta):
                 asked.append(self.name)
                 return super().epsilon(problem, delta)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mmcc.accounting._best_bound import (
     CLOSED,
@@ -44,8 +45,10 @@ def smallest_sigma(
     start = floor * 1.002 if floor > 0 else _first_guess(problem)
     if problem.sigma > 0:
         start = min(start, problem.sigma)
-    found = _search(problem.at(start), bounds, epsilon, delta)
-    return *found, floor
+    found, best = _search(problem.at(start), bounds, epsilon, delta)
+    if len(bounds) > 1 and best.lower == 0:
+        best = replace(best, lower=lower_epsilon(found, delta))
+    return found, best, floor
 
 
 def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:

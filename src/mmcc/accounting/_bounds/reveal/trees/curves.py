@@ -185,7 +185,7 @@ def _at_z(adjacency: str, found: Moments) -> Moments:
 
 def _notes(line: Line, cuts: Cuts, exits: float) -> dict[str, Any]:
     """The choices behind the number."""
-    return {"order": line.order, "exits": exits, "counts": cuts.counts, "nodes": line.count}
+    return {"order": line.order, "exits": exits, "counts": list(cuts.counts), "nodes": line.count}
 
 
 def _largest_shift(forest: Forest, cuts: Cuts) -> float:
