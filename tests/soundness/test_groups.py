@@ -19,6 +19,7 @@ from oracles.groups import (
     revealed_delta,
 )
 
+import mmcc
 from mmcc import sampling, strategies
 from mmcc.accounting._best_bound import (
     amplified,
@@ -280,3 +281,11 @@ def test_revealed_counts_are_never_below_enumeration(seed, adjacency):
             matrix.T @ matrix / sigma**2, law, epsilon, adjacency, 2 * SAMPLES, rng
         )
         assert found + 4 * error >= exact.mean - 4 * exact.error
+
+
+@pytest.mark.parametrize("probability", [1e-12, 1 - 1e-12])
+def test_chances_that_floats_lose_are_refused(probability):
+    strategy, scheme = strategies.toeplitz([1, 0.5], 4), sampling.Poisson(probability)
+    given = {"sigma": 100.0, "delta": 1e-5, "group_size": 32}
+    with pytest.raises(mmcc.MmccError, match="all or none"):
+        mmcc.epsilon(strategy, scheme, **given, method="reveal")

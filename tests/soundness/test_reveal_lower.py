@@ -300,3 +300,10 @@ def test_nothing_is_said_where_nothing_is_known():
         assert lower.lower_delta(strategy, Rounds(0.1, 1), 1.0, 1.0) == 0
     one = strategies.blt(50, decay=[0.9], scale=[0.1])
     assert lower.lower_epsilon(one, Rounds(1.0, 1), 1.0, 1e-5) == 0
+
+
+def test_transforms_that_underflow_say_nothing_and_warn_nobody():
+    """Slow decay and little noise: some orders leave the range of floats, others answer."""
+    strategy = strategies.blt(1000, decay=[0.99], scale=[0.297])
+    rounds = Rounds(0.008419992031525896, 2)
+    assert 0 <= lower.lower_epsilon(strategy, rounds, 1.880154430052087, 1e-5) <= 37.55

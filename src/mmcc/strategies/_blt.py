@@ -89,8 +89,7 @@ class BufferedToeplitz(Toeplitz):
 class Blt(BufferedToeplitz):
     """One buffer: c = 1, w, w rho, w rho^2, ...
 
-    A class of its own because the chain bound uses this closed form; with more buffers a BLT is
-    accounted by its coefficients.
+    A class of its own because the reveal bounds lose nothing there: a chain has its Gram matrix.
     """
 
     def __post_init__(self) -> None:

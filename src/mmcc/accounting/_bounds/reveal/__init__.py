@@ -32,7 +32,7 @@ from mmcc.strategies._tree import Tree
 MOST_MEMBERS = 32
 """Of a group: each number of them that may take part has a transfer matrix of its own."""
 LEAST_CHANCE = 1e-280
-"""That all members take part in a step: a smaller one might be lost in floating point."""
+"""That all members take part in a step, or none: a smaller one might be lost in floating point."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,11 @@ class Reveal(Bound):
             return (
                 f"the reveal bounds need a Toeplitz strategy or a tree, not {problem.strategy!r}."
             )
-        if size > MOST_MEMBERS or (size > 1 and problem.rounds.probability**size < LEAST_CHANCE):
+        rare = min(problem.rounds.probability, 1 - problem.rounds.probability)
+        if size > MOST_MEMBERS or (size > 1 and rare > 0 and rare**size < LEAST_CHANCE):
             return (
-                f"the reveal bounds count up to {MOST_MEMBERS} members of a group, all of which "
-                f"take part at once with a chance above {LEAST_CHANCE:g}."
+                f"the reveal bounds count up to {MOST_MEMBERS} members of a group, all or none of "
+                f"which take part at once with a chance above {LEAST_CHANCE:g}."
             )
         if problem.counts() is None:
             return (

@@ -6,7 +6,7 @@ Rounding: as said; the floats then *are* the measures.
 *Test.*  It sees in which cell each output u_l lies, and adds up a number f for each cell: a fixed
 function of the output, so its laws under P and Q bound delta from below, whatever f is.
 *States.*  For fixed outputs, sums over the lattice h Z in place of integrals over v have a relative
-error of at most (1 + kappa_h)^n - 1, docs/theory-chain.md section 4; dP/dQ is a function of the
+error of at most (1 + kappa_h)^n - 1, docs/theory-reveal.md section 4; dP/dQ is a function of the
 outputs, so that holds for P as for Q.
 *Ends.*  P may lose what leaves the lattice.  What Q loses is at most `Walk.exits`.
 """

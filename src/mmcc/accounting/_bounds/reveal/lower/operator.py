@@ -29,8 +29,8 @@ from mmcc.accounting._bounds.reveal.lower.lattice import Walk
 from mmcc.accounting._bounds.reveal.lower.loads import Loads, Split
 
 ROUND = 2.0**-52
-LEAST = 1e-250
-"""The real transform, scaled, stays above this: so that nothing underflows unseen."""
+LEAST, TINIEST = 1e-250, 1e-290
+"""Real transforms, scaled, stay above this: so that nothing underflows unseen."""
 STILL = 2e-7
 """Error, relative to the real transform, at which a factor replaces the columns that are left."""
 CHECK = 12
@@ -92,7 +92,9 @@ class Steps:
         if place % self.loads.period == self.loads.period - 1:
             later = _divide(later, self.loads.turn)
         # Near the end kappa_l < kappa: the column's own e^{-kappa_l/2} is larger than e^{-kappa/2}.
-        lift = math.exp(0.5 * self.walk.chain.shortfall(place)) * (1 - 2.0**-45)
+        # Far from it the difference is left out, a smaller weight: all those columns are alike.
+        short = self.walk.chain.shortfall(place) if place < self.end else 0.0
+        lift = math.exp(0.5 * short) * (1 - 2.0**-45)
         moved = _divide(later, self.loads.kick(place))
         moved *= (self.kick * lift)[:, None, :]
         later = later * self.rest[:, None, :]
@@ -245,19 +247,21 @@ def bound_transforms(steps: Steps, tolerance: float = 1e-3) -> FloatArray:
     """Logarithms of upper bounds on real transforms, each column of weights by itself.
 
     A column's largest growth from one period to the next never increases, so it bounds all that
-    follow; it is used once it costs at most `tolerance` in all.  Infinite if floats do not do.
+    follow; it is used once it costs at most `tolerance` in all.  Infinite where floats do not do.
     """
     chain, period, end = steps.walk.chain, steps.period, steps.end
     x: Weights = steps.first()
     scale = np.zeros(x.shape[2])
+    lost = np.zeros(x.shape[2], dtype=bool)
     place = chain.steps
     while place > 0:
         before = x
         for _ in range(min(period, place - end) if place > end else 1):
             place -= 1
             x = steps.back(x, place, place == chain.steps - 1)
-        if not (np.isfinite(x).all() and x.min() > 0):
-            return np.full(x.shape[2], math.inf)
+        top = x.max(axis=(0, 1))
+        lost |= ~(np.isfinite(top) & (x.min(axis=(0, 1)) > TINIEST * top))
+        x[:, :, lost], top[lost] = 1.0, 1.0
         if (chain.steps - place) // period % CHECK == 0 and place > end:
             grown = x / before
             blocks = (place - end) // period
@@ -265,11 +269,9 @@ def bound_transforms(steps: Steps, tolerance: float = 1e-3) -> FloatArray:
             if (np.log(highest / grown.min(axis=(0, 1))) * blocks).max() < tolerance:
                 scale += blocks * np.log(highest)
                 place -= blocks * period
-        top = x.max(axis=(0, 1))
         x = x / top
         scale += np.log(top)
     values = np.tensordot(steps.walk.entrance, x[:, 0, :], (0, 0))
     rounding = (chain.steps + 2) * 8 * ROUND * (steps.rest.shape[0] + 600)
-    return np.asarray(
-        np.log(values) + scale + rounding + (64 + chain.steps) * ROUND * np.abs(scale)
-    )
+    found = np.log(values) + scale + rounding + (64 + chain.steps) * ROUND * np.abs(scale)
+    return np.where(lost, math.inf, found)

@@ -88,11 +88,14 @@ def setting_for(
     every = np.concatenate([[1.0], orders - step, orders, orders + step])
     many = log_transforms(walk, numbers, every)
     low, middle, high = many[1:].reshape(3, -1)
-    mean, variance = (high - low) / (2 * step), (low - 2 * middle + high) / step**2
-    deviation = np.sqrt(np.maximum(variance, 1e-300))
-    log_delta = middle - (orders - 1) * mean - many[0]
-    log_delta -= np.log(orders * (orders - 1) * deviation * math.sqrt(2 * math.pi))
-    found = log_delta < math.log(delta) if delta is not None else mean - many[0] > epsilon
+    if not math.isfinite(many[0]):
+        return None
+    with np.errstate(invalid="ignore"):  # infinite where floats do not do: `wild`
+        mean, variance = (high - low) / (2 * step), (low - 2 * middle + high) / step**2
+        deviation = np.sqrt(np.maximum(variance, 1e-300))
+        log_delta = middle - (orders - 1) * mean - many[0]
+        log_delta -= np.log(orders * (orders - 1) * deviation * math.sqrt(2 * math.pi))
+        found = log_delta < math.log(delta) if delta is not None else mean - many[0] > epsilon
     # Just below the order at which transforms explode the deviation is huge.
     likely = np.clip(np.exp(log_delta), LEAST_DELTA, LARGEST_DELTA)
     if delta is not None:
