@@ -55,8 +55,8 @@ everything on this page, and `python -m paper.page` writes this page from them: 
 by hand (promises, what a word like "dramatically" is taken to mean, and the paper's numbers are).
 "Certified" is proven, rounding included, and few digits are rounded to the safe side; estimates are
 Monte Carlo intervals, not proofs.
-"The paper's algorithm" is method `mmcc` with rows in the order said; "ours" is method `tight` of 0.9.0, and some
-of it has become smaller since ([how tight](tightness.md)).
+"The paper's algorithm" is method `mmcc` with rows in the order said; "ours" is method `tight`
+of 0.9.0, and some of it has become smaller since ([how tight](tightness.md)).
 Method `mmcc` is not the same bound at every n.  {tails}
 *speed* and *counting* show the step.
 
