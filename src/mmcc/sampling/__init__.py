@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from mmcc.sampling._cyclic_poisson import CyclicPoisson
     from mmcc.sampling._min_separation import MinSeparation
     from mmcc.sampling._poisson import Poisson
+    from mmcc.sampling._random_allocation import RandomAllocation
     from mmcc.sampling._scheme import (
+        Allocation,
         Bits,
         Drawing,
         Law,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from mmcc.sampling._shuffle import Shuffle
 
 __all__ = (
+    "Allocation",
     "BallsInBins",
     "Bits",
     "CyclicPoisson",
@@ -30,6 +33,7 @@ __all__ = (
     "MinSeparation",
     "Participations",
     "Poisson",
+    "RandomAllocation",
     "Renewal",
     "Rounds",
     "Scheme",
@@ -42,6 +46,7 @@ _PLACES = {
     "CyclicPoisson": "_cyclic_poisson",
     "MinSeparation": "_min_separation",
     "Poisson": "_poisson",
+    "RandomAllocation": "_random_allocation",
     "Shuffle": "_shuffle",
 }
 

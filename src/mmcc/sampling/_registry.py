@@ -55,6 +55,16 @@ BINS = Argument("bins", "bins", "whole", "Positions in an epoch, one of which an
 EPOCH_STEPS = Argument(
     "epoch_steps", "epoch-steps", "whole", "Steps of an epoch; left out, one pass.", required=False
 )
+EPOCH_LENGTH = Argument(
+    "epoch_steps", "epoch-steps", "whole", "Steps of an epoch; left out, one pass."
+)
+PARTICIPATIONS = Argument(
+    "participations",
+    "participations",
+    "whole",
+    "Steps of an epoch in which an example takes part; left out, one.",
+    required=False,
+)
 
 SCHEMES: Mapping[str, SchemeEntry] = {
     entry.name: entry
@@ -86,6 +96,13 @@ SCHEMES: Mapping[str, SchemeEntry] = {
             "Balls in bins",
             "One random position for each example, the same in every epoch.",
             (BINS,),
+        ),
+        SchemeEntry(
+            "random-allocation",
+            "RandomAllocation",
+            "Random allocation",
+            "In every epoch a few random steps for each example, drawn anew.",
+            (EPOCH_LENGTH, PARTICIPATIONS),
         ),
         SchemeEntry(
             "shuffle",

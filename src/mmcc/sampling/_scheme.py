@@ -7,7 +7,7 @@ Rounding: chances and sensitivities are upper bounds; rates are plain floating p
 A new scheme is a subclass that says how participation sets are drawn (`draw`) and how large batches
 are (`expected_batch`).  It then has estimates, the certificate without amplification, batches for
 training and an audit.  What else it knows makes these tighter or faster: amplified certificates
-come from the bounds, which ask for `rounds` or `positions`.
+come from the bounds, which ask for `rounds`, `positions` or `allocation`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,15 @@ class Rounds:
     def count(self, steps: int) -> int:
         """Rounds of the largest group."""
         return -(-steps // self.separation)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """In every epoch a fresh, uniformly random set of `participations` steps."""
+
+    epoch_steps: int
+    """Divides the number of steps."""
+    participations: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +217,13 @@ class Scheme(ABC):
         """How many positions there are, if an example has one random position in every epoch.
 
         All positions are equally likely, and the steps are whole epochs of so many steps.
+        """
+        return None
+
+    def allocation(self, steps: int) -> Allocation | None:
+        """Steps drawn anew in every epoch, so many each, if participation is that.
+
+        Epochs are independent of each other, and every set of steps of an epoch is equally likely.
         """
         return None
 

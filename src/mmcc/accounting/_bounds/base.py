@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from mmcc.accounting._guarantee import Details
 from mmcc.accounting._losses.engine import Effort
 from mmcc.errors import SamplingError, real, whole
-from mmcc.sampling import Poisson, Rounds, Scheme
+from mmcc.sampling import Allocation, Poisson, Rounds, Scheme
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._hierarchy import Node
 from mmcc.strategies._repeated import Repeated
@@ -137,6 +137,19 @@ class Problem:
         return found
 
     @cached_property
+    def allocation(self) -> Allocation | None:
+        """The steps drawn anew in every epoch, if participation is that."""
+        found = self.scheme.allocation(self.steps)
+        if found is not None and self.steps % whole(
+            "epoch_steps", found.epoch_steps, 1, self.steps
+        ):
+            raise SamplingError(
+                f"{self.scheme!r} has epochs of {found.epoch_steps} steps, but {self.steps} steps "
+                "are not whole epochs: nothing is proven. Correct its `allocation`."
+            )
+        return found
+
+    @cached_property
     def tree_of_positions(self) -> Node | None:
         """The tree that the positions form, if they do."""
         return None if self.positions is None else self.strategy.hierarchy(self.positions)
@@ -151,6 +164,8 @@ class Problem:
     @property
     def certain(self) -> bool:
         """Whether an example has no choice: in every round, or in the only position."""
+        if self.allocation is not None:
+            return self.allocation.participations == self.allocation.epoch_steps
         return self.positions == 1 or (self.rounds is not None and self.rounds.probability == 1.0)
 
     @cached_property

@@ -1,0 +1,130 @@
+"""Random allocation: in every epoch each example takes part in so many random steps, drawn anew."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mmcc._arrays import IntArray
+from mmcc.errors import SamplingError, whole
+from mmcc.sampling._epoch_scheme import EpochScheme, divides
+from mmcc.sampling._scheme import MAX_STEPS, Allocation, Bits, Drawing, Law, Participations
+
+if TYPE_CHECKING:
+    from mmcc.strategies import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAllocation(EpochScheme):
+    """In each epoch of `epoch_steps` steps, `participations` random steps for each example.
+
+    Every set of so many steps is equally likely, drawn anew in every epoch and independently of the
+    other examples.
+    """
+
+    epoch_steps: int
+    participations: int = 1
+
+    def __post_init__(self) -> None:
+        steps = whole("epoch_steps", self.epoch_steps, 1, MAX_STEPS)
+        times = whole("participations", self.participations, 1, MAX_STEPS)
+        if times > steps:
+            raise SamplingError(
+                f"an epoch of {steps} steps has no {times} of them; use at most {steps} "
+                "participations."
+            )
+        object.__setattr__(self, "epoch_steps", steps)
+        object.__setattr__(self, "participations", times)
+
+    def epoch_length(self, steps: int) -> int:
+        return divides(steps, self.epoch_steps, "epoch_steps")
+
+    def draw(
+        self, steps: int, count: int, generator: np.random.Generator, group: int = 0
+    ) -> Participations:
+        epochs = self.epochs(steps)
+        places = random_subsets(
+            generator, count * epochs, self.epoch_steps, self.participations
+        ).reshape(count, epochs, -1)
+        starts = self.epoch_steps * np.arange(epochs)
+        return Participations.from_rows((places + starts[:, None]).reshape(count, -1))
+
+    def expected_batch(self, steps: int, examples: int) -> float:
+        return examples * self.participations / self.epoch_length(steps)
+
+    def allocation(self, steps: int) -> Allocation:
+        return Allocation(self.epoch_length(steps), self.participations)
+
+    def sensitivity(self, strategy: Strategy) -> float:
+        once = strategy.sensitivity_shuffled(self.epoch_length(strategy.steps))
+        return min(self.participations * once * (1 + 2.0**-52), strategy.sensitivity(1))
+
+    def law(self, steps: int) -> Law:
+        length, times = self.epoch_length(steps), self.participations
+        epoch = np.arange(steps) // length
+        within = times * (times - 1) / (length * max(length - 1, 1))
+        numbers = np.zeros(steps + 1)
+        numbers[self.epochs(steps) * times] = 1
+        return Law(
+            share=1,
+            rates=np.full(steps, times / length),
+            pairs=np.where(epoch[:, None] == epoch, within, (times / length) ** 2),
+            numbers=numbers,
+            independent=True,
+            steps_independent=False,
+            surprise=math.log(math.comb(length, times)),
+        )
+
+    def drawing(self, steps: int, examples: int, bits: Bits) -> Drawing:
+        return _Allocations(bits, examples, self.epoch_steps, self.participations)
+
+    def words(self, steps: int) -> str:
+        times = (
+            "one random step"
+            if self.participations == 1
+            else (f"{self.participations} different random steps")
+        )
+        return (
+            f"Random allocation: in each of the {self.epochs(steps)} epochs of {self.epoch_steps} "
+            f"steps each example takes part in {times}, drawn anew and independently of the other "
+            "examples."
+        )
+
+    @property
+    def caution(self) -> str:
+        return "Batches vary in size; shuffling, whose batches do not, is another scheme."
+
+
+def random_subsets(generator: np.random.Generator, count: int, places: int, size: int) -> IntArray:
+    """Sorted subsets of range(places), one a row, each of `size` equally likely (Floyd)."""
+    chosen = np.empty((count, size), dtype=np.int64)
+    for column, last in enumerate(range(places - size, places)):
+        drawn = generator.integers(last + 1, size=count)
+        taken = (chosen[:, :column] == drawn[:, None]).any(axis=1)
+        chosen[:, column] = np.where(taken, last, drawn)
+    return np.sort(chosen, axis=1)
+
+
+class _Allocations:
+    """The steps of all examples in one epoch, drawn when the epoch is reached."""
+
+    def __init__(self, bits: Bits, examples: int, length: int, times: int) -> None:
+        self.bits, self.examples, self.length, self.times = bits, examples, length, times
+        self._draw(0)
+
+    def at(self, step: int) -> IntArray:
+        epoch, place = divmod(step, self.length)
+        if epoch != self.epoch:
+            self._draw(epoch)
+        first, last = np.searchsorted(self.places, [place, place + 1])
+        return self.members[first:last]
+
+    def _draw(self, epoch: int) -> None:
+        self.epoch = epoch
+        generator = self.bits.of_arrangement(epoch)
+        places = random_subsets(generator, self.examples, self.length, self.times).reshape(-1)
+        order = np.argsort(places, kind="stable")  # within a step the indices stay sorted
+        self.places, self.members = places[order], order // self.times
