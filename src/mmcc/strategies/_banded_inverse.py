@@ -59,6 +59,10 @@ class BandedInverse(Toeplitz):
     def inverse_coefficients(self) -> FloatArray:
         return self.inverse
 
+    @property
+    def excess(self) -> int:
+        return 2 * (self.inverse_bands + 2) * self.length
+
     def defining(self) -> tuple[Any, ...]:
         return ("banded inverse", self.length, self.inverse)
 

@@ -153,10 +153,20 @@ class Strategy(ABC):
         )
         return rounded_up(max(norms), self.rows + self.steps)
 
-    def sensitivity_apart(self, separation: int) -> float:
-        """Upper bound on |C 1_S| over all S whose steps are at least `separation` apart."""
-        total = largest_apart(self._inner_products(), separation)
+    def sensitivity_apart(self, separation: int, at_most: int | None = None) -> float:
+        """Upper bound on |C 1_S| over all S of steps at least `separation` apart.
+
+        With `at_most`, of at most so many steps.
+        """
+        total, _ = largest_apart(self._inner_products(), separation, at_most)
         return rounded_up(float(np.sqrt(total)), self.rows + 2 * self.steps)
+
+    def reached_apart(self, separation: int, at_most: int | None = None) -> float:
+        """|C 1_S| of one of these sets, a long one, rounded down."""
+        gram = self._inner_products()
+        _, chosen = largest_apart(gram, separation, at_most)
+        total = gram[np.ix_(chosen, chosen)].sum(axis=1).sum()
+        return rounded_down(float(np.sqrt(total)), self.rows + 2 * self.steps)
 
     def sensitivity_shuffled(self, epoch_steps: int) -> float:
         """Upper bound on |C 1_S| over all S with one step in each epoch."""
@@ -331,3 +341,8 @@ def checked_strategy(strategy: object) -> Strategy:
 def rounded_up(value: float, operations: int) -> float:
     """An upper bound on a sum of `operations` non-negative terms computed as `value`."""
     return value * (1.0 + (operations + 16) * 2.0**-52)
+
+
+def rounded_down(value: float, operations: int) -> float:
+    """A lower bound on a sum of `operations` non-negative terms computed as `value`."""
+    return value * max(1.0 - (operations + 16) * 2.0**-52, 0.0)

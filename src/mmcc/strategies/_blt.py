@@ -67,6 +67,10 @@ class BufferedToeplitz(Toeplitz):
     def buffer_numbers(self) -> tuple[FloatArray, FloatArray]:
         return self.decay, self.scale
 
+    @property
+    def excess(self) -> int:
+        return 4 * (self.buffers + 4)
+
     def defining(self) -> tuple[Any, ...]:
         return ("blt", self.length, self.decay, self.scale)
 

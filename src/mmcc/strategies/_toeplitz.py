@@ -15,11 +15,11 @@ import numpy as np
 from mmcc._arrays import FloatArray, IntArray, own_arrays, real_array
 from mmcc.errors import StrategyError, whole
 from mmcc.sampling._scheme import MAX_STEPS
-from mmcc.strategies._base import Order, Strategy, rounded_up
+from mmcc.strategies._base import Order, Strategy, rounded_down, rounded_up
 from mmcc.strategies._checks import check_entries
 from mmcc.strategies._descriptions import MOST_LISTED, Call, Record
 from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
-from mmcc.strategies._gram import DenseGram, Gram, check_columns
+from mmcc.strategies._gram import MAX_COLUMNS, DenseGram, Gram, check_columns
 from mmcc.strategies._hierarchy import Node
 from mmcc.strategies._provenance import Provenance
 from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TOEPLITZ
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 MAX_COEFFICIENTS = 10**7
 FEW_BANDS = 16
 """Up to this many bands a convolution is faster band by band."""
+NEARLY = 1 + 1e-9
+"""A bound this close to what is reached needs no better one."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,6 +91,11 @@ class Toeplitz(Strategy):
         return None
 
     @property
+    def excess(self) -> int:
+        """By how many units of 2^-52 of their size coefficients may be too large."""
+        return 0
+
+    @property
     def geometric(self) -> bool:
         """True for a BLT of one buffer: from the second on, coefficients are a geometric series."""
         return False
@@ -134,19 +141,56 @@ class Toeplitz(Strategy):
         return tiles.reshape(distance, separation)
 
     def sensitivity(self, separation: int) -> float:
-        separation = min(separation, self.length)
-        sums = np.cumsum(self._tiles(separation), axis=0)
-        blocks, rest = divmod(self.length, separation)
-        head = sums[:blocks]
-        total = float(np.sum(head**2)) + max(blocks - len(sums), 0) * float(np.sum(sums[-1] ** 2))
-        total += float(np.sum(sums[min(blocks, len(sums) - 1), :rest] ** 2))
-        return rounded_up(np.sqrt(total), 4 * self.bands)
+        return rounded_up(self._spaced(separation, None), 4 * self.bands)
 
-    def sensitivity_apart(self, separation: int) -> float:
-        """With falling coefficients steps do most when they are early and close together."""
-        if (np.diff(self.coefficients) <= 0).all():
-            return self.sensitivity(separation)
-        return super().sensitivity_apart(separation)
+    def sensitivity_apart(self, separation: int, at_most: int | None = None) -> float:
+        """Steps do most when they are early and close together, if later coefficients fall.
+
+        For s < t, G_st = sum_(u < n - t) c_u c_(u + t - s) falls as t grows; and as t - s grows
+        from `separation` on, if coefficients fall from that one on.  The steps 0, separation, ...
+        have the smallest t and the smallest differences, each for each: exact.  Otherwise larger
+        coefficients that fall stand for these, or the inner products decide.
+        """
+        spaced = self._spaced(separation, at_most)
+        if self._falls_from(separation):
+            return rounded_up(spaced, 4 * self.bands)
+        falling = np.array(self.coefficients)
+        falling[separation:] = np.maximum.accumulate(falling[separation:][::-1])[::-1]
+        above = Toeplitz(falling, self.length).sensitivity_apart(separation, at_most)
+        if self.length > MAX_COLUMNS or above <= NEARLY * spaced:
+            return above
+        return min(above, super().sensitivity_apart(separation, at_most))
+
+    def reached_apart(self, separation: int, at_most: int | None = None) -> float:
+        """The first steps, as close together as can be, are the worst where coefficients fall."""
+        spaced = rounded_down(self._spaced(separation, at_most), 4 * self.bands + self.excess)
+        if self._falls_from(separation) or self.excess or self.length > MAX_COLUMNS:
+            return spaced
+        return max(spaced, super().reached_apart(separation, at_most))
+
+    def _falls_from(self, first: int) -> bool:
+        return bool((np.diff(self.coefficients[first:]) <= 0).all())
+
+    def _spaced(self, separation: int, at_most: int | None) -> float:
+        """|C 1_S| for S = 0, separation, 2 separation, ..., at most so many of them.
+
+        Rows come in blocks of `separation`.  Block q is the sum of the tiles q, q - 1, ..., one for
+        each step up to it: from the last tile on the blocks are all the same, until steps end.
+        """
+        separation = min(separation, self.length)
+        tiles = self._tiles(separation)
+        width = len(tiles)
+        times = -(-self.length // separation)
+        times = times if at_most is None else min(at_most, times)
+        sums = window_sums(tiles, min(times, width))
+        more = max(times - width, 0)
+        blocks, rest = divmod(self.length, separation)
+        total = float(np.sum(sums[: min(blocks, width)] ** 2))
+        total += min(max(blocks - width, 0), more) * float(np.sum(sums[width - 1] ** 2))
+        total += float(np.sum(sums[width : max(blocks - more, width)] ** 2))
+        last = blocks if blocks < width else max(blocks - more, width - 1)
+        total += float(np.sum(sums[last : last + 1, :rest] ** 2))
+        return float(np.sqrt(total))
 
     def sensitivity_shuffled(self, epoch_steps: int) -> float:
         """Independent noise: as many participations as there are epochs."""
@@ -320,6 +364,26 @@ def _products(c: FloatArray, length: int, places: IntArray) -> FloatArray:
         flat[k :: columns + 1][: columns - k] = diagonal
         flat[k * columns :: columns + 1] = diagonal
     return matrix
+
+
+def window_sums(tiles: FloatArray, width: int) -> FloatArray:
+    """Row q: the sum of tiles q - width + 1 .. q, as far as there are such; for all q with any.
+
+    Tiles are cut into pieces of `width`; a window is the end of one and the start of the next, so
+    that nothing is subtracted.
+    """
+    count, size = tiles.shape
+    rows = count + width - 1
+    pieces = -(-rows // width)
+    padded = np.zeros((pieces * width, size))
+    padded[:count] = tiles
+    padded = padded.reshape(pieces, width, size)
+    ends = np.cumsum(padded[:, ::-1], axis=1)[:, ::-1].reshape(-1, size)
+    sums = np.cumsum(padded, axis=1).reshape(-1, size)
+    inside = np.arange(width, rows)
+    inside = inside[(inside + 1) % width > 0]  # the others are whole pieces
+    sums[inside] += ends[inside - width + 1]
+    return np.asarray(sums[:rows])
 
 
 def toeplitz(coefficients: Sequence[float] | FloatArray, steps: int) -> Toeplitz:

@@ -17,7 +17,7 @@ import numpy as np
 from mmcc._arrays import FloatArray, IntArray
 from mmcc.errors import StrategyError, whole
 from mmcc.sampling import Participations
-from mmcc.strategies._base import FULL, HONAKER, ONLINE, Order, Strategy, rounded_up
+from mmcc.strategies._base import FULL, HONAKER, ONLINE, Order, Strategy, rounded_down, rounded_up
 from mmcc.strategies._descriptions import Call, Record
 from mmcc.strategies._geometry import EXACT_COLUMNS, Block, Geometry, Piece, geometry_of, tally
 from mmcc.strategies._gram import DenseGram, ForestGram, Gram, check_columns
@@ -39,6 +39,8 @@ MAX_LEAVES = 2**40
 MAX_GROUPS = 10**6
 MAX_CELLS = 10**8
 """Above this many (node, group) pairs a level's counts are bounded, not counted."""
+MAX_COUNTED = 2**13
+"""Up to this many participations their counts are followed from level to level."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,15 +158,45 @@ class Tree(Strategy):
                 total += np.sum(np.diff(edges, axis=0) ** 2, axis=0)
         return rounded_up(float(np.sqrt(total.max())), 64)
 
-    def sensitivity_apart(self, separation: int) -> float:
-        """Sum over nodes of counts squared: no more than largest count times participations."""
-        separation = min(separation, self.leaves)
+    def sensitivity_apart(self, separation: int, at_most: int | None = None) -> float:
+        """Sum over nodes of counts squared, given how many participations each node can hold."""
+        most = self._most(separation, at_most)
         total = 0
         for level in range(self.levels):
-            size = 1 << level
-            inside = (self.leaves >> level) << level
-            total += -(-size // separation) * -(-inside // separation)
+            inside = min(-(-((self.leaves >> level) << level) // separation), most)
+            held = min(-(-(1 << level) // separation), most)
+            full, rest = divmod(inside, held)
+            total += full * held**2 + rest**2
+        if most <= MAX_COUNTED:
+            total = min(total, self._heaviest(separation, most))
         return rounded_up(math.sqrt(total), 64)
+
+    def reached_apart(self, separation: int, at_most: int | None = None) -> float:
+        """The first steps, as close together as can be: whole numbers, but for the root."""
+        most = min(self._most(separation, at_most), MAX_GROUPS)
+        steps = Participations.from_rows(separation * np.arange(most)[None, :])
+        return rounded_down(math.sqrt(float(self.squared_norms(steps)[0])), 64)
+
+    def _most(self, separation: int, at_most: int | None) -> int:
+        most = -(-self.leaves // separation)
+        return most if at_most is None else min(at_most, most)
+
+    def _heaviest(self, separation: int, most: int) -> int:
+        """The largest sum of counts squared with at most ceil(2^l / separation) below a node.
+
+        `below[m]`: of m participations in one subtree.  Nodes that do not exist count nothing; the
+        steps are the complete subtrees that the binary digits of their number stand for.
+        """
+        below, total = np.array([0, 0]), np.zeros(1, np.int64)
+        for level in range(self.leaves.bit_length()):
+            held = min(-(-(1 << level) // separation), most)
+            if level:
+                below = most_in_two(below, below, held)
+            if level < self.levels:
+                below = below + np.arange(held + 1) ** 2
+            if self.leaves >> level & 1:
+                total = most_in_two(total, below, most)
+        return int(total.max())
 
     def sensitivity_shuffled(self, epoch_steps: int) -> float:
         """The same: a node holds one participation for each epoch that it meets."""
@@ -346,6 +378,15 @@ class Tree(Strategy):
         top = self.levels - 1
         cut = [(root, 1) for root in range(top - 1, -1, -1) if self.leaves >> root & 1]
         return [(top, self.leaves >> top), *cut]
+
+
+def most_in_two(first: IntArray, second: IntArray, most: int) -> IntArray:
+    """The largest first[i] + second[m - i], for m up to `most` or as far as there are such."""
+    found = np.zeros(min(first.size + second.size - 2, most) + 1, np.int64)
+    for i in range(min(first.size, found.size)):
+        part = found[i : i + second.size]
+        np.maximum(part, first[i] + second[: part.size], out=part)
+    return found
 
 
 def _grouped(spans: list[tuple[int, int, int]]) -> list[tuple[int, list[tuple[int, int]]]]:

@@ -1,20 +1,43 @@
 """The longest |C 1_S| over participation sets that are not evenly spaced.
 
 In: the matrix of inner products G = C^T C >= 0.  Out: upper bounds on max_S 1_S^T G 1_S.
-For each column j the most that a set can add to it, c_j = max_S sum_(l in S) G_jl; then the most
-that a set can collect of these, max_S sum_(j in S) c_j.  Sums of non-negative terms.
+For each column j the most that a set with j can add to it, c_j = max_(S with j) sum_(l in S) G_jl;
+then the most that a set can collect of these, max_S sum_(j in S) c_j.  Sums of non-negative terms.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mmcc._arrays import FloatArray
+from mmcc._arrays import FloatArray, IntArray
+
+HELD = 2**22
+"""Numbers of a table that are held at once."""
 
 
-def largest_apart(gram: FloatArray, separation: int) -> float:
-    """Sets whose steps are at least `separation` apart: dynamic programming, O(n^2)."""
-    return float(_most_apart(_most_apart(gram, separation)[None, :], separation)[0])
+def largest_apart(
+    gram: FloatArray, separation: int, at_most: int | None = None
+) -> tuple[float, IntArray]:
+    """Sets of at most `at_most` steps, at least `separation` apart; and a set that is long itself.
+
+    Dynamic programming, O(n^2) and with a limit that matters O(n^2 at_most).  A set with j has no
+    other step less than `separation` from j, and at most `at_most - 1` others.
+    """
+    steps = len(gram)
+    most = -(-steps // separation) if at_most is None else min(at_most, -(-steps // separation))
+    others = np.array(gram)
+    for near in range(min(separation, steps)):
+        np.fill_diagonal(others[near:], 0.0)
+        np.fill_diagonal(others[:, near:], 0.0)
+    columns = np.array(np.diagonal(gram))
+    linked = np.flatnonzero(others.any(axis=1))
+    if most > 1 and linked.size:
+        size = max(HELD // (steps + (separation + 1) * most), 1)
+        for start in range(0, linked.size, size):
+            rows = linked[start : start + size]
+            columns[rows] += _most_apart(others[rows], separation, most - 1)
+    chosen = _heaviest(columns, separation, most)
+    return float(columns[chosen].sum()), chosen
 
 
 def largest_shuffled(gram: FloatArray, epoch_steps: int) -> float:
@@ -23,11 +46,43 @@ def largest_shuffled(gram: FloatArray, epoch_steps: int) -> float:
     return float(most.reshape(-1, epoch_steps).max(axis=1).sum())
 
 
-def _most_apart(rows: FloatArray, separation: int) -> FloatArray:
-    """The largest sum of entries at least `separation` apart, in every row."""
-    steps = rows.shape[1]
-    best = np.zeros((steps + 1, len(rows)))  # best[l]: of the first l entries
+def _most_apart(rows: FloatArray, separation: int, at_most: int) -> FloatArray:
+    """The largest sum of so many entries at least `separation` apart, in every row."""
+    steps, kept = rows.shape[1], separation + 1
+    less, counts = _counts(steps, separation, at_most)
+    # best[l mod kept, m]: of the first l entries, at most m of them.
+    best = np.zeros((kept, counts, len(rows)))
+    entries = np.ascontiguousarray(rows.T)
     for step in range(steps):
-        taken = rows[:, step] + best[max(step + 1 - separation, 0)]
-        np.maximum(best[step], taken, out=best[step + 1])
-    return np.asarray(best[-1])
+        taken = entries[step] + best[max(step + 1 - separation, 0) % kept, less]
+        np.maximum(best[step % kept, 1:], taken, out=best[(step + 1) % kept, 1:])
+    return np.array(best[steps % kept, -1])
+
+
+def _heaviest(weights: FloatArray, separation: int, at_most: int) -> IntArray:
+    """The set of at most so many steps, at least `separation` apart, with the largest weight."""
+    steps = weights.size
+    less, counts = _counts(steps, separation, at_most)
+    best = np.zeros((steps + 1, counts))  # of the first l steps, at most m of them
+    for step in range(steps):
+        taken = weights[step] + best[max(step + 1 - separation, 0), less]
+        np.maximum(best[step, 1:], taken, out=best[step + 1, 1:])
+    chosen: list[int] = []
+    step, left = steps, counts - 1
+    while step > 0 and left > 0:
+        if best[step, left] > best[step - 1, left]:
+            chosen.append(step - 1)
+            step, left = max(step - separation, 0), left - (less.start is None)
+        else:
+            step -= 1
+    return np.array(chosen[::-1], np.int64)
+
+
+def _counts(steps: int, separation: int, at_most: int) -> tuple[slice, int]:
+    """Where m - 1 stands beside m = 1, 2, ..., and how many m there are, from 0 on.
+
+    A limit that cannot bind is not counted: one m then stands for all of them.
+    """
+    if at_most < -(-steps // separation):
+        return slice(None, -1), at_most + 1
+    return slice(1, None), 2
