@@ -155,12 +155,11 @@ def _only_one(bound: Bound, problem: Problem) -> str:
 
 
 def bounds_for(problem: Problem, budget: Budget = Budget.MINUTES) -> list[Bound]:
-    """The bounds worth asking, in the order of their cost, at least one with amplification."""
-    proven = amplified(problem)
-    if not proven:
-        raise unproven(problem.scheme, problem.group_size)
+    """The bounds worth asking, in the order of their cost; one with amplification, if chance is."""
     if problem.certain:
         return [PLAIN]
+    if not amplified(problem):
+        raise unproven(problem.scheme, problem.group_size)
     costs = {bound: bound.cost(problem) for bound in _applicable(problem)}
     every = sorted(costs, key=lambda bound: costs[bound])
     fast = [bound for bound in every if costs[bound] == Cost.FAST]

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism in closed form, rounded up.
+"""The Gaussian mechanism in closed form, rounded up; `lower_*` down.
 
 With s = sigma / sensitivity, x = eps s - 1/(2s), y = eps s + 1/(2s):
 delta = Phi(-x) - e^eps Phi(-y), and e^eps phi(y) = phi(x), so delta = phi(x) (R(x) - R(y)) with
@@ -8,6 +8,7 @@ Mills' ratio R, which neither overflows nor loses small deltas.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from scipy import special
 
@@ -25,6 +26,28 @@ def bound_gaussian_delta(ratio: float, epsilon: float) -> float:
     """Upper bound on delta(epsilon) for sensitivity / sigma = ratio."""
     if ratio == 0.0:
         return 0.0
+    value, error = _delta(ratio, epsilon)
+    return min(max(value + error, SMALLEST), 1.0)
+
+
+def lower_gaussian_delta(ratio: float, epsilon: float) -> float:
+    """Lower bound on delta(epsilon) for sensitivity / sigma = ratio."""
+    value, error = _delta(ratio, epsilon) if ratio > 0.0 else (0.0, 0.0)
+    return value - error if value - error > SMALLEST else 0.0
+
+
+def bound_gaussian_epsilon(ratio: float, delta: float) -> float:
+    """Upper bound on epsilon(delta) for sensitivity / sigma = ratio."""
+    return _crossing(bound_gaussian_delta, ratio, delta)[1]
+
+
+def lower_gaussian_epsilon(ratio: float, delta: float) -> float:
+    """Lower bound on epsilon(delta) for sensitivity / sigma = ratio."""
+    return _crossing(lower_gaussian_delta, ratio, delta)[0]
+
+
+def _delta(ratio: float, epsilon: float) -> tuple[float, float]:
+    """Delta in floating point, and a bound on its error."""
     x = epsilon / ratio - ratio / 2
     y = epsilon / ratio + ratio / 2
     density = math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
@@ -34,22 +57,21 @@ def bound_gaussian_delta(ratio: float, epsilon: float) -> float:
         first, second = density * mills(x), density * mills(y)
     # Rounding of x and y moves phi by x^2, and Mills' ratios are good to a few units.
     size = epsilon / ratio + ratio
-    error = 16 * EPS * (1 + size * size) * first
-    return min(max(first - second + error, SMALLEST), 1.0)
+    return first - second, 16 * EPS * (1 + size * size) * first
 
 
-def bound_gaussian_epsilon(ratio: float, delta: float) -> float:
-    """Upper bound on epsilon(delta) for sensitivity / sigma = ratio."""
-    if bound_gaussian_delta(ratio, 0.0) <= delta:
-        return 0.0
+def _crossing(
+    delta_at: Callable[[float, float], float], ratio: float, delta: float
+) -> tuple[float, float]:
+    """Two epsilons next to each other: delta_at is above delta at the first, not at the second."""
+    if delta_at(ratio, 0.0) <= delta:
+        return 0.0, 0.0
     low, high = 0.0, 1.0
-    while bound_gaussian_delta(ratio, high) > delta:
+    while delta_at(ratio, high) > delta:
         low, high = high, 2 * high
     while high - low > 1e-13 * high:
         middle = 0.5 * (low + high)
-        low, high = (
-            (low, middle) if bound_gaussian_delta(ratio, middle) <= delta else (middle, high)
-        )
+        low, high = (low, middle) if delta_at(ratio, middle) <= delta else (middle, high)
         if middle in (low, high) and high - low <= 4 * EPS * high:
             break
-    return high
+    return low, high

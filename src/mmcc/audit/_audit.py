@@ -196,7 +196,8 @@ class _Watched:
 
 def _check(strategy: Strategy, scheme: Scheme) -> None:
     """Refuse what cannot be played, before anything is computed."""
-    checked_scheme(scheme).check(strategy.steps)
+    checked_scheme(scheme).check_drawn()
+    scheme.check(strategy.steps)
     if strategy.steps > MAX_AUDITED_STEPS:
         raise ParameterError(
             f"an audit keeps whole runs and is meant for at most {MAX_AUDITED_STEPS} steps, not "

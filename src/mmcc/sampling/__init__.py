@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Scheme,
     )
     from mmcc.sampling._shuffle import Shuffle
+    from mmcc.sampling._unsampled import Unsampled
 
 __all__ = (
     "Allocation",
@@ -38,6 +39,7 @@ __all__ = (
     "Rounds",
     "Scheme",
     "Shuffle",
+    "Unsampled",
 )
 
 # Imported when first used: the command line reads the registry without waiting for numpy.
@@ -48,6 +50,7 @@ _PLACES = {
     "Poisson": "_poisson",
     "RandomAllocation": "_random_allocation",
     "Shuffle": "_shuffle",
+    "Unsampled": "_unsampled",
 }
 
 

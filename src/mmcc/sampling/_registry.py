@@ -49,7 +49,10 @@ PROBABILITY = Argument(
     "probability", "prob", "number", "Chance to take part in a step, or in a round of one's group."
 )
 SEPARATION = Argument(
-    "separation", "separation", "whole", "Steps from one round of an example to the next."
+    "separation",
+    "separation",
+    "whole",
+    "Steps from one round or participation of an example to the next.",
 )
 BINS = Argument("bins", "bins", "whole", "Positions in an epoch, one of which an example draws.")
 EPOCH_STEPS = Argument(
@@ -65,6 +68,7 @@ PARTICIPATIONS = Argument(
     "Steps of an epoch in which an example takes part; left out, one.",
     required=False,
 )
+AT_MOST = Argument("at_most", "at-most", "whole", "Participations of an example, at the most.")
 
 SCHEMES: Mapping[str, SchemeEntry] = {
     entry.name: entry
@@ -110,6 +114,13 @@ SCHEMES: Mapping[str, SchemeEntry] = {
             "One shuffled pass",
             "A new random order of the data in every epoch.",
             (EPOCH_STEPS,),
+        ),
+        SchemeEntry(
+            "unsampled",
+            "Unsampled",
+            "No sampling",
+            "Whoever takes part, within limits that the deployment keeps; nothing is amplified.",
+            (SEPARATION, AT_MOST),
         ),
     )
 }

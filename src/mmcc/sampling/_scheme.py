@@ -189,6 +189,11 @@ class Scheme(ABC):
         return ""
 
     @property
+    def random(self) -> bool:
+        """Whether who takes part is left to chance; otherwise nothing is drawn or amplified."""
+        return True
+
+    @property
     def groups(self) -> int | None:
         """How many public groups take turns; None where examples are not split."""
         return None
@@ -201,6 +206,11 @@ class Scheme(ABC):
     def check(self, steps: int) -> None:
         """Refuse a number of steps that does not fit."""
         return
+
+    def check_drawn(self) -> None:
+        """Refuse to be played where nothing is drawn."""
+        if not self.random:
+            raise undrawn(self)
 
     def check_prefix(self, steps: int) -> None:
         """Refuse to be cut off: a run that ends early must be drawn like the start of a long one.
@@ -239,6 +249,13 @@ class Scheme(ABC):
         """Upper bound on |C 1_S| over all participation sets S; C >= 0, so all steps are most."""
         self.check(strategy.steps)
         return strategy.sensitivity(1)
+
+    def reached(self, strategy: Strategy) -> float:
+        """Lower bound on |C 1_S| over the sets S in which an example may take part for certain.
+
+        0 where all of them are left to chance.
+        """
+        return 0.0
 
     def equally_likely(self, steps: int) -> IntArray | None:
         """All participation sets, one a row, where they are equally likely and few."""
@@ -351,6 +368,11 @@ def checked_scheme(scheme: object) -> Scheme:
 
 def unproven(scheme: Scheme, group_size: int = 1) -> MethodError:
     """What to say where no amplified bound applies to a scheme, or to groups under it."""
+    if not scheme.random:
+        return MethodError(
+            f"{scheme!r} leaves nothing to chance, so that there is nothing to amplify. Use "
+            "method='tight' or 'unamplified', which are the same here."
+        )
     if group_size > 1:
         return MethodError(
             f"no amplification is proven for a group of {group_size} examples under {scheme!r}. "
@@ -359,6 +381,15 @@ def unproven(scheme: Scheme, group_size: int = 1) -> MethodError:
     return MethodError(
         f"no amplification is proven for {scheme!r}. Use method='unamplified' for a certificate, "
         "or mmcc.estimate for a Monte Carlo estimate."
+    )
+
+
+def undrawn(scheme: Scheme) -> SamplingError:
+    """What to say where batches, rates or simulations are asked of a scheme without chance."""
+    return SamplingError(
+        f"{scheme!r} says who may take part and draws nobody: it has no batches, no rate and "
+        "nothing to simulate. Choose the batches yourself and add the noise of "
+        "mmcc.training.NoiseStream; mmcc.epsilon certifies that."
     )
 
 

@@ -111,7 +111,7 @@ class Mechanism:
 def check_trainable(strategy: Strategy, sampling: Scheme) -> None:
     """Refuse what cannot be trained with: gradients depend on the releases before them."""
     checked_strategy(strategy)
-    checked_scheme(sampling)
+    checked_scheme(sampling).check_drawn()
     if not strategy.adaptive:
         raise StrategyError(
             f"{strategy!r} is for inputs that are fixed in advance, but gradients depend on what "

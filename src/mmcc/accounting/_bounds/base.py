@@ -163,7 +163,9 @@ class Problem:
 
     @property
     def certain(self) -> bool:
-        """Whether an example has no choice: in every round, or in the only position."""
+        """Whether nothing is drawn, or an example has no choice: every round, the only position."""
+        if not self.scheme.random:
+            return True
         if self.allocation is not None:
             return self.allocation.participations == self.allocation.epoch_steps
         return self.positions == 1 or (self.rounds is not None and self.rounds.probability == 1.0)
@@ -184,6 +186,12 @@ class Problem:
         """
         one = real("sensitivity", self.scheme.sensitivity(self.strategy), 0, math.inf)
         return one if self.group_size == 1 else self.group_size * one * (1 + 2.0**-51)
+
+    @cached_property
+    def reached(self) -> float:
+        """|C 1_S| of a set in which an example, or each of the group, may take part for certain."""
+        one = real("reached", self.scheme.reached(self.strategy), 0, math.inf, closed="l")
+        return self.group_size * one * (1 - 2.0**-50)
 
     @property
     def ratio(self) -> float:

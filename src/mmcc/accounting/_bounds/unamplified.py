@@ -6,8 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, Problem, same
-from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
+from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem, same
+from mmcc.accounting._gaussian import (
+    bound_gaussian_delta,
+    bound_gaussian_epsilon,
+    lower_gaussian_delta,
+    lower_gaussian_epsilon,
+)
 from mmcc.accounting._guarantee import Details
 
 
@@ -30,6 +35,16 @@ class Unamplified(Bound):
 
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         return same(bound_gaussian_delta(problem.ratio, epsilon))
+
+    def lower_cost(self, problem: Problem) -> Cost:
+        return Cost.FREE
+
+    def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
+        """Where nothing is left to chance, an example may take part in the worst of steps."""
+        return LowerEnd(lower_gaussian_epsilon(problem.reached / problem.sigma, delta))
+
+    def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
+        return LowerEnd(lower_gaussian_delta(problem.reached / problem.sigma, epsilon))
 
     def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
         return Details({"sensitivity": problem.ratio * problem.sigma})

@@ -1,0 +1,64 @@
+"""No sampling: who takes part is whatever happens, within limits that the deployment keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mmcc.errors import whole
+from mmcc.sampling._scheme import MAX_STEPS, Participations, Scheme, undrawn
+
+if TYPE_CHECKING:
+    from mmcc.strategies import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Unsampled(Scheme):
+    """Any participation at least `separation` steps apart and at most `at_most` times.
+
+    Both limits are kept by the deployment.  Nothing else is assumed: who takes part may even depend
+    on what was released before.  Nothing is drawn and nothing is amplified.
+    """
+
+    separation: int
+    at_most: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "separation", whole("separation", self.separation, 1, MAX_STEPS))
+        object.__setattr__(self, "at_most", whole("at_most", self.at_most, 1, MAX_STEPS))
+
+    @property
+    def random(self) -> bool:
+        return False
+
+    def draw(
+        self, steps: int, count: int, generator: np.random.Generator, group: int = 0
+    ) -> Participations:
+        raise undrawn(self)
+
+    def expected_batch(self, steps: int, examples: int) -> float:
+        raise undrawn(self)
+
+    def least_gap(self, steps: int) -> int:
+        return self.separation
+
+    def sensitivity(self, strategy: Strategy) -> float:
+        return strategy.sensitivity_apart(min(self.separation, strategy.steps), self.at_most)
+
+    def reached(self, strategy: Strategy) -> float:
+        return strategy.reached_apart(min(self.separation, strategy.steps), self.at_most)
+
+    def words(self, steps: int) -> str:
+        return (
+            "No sampling is assumed: whoever takes part, in whichever steps, does so at most "
+            f"{self.at_most} times, and at least {self.separation} steps after the last time."
+        )
+
+    @property
+    def caution(self) -> str:
+        return (
+            "Both limits hold for everyone because the deployment enforces them, not because "
+            "more is unlikely; and nobody's taking part changes who else does."
+        )
