@@ -205,7 +205,8 @@ def _mechanism(
 ) -> Mechanism:
     """The mechanism as the worst-placed example sees it."""
     checked_strategy(strategy)
-    checked_scheme(scheme).check(strategy.steps)
+    checked_scheme(scheme).check_drawn()
+    scheme.check(strategy.steps)
     if strategy.rows + strategy.steps > MOST_NUMBERS:
         raise StrategyError(
             f"{strategy!r} is too large to simulate: one output and its columns are "
