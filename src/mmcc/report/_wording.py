@@ -19,6 +19,11 @@ SECRET = Assumption(
     "Batches, their sizes, seeds and keys of noise and sampling are not published. A seed that can "
     "be guessed, or that two runs share, voids the guarantee.",
 )
+NOISE_SECRET = Assumption(
+    "Noise stays secret.",
+    "Seeds and keys of the noise are not published. A seed that can be guessed, or that two runs "
+    "share, voids the guarantee. Who took part may be known.",
+)
 REAL_NUMBERS = Assumption(
     "Noise is Gaussian as far as floating point goes.",
     "The proof is about exact Gaussian noise and exact independent coin flips. Software draws "
@@ -42,7 +47,7 @@ def of_training(
     return (
         *_reservations(adaptive, settings),
         _sampled(scheme),
-        SECRET,
+        SECRET if scheme.random else NOISE_SECRET,
         Assumption(
             "Contributions are clipped.",
             "In every step the contribution of the protected unit has norm at most the clip norm, "
@@ -145,6 +150,12 @@ def _reservations(adaptive: bool, settings: tuple[str, ...]) -> list[Assumption]
 
 
 def _sampled(scheme: Scheme) -> Assumption:
+    if not scheme.random:
+        return Assumption(
+            "Participation keeps its limits.",
+            f"Those described under Sampling. {scheme.caution} For anyone beyond the limits the "
+            "number does not hold.",
+        )
     return Assumption(
         "Sampling is what the training does.",
         f"The batches were drawn as described under Sampling. {scheme.caution} For any other "

@@ -59,6 +59,6 @@ class Unsampled(Scheme):
     @property
     def caution(self) -> str:
         return (
-            "Both limits hold for everyone because the deployment enforces them, not because "
-            "more is unlikely; and nobody's taking part changes who else does."
+            "Both limits hold for everyone, because the deployment enforces them and not because "
+            "more is unlikely; who else takes part does not depend on what the protected one adds."
         )
