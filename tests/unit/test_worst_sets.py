@@ -10,18 +10,20 @@ import pytest
 from cases.bins import SHAPES, build, folded
 
 from mmcc import sampling, strategies
+from mmcc.strategies import _toeplitz, _tree
 
 STEPS = (1, 2, 5, 6, 8, 12)
 
 
-def apart(steps: int, separation: int) -> list[list[int]]:
+def apart(steps: int, separation: int, at_most: int | None = None) -> list[list[int]]:
     """All largest sets of steps at least `separation` apart, and some smaller ones."""
     found: list[list[int]] = []
 
     def extend(chosen: list[int]) -> None:
         start = chosen[-1] + separation if chosen else 0
-        if start >= steps:
+        if start >= steps or len(chosen) == at_most:
             found.append(chosen)
+            return
         for step in range(start, steps):
             extend([*chosen, step])
 
@@ -52,6 +54,38 @@ def test_no_set_of_separated_steps_is_longer(shape):
             assert found >= brute * (1 - 1e-15), (shape, steps, separation)
             scheme = sampling.MinSeparation(0.1, separation)
             assert scheme.sensitivity(strategy) == found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("at_most", [1, 2, 3])
+def test_no_set_of_few_separated_steps_is_longer(shape, at_most):
+    for strategy, matrix, steps in cases(shape):
+        for separation in {1, 2, max(steps // 2, 1)}:
+            brute = longest(matrix, apart(steps, separation, at_most))
+            found = strategy.sensitivity_apart(separation, at_most)
+            reached = strategy.reached_apart(separation, at_most)
+            assert reached <= brute * (1 + 1e-15), (shape, steps, separation)
+            assert found >= brute * (1 - 1e-15), (shape, steps, separation)
+            assert found <= strategy.sensitivity_apart(separation)
+            if at_most == 1:  # the longest column
+                assert found <= brute * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("steps", range(1, 17))
+def test_trees_count_what_each_node_can_hold(steps):
+    for height in range(1, steps.bit_length() + 1):
+        strategy = strategies.tree_restart(steps, height)
+        for separation in (1, 2, 3, 4, 7):
+            if separation > steps:
+                continue
+            for at_most in (1, 2, 3):
+                brute = longest(strategy.to_dense(), apart(steps, separation, at_most))
+                found = strategy.sensitivity_apart(separation, at_most)
+                reached = strategy.reached_apart(separation, at_most)
+                assert reached <= brute <= found
+                assert found <= 1.07 * brute
+                if separation in (1, 2, 4):
+                    assert found == pytest.approx(reached, rel=1e-12)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -103,3 +137,17 @@ def test_huge_strategies_answer_at_once():
     one = strategies.identity(10**9)
     assert sampling.Shuffle(10**6).sensitivity(one) == pytest.approx(math.sqrt(1000))
     assert sampling.MinSeparation(0.1, 10**6).sensitivity(one) == pytest.approx(math.sqrt(1000))
+
+
+def test_coarser_bounds_of_large_strategies_hold_for_small_ones(monkeypatch):
+    """Where nodes are not counted and inner products not formed, on sizes that can be checked."""
+    monkeypatch.setattr(_tree, "MAX_COUNTED", 0)
+    monkeypatch.setattr(_toeplitz, "MAX_COLUMNS", 0)
+    rng = np.random.default_rng(77)
+    for steps in (5, 8, 13):
+        c = rng.uniform(0, 1, steps)
+        for strategy in (strategies.binary_tree(steps), strategies.toeplitz(c, steps)):
+            for separation, at_most in ((1, 3), (2, 2), (2, 9), (3, 4), (5, 2)):
+                brute = longest(strategy.to_dense(), apart(steps, separation, at_most))
+                assert strategy.sensitivity_apart(separation, at_most) >= brute
+                assert strategy.reached_apart(separation, at_most) <= brute
