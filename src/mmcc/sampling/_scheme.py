@@ -85,14 +85,33 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Waits between participations are gap - 1 plus a geometric number of steps."""
+    """Waits between participations are gap - 1 plus a geometric number of steps.
+
+    Every example may take part in the first step; or, if `stationary`, the process is as far as
+    after many steps: then each of 1, ..., gap - 1 steps is blocked at first with chance
+    p / (1 + (gap - 1) p), p the probability.
+    """
 
     probability: float
     gap: int = 1
+    stationary: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Participations in a step, in the long run: one in gap - 1 + 1/p."""
+        return self.probability / (1 + (self.gap - 1) * self.probability)
+
+    def draw_blocked(self, count: int, generator: np.random.Generator) -> IntArray:
+        """For each example the number of steps that are blocked at first."""
+        if not self.stationary or self.gap == 1:
+            return np.zeros(count, np.int64)
+        some = generator.random(count) < (self.gap - 1) * self.rate
+        return np.where(some, generator.integers(1, self.gap, count), 0)
 
     def draw(self, steps: int, count: int, generator: np.random.Generator) -> Participations:
         """Participation sets of `count` examples."""
-        places = generator.geometric(self.probability, count) - 1
+        places = self.draw_blocked(count, generator)
+        places = places + generator.geometric(self.probability, count) - 1
         sets: list[IntArray] = [np.empty(0, np.int64)]
         found: list[IntArray] = [np.empty(0, np.int64)]
         members = np.arange(count)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize
 
+from mmcc.accounting._bounds.reveal.chains import operator, separation
 from mmcc.accounting._bounds.reveal.chains.centring import Centring, best_centring, mean_centring
 from mmcc.accounting._bounds.reveal.chains.chain import Chain
 from mmcc.accounting._bounds.reveal.chains.lattice import (
@@ -22,8 +23,14 @@ from mmcc.accounting._bounds.reveal.chains.lattice import (
     Lattice,
     lattice_for,
 )
-from mmcc.accounting._bounds.reveal.chains.operator import moments, output_weights
-from mmcc.accounting._bounds.reveal.inversion import HOPELESS, Curve, Inversion, Line, line_for
+from mmcc.accounting._bounds.reveal.inversion import (
+    HOPELESS,
+    Curve,
+    Inversion,
+    Line,
+    Moments,
+    line_for,
+)
 
 EXIT_SHARE = 0.002
 """Part of delta that leaving the lattice may cost."""
@@ -41,11 +48,21 @@ TURNS = 5
 
 
 def log_moment(lattice: Lattice, chain: Chain, adjacency: str, order: float) -> float:
-    """Logarithm of E_Q~[Lhat^order] (remove) or E_P~[Lhat^-order] (add); or infinity."""
-    found = moments(lattice, chain, powers(adjacency, np.array([complex(order)])))
+    """About log E_Q~[Lhat^order] (remove) or log E_P~[Lhat^-order] (add); or infinity."""
+    found = moments(lattice, chain, powers(adjacency, np.array([complex(order)])), rough=True)
     if found is None:
         return math.inf
     return math.log(float(found.values[0].real)) + found.log_scale
+
+
+def moments(
+    lattice: Lattice, chain: Chain, powers: np.ndarray, rough: bool = False
+) -> Moments | None:
+    """E[Lhat^z] for z in `powers`; `rough` ones are for making choices."""
+    if chain.gap == 1:
+        return operator.moments(lattice, chain, powers)
+    allowed = separation.NEARLY_SETTLED if rough else separation.SETTLED
+    return separation.moments(lattice, chain, powers, allowed)
 
 
 def powers(adjacency: str, z: np.ndarray) -> np.ndarray:
@@ -98,7 +115,8 @@ def good_setting(
         if chain.shared == 0:
             break
         power = setting.order - 1 if adjacency == "remove" else -setting.order
-        weights = output_weights(lattice, chain, power)
+        engine = operator if chain.gap == 1 else separation
+        weights = engine.output_weights(lattice, chain, power)
         centring = best_centring(
             chain.prior, chain.diagonal, lattice.places, weights, adjacency, setting.order
         )
