@@ -21,7 +21,6 @@ from mmcc.sampling._scheme import (
     Participations,
     Renewal,
     Scheme,
-    chance_in_rounds,
     checked_probability,
 )
 
@@ -74,17 +73,7 @@ class MinSeparation(Scheme):
         return examples * self.renewal.rate
 
     def chance(self, steps: int) -> float:
-        """Until it takes part an example is eligible; after a warm start once it is no longer
-        blocked.
-
-        The first participation after a warm start is at step t with chance r min(1, (1-p)^(t-b+1)),
-        r the rate: in all (p min(n, b) + (1 - p) (1 - (1-p)^(n-b))) / (1 + (b - 1) p).
-        """
-        p, b = self.probability, self.separation
-        if not self.warm_start:
-            return chance_in_rounds(p, steps)
-        late = (1 - p) * chance_in_rounds(p, steps - b) if steps > b else 0.0
-        return min((p * min(steps, b) + late) / (1 + (b - 1) * p) * (1 + 2.0**-49), 1.0)
+        return self.renewal.chance(steps)
 
     def least_gap(self, steps: int) -> int:
         return self.separation

@@ -101,6 +101,29 @@ class Renewal:
         """Participations in a step, in the long run: one in gap - 1 + 1/p."""
         return self.probability / (1 + (self.gap - 1) * self.probability)
 
+    def chance(self, steps: int) -> float:
+        """The chance to take part at all, rounded up.
+
+        Until it takes part an example is open, unless it is blocked at first.  A stationary process
+        takes part first in step t with chance rate min(1, (1-p)^(t-b+1)), b the gap.
+        """
+        p, b = self.probability, self.gap
+        if not self.stationary:
+            return chance_in_rounds(p, steps)
+        late = (1 - p) * chance_in_rounds(p, steps - b) if steps > b else 0.0
+        return min((p * min(steps, b) + late) / (1 + (b - 1) * p) * (1 + 2.0**-49), 1.0)
+
+    def log_idle(self, steps: int) -> float:
+        """The logarithm of the chance never to take part."""
+        if self.probability == 1.0:
+            never = max(1 - steps / self.gap, 0.0) if self.stationary else 0.0
+            return math.log(never) if never else -math.inf
+        idle = math.log1p(-self.probability)
+        if not self.stationary:
+            return steps * idle
+        late = math.exp(idle * (max(steps - self.gap, 0) + 1)) / self.probability
+        return math.log(self.rate) + math.log(max(self.gap - steps, 0) + late)
+
     def draw_blocked(self, count: int, generator: np.random.Generator) -> IntArray:
         """For each example the number of steps that are blocked at first."""
         if not self.stationary or self.gap == 1:
