@@ -118,9 +118,7 @@ def test_long_bands_against_the_simulated_likelihood(warm):
     ],
 )
 @pytest.mark.parametrize("delta", [1e-2, 1e-4])
-def test_more_long_bands_against_the_simulated_likelihood(
-    bands, gap, steps, p, sigma, warm, delta
-):
+def test_more_long_bands_against_the_simulated_likelihood(bands, gap, steps, p, sigma, warm, delta):
     check_long_bands(bands, gap, warm, steps, p, sigma, delta, samples=20_000)
 
 

@@ -23,6 +23,7 @@ from mmcc.accounting._bounds.reveal import lower, trees
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.domination import Shape
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem, problem_apart
+from mmcc.accounting._bounds.reveal.lower import apart
 from mmcc.accounting._bounds.reveal.planes.upper import problem_for
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import one_thread
@@ -112,9 +113,15 @@ class Reveal(Bound):
         return Cost.SHORT
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
+        sums = _sums(problem)
+        if sums is not None:
+            return LowerEnd(apart.lower_epsilon(sums, delta))
         return _known(lower.lower_epsilon, problem, delta)
 
     def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
+        sums = _sums(problem)
+        if sums is not None:
+            return LowerEnd(apart.lower_delta(sums, epsilon))
         return _known(lower.lower_delta, problem, epsilon)
 
     def _settled(self, problem: Problem) -> bool:
@@ -150,6 +157,18 @@ def _known(ask: Callable[..., float], problem: Problem, at: float) -> LowerEnd:
     if toeplitz is None or rounds is None or problem.group_size > 1:
         return NOTHING_KNOWN
     return LowerEnd(ask(toeplitz, rounds, problem.sigma, at))
+
+
+def _sums(problem: Problem) -> apart.Sums | None:
+    """What one direction shows of participations that are a gap apart."""
+    renewal = problem.renewal
+    if renewal is None or problem.steps > apart.MOST_COLUMNS:
+        return None
+
+    def make() -> apart.Sums | None:
+        return apart.sums_along(problem.strategy.gram(1, 0, problem.sigma), renewal)
+
+    return problem.kept(apart.Sums, make)
 
 
 def _tree_problem(problem: Problem) -> tuple[Tree, Rounds, float]:

@@ -299,9 +299,7 @@ def pause_moves(chain: Chain, states: FloatArray, h: float) -> FloatArray:
     return _gaussian_moves(states, math.exp(exponent) * states, -math.expm1(2 * exponent), h)
 
 
-def _gaussian_moves(
-    states: FloatArray, means: FloatArray, variance: float, h: float
-) -> FloatArray:
+def _gaussian_moves(states: FloatArray, means: FloatArray, variance: float, h: float) -> FloatArray:
     """Masses h N(state; mean, variance), rounded up."""
     grow = h / math.sqrt(2 * math.pi) * (1 + MASS_ERROR)
     away = np.minimum(np.abs(states - means[..., None]) / math.sqrt(variance), FAR)
