@@ -96,7 +96,7 @@ def _open_futures(chain: Chain, rate: float) -> tuple[float, float]:
 def log_open_futures(
     pulls: FloatArray, log_idle: float, log_taking: float, gap: int, rest: float
 ) -> FloatArray:
-    """log W_1, log W_2, ... by the recursion of `_open_futures`, from the last backwards."""
+    """Logarithms of W_1, W_2, ... by the recursion of `_open_futures`, the last one first."""
     logs = np.full(pulls.size + 1, rest)
     for k in range(pulls.size - 1, -1, -1):
         stay = log_idle + logs[k + 1]

@@ -25,6 +25,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +49,8 @@ SETTLED, NEARLY_SETTLED = 1e-9, 1e-3
 """Of a moment: what jumps may cost where it is certified, and where choices are made."""
 FLOOR = 2e-15
 """Vectors do not settle beyond rounding."""
+SMALL = 1e-40
+"""A vector of size one becomes no smaller in a step: else its least entries might underflow."""
 FAR = 1000
 """Binary digits by which a summand that is left out is smaller."""
 MOST_KEPT, FEWEST = 2**24, 16
@@ -54,7 +58,8 @@ MOST_KEPT, FEWEST = 2**24, 16
 TURNS = 200
 """Steps after which the middle of a run looks alike, for choices."""
 
-Array = FloatArray | ComplexArray
+Array = np.ndarray[Any, Any]
+"""Real or complex."""
 
 
 @dataclass(slots=True)
@@ -121,7 +126,7 @@ class Run:
         found = add(idle.times(self.lattice.kernels[0]), taken.times(self.lattice.kernels[1]))
         real = found.values[:, 0].real
         top = float(real.max())
-        self.least = min(self.least, float(real.min()) / top if 0 < top < math.inf else 0.0)
+        self.least = min(self.least, float(real.min()) / top if SMALL < top < math.inf else 0.0)
         self.past.append(found.normal() if self.least else found)
 
     def look(self, steps: int, allowed: float) -> None:
@@ -132,7 +137,7 @@ class Run:
             return
         self._leave_out()
         past = list(self.past)
-        pairs = list(zip(past, past[1:], strict=False))
+        pairs = list(pairwise(past))
         if max(abs(new.exponent - old.exponent) for old, new in pairs) > FAR:
             return
         turns = [math.ldexp(1.0, new.exponent - old.exponent) for old, new in pairs]
@@ -153,7 +158,7 @@ class Run:
             self._jump(far, growth, factors, 2 * spread + apart + 8 * ROUND)
 
     def _factors(self, most: float) -> Array:
-        """mu for each power, by least squares, at most so large."""
+        """The factor mu of each power, by least squares, at most so large."""
         old, new = self.past[-2], self.past[-1]
         turn = math.ldexp(1.0, new.exponent - old.exponent)
         size = np.maximum((np.abs(old.values) ** 2).sum(axis=0), 1e-300)
@@ -212,7 +217,7 @@ def moments(
     if size < min(FEWEST, powers.size):
         return None
     parts: list[ComplexArray] = []
-    scale, error = 0.0, 0.0
+    first, scale, error = 1.0 + 0j, 0.0, 0.0
     for start in range(0, powers.size, size - 1):
         # The real power goes first in every batch: it sets the common scale.
         batch = powers[start : start + size - 1]
@@ -221,9 +226,13 @@ def moments(
             found = _batch(lattice, chain, batch, allowed)
         if found is None:
             return None
-        parts.append(found.values if start == 0 else found.values[1:])
-        scale, error = found.log_scale, max(error, found.error)
-    return Moments(np.concatenate(parts), scale, error)
+        if start == 0:
+            first = found.values[0]
+            parts, scale, error = [found.values], found.log_scale, found.error
+        else:  # in the scale of the first batch, by the moment that both have
+            parts.append(found.values[1:] * (first / found.values[0]))
+            error = max(error, 2 * (error + found.error))
+    return Moments(np.concatenate(parts), scale, error) if error < LARGEST_ERROR else None
 
 
 def _batch(lattice: Lattice, chain: Chain, powers: ComplexArray, allowed: float) -> Moments | None:
@@ -254,9 +263,11 @@ def _run(lattice: Lattice, chain: Chain, z: Array) -> tuple[Run, float]:
     """A run at its end, and the error of writing the scale of a step as a power of two."""
     mean, shift = site(lattice.logs, lattice.masses, z)
     exponent = round(shift / LOG2)
-    mean = mean[:, :, 0] * math.exp(shift - exponent * LOG2)
+    usual = float(lattice.entrance @ mean[0, 0, 0].real)
+    size = math.frexp(usual)[1]  # a step should leave a vector about as large as it was
+    mean = mean[:, :, 0] * math.ldexp(math.exp(shift - exponent * LOG2), -size)
     idle, taken = (np.ascontiguousarray(mean[:, s].T) for s in range(2))
-    return Run(lattice, chain, idle, taken, exponent), 8 * ROUND * (1 + abs(shift))
+    return Run(lattice, chain, idle, taken, exponent + size), 8 * ROUND * (1 + abs(shift))
 
 
 def output_weights(lattice: Lattice, chain: Chain, power: float) -> FloatArray:

@@ -6,7 +6,8 @@ Rounding: results are upper bounds; infinite (delta: 1) where nothing could be c
 The Gram matrix is dominated by a chain's (`domination`, `shapes`), participations are revealed
 after fakes were drawn (`centring`), the chain is put on a lattice (`lattice`); moments are powers
 of a transfer matrix (`operator`), or go by a recursion (`separation`), and give delta by a Mellin
-inversion.  The cost grows with the logarithm of the number of steps.  Proofs: docs/theory-reveal.md.
+inversion.  The cost grows with the logarithm of the number of steps.
+Proofs: docs/theory-reveal.md, docs/theory-reveal-separation.md.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from mmcc._arrays import FloatArray
+from mmcc._arrays import FloatArray, IntArray
 from mmcc.accounting._bounds.projection.lower import NORMAL_ERROR, overlaps
 from mmcc.sampling import Renewal
 from mmcc.strategies._gram import Gram
@@ -68,7 +68,7 @@ def sums_along(gram: Gram, renewal: Renewal) -> Sums | None:
     return Sums(chances, grain, (8 * steps + 64) * 2.0**-53)
 
 
-def _chances(jumps: FloatArray, renewal: Renewal, top: int) -> FloatArray:
+def _chances(jumps: IntArray, renewal: Renewal, top: int) -> FloatArray:
     """The law of the sum of the jumps taken, what is above the top moved down to it."""
     p, gap = renewal.probability, renewal.gap
     never = np.zeros(top + 1)
