@@ -23,14 +23,7 @@ from mmcc.accounting._bounds.reveal.chains.lattice import (
     Lattice,
     lattice_for,
 )
-from mmcc.accounting._bounds.reveal.inversion import (
-    HOPELESS,
-    Curve,
-    Inversion,
-    Line,
-    Moments,
-    line_for,
-)
+from mmcc.accounting._bounds.reveal.inversion import HOPELESS, Curve, Inversion, Line, line_for
 
 EXIT_SHARE = 0.002
 """Part of delta that leaving the lattice may cost."""
@@ -49,20 +42,13 @@ TURNS = 5
 
 def log_moment(lattice: Lattice, chain: Chain, adjacency: str, order: float) -> float:
     """About log E_Q~[Lhat^order] (remove) or log E_P~[Lhat^-order] (add); or infinity."""
-    found = moments(lattice, chain, powers(adjacency, np.array([complex(order)])), rough=True)
+    power = powers(adjacency, np.array([complex(order)]))
+    if chain.gap > 1:
+        return separation.rough_moment(lattice, chain, float(power[0].real))
+    found = operator.moments(lattice, chain, power)
     if found is None:
         return math.inf
     return math.log(float(found.values[0].real)) + found.log_scale
-
-
-def moments(
-    lattice: Lattice, chain: Chain, powers: np.ndarray, rough: bool = False
-) -> Moments | None:
-    """E[Lhat^z] for z in `powers`; `rough` ones are for making choices."""
-    if chain.gap == 1:
-        return operator.moments(lattice, chain, powers)
-    allowed = separation.NEARLY_SETTLED if rough else separation.SETTLED
-    return separation.moments(lattice, chain, powers, allowed)
 
 
 def powers(adjacency: str, z: np.ndarray) -> np.ndarray:
@@ -159,7 +145,8 @@ def curve_near(setting: Setting, delta: float) -> Curve | None:
     line = line_near(order, deviation, delta, BLUR * max(setting.epsilon, deviation))
     if line is None:
         return None
-    found = moments(lattice, chain, powers(adjacency, line.nodes()))
+    engine = operator if chain.gap == 1 else separation
+    found = engine.moments(lattice, chain, powers(adjacency, line.nodes()))
     if found is None:
         return None
     notes = {

@@ -47,6 +47,8 @@ LOOK = 32
 """Steps from one look at what has settled to the next, at least."""
 SETTLED, NEARLY_SETTLED = 1e-9, 1e-3
 """Of a moment: what jumps may cost where it is certified, and where choices are made."""
+PATIENCE = 2000
+"""Steps, or so many hundredths of gaps, after which choices jump whatever it costs."""
 FLOOR = 2e-15
 """Vectors do not settle beyond rounding."""
 SMALL = 1e-40
@@ -129,10 +131,18 @@ class Run:
         self.least = min(self.least, float(real.min()) / top if SMALL < top < math.inf else 0.0)
         self.past.append(found.normal() if self.least else found)
 
-    def look(self, steps: int, allowed: float) -> None:
+    def finish(self, allowed: float, patience: float = math.inf) -> None:
+        """All steps, or until numbers are too small; jumps may cost so much, then anything."""
+        pace = max(LOOK, self.chain.gap)
+        while self.time < self.chain.steps and self.least > LEAST:
+            self.advance()
+            if self.time % pace == 0 and not self.jumped:
+                self.look(allowed if self.time < patience else math.inf)
+
+    def look(self, allowed: float) -> None:
         """Leave out what has fallen silent; jump to the end, but for b steps, if all is settled."""
         gap = self.chain.gap
-        far = steps - gap - self.time
+        far = self.chain.steps - gap - self.time
         if self.time <= gap or far <= gap + LOOK:
             return
         self._leave_out()
@@ -205,6 +215,19 @@ class Run:
         return Vector(found.values / (1 + (chain.gap - 1) * chance), found.exponent)
 
 
+def rough_moment(lattice: Lattice, chain: Chain, power: float) -> float:
+    """About the logarithm of E[Lhat^power], for making choices; infinite beyond floats."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+        run, _ = _run(lattice, chain, np.array([power]))
+        patience = max(PATIENCE, PATIENCE // 100 * min(chain.gap, chain.steps))
+        run.finish(NEARLY_SETTLED, patience)
+        total = run.total()
+    value = float(total.values[0, 0])
+    if not (run.least > LEAST and 0 < value < math.inf):
+        return math.inf
+    return math.log(value) + total.exponent * LOG2 + run.log_jump
+
+
 def moments(
     lattice: Lattice, chain: Chain, powers: ComplexArray, allowed: float = SETTLED
 ) -> Moments | None:
@@ -238,13 +261,9 @@ def moments(
 def _batch(lattice: Lattice, chain: Chain, powers: ComplexArray, allowed: float) -> Moments | None:
     z: Array = powers.real if not powers.imag.any() else powers
     run, slip = _run(lattice, chain, z)
-    pace = max(LOOK, chain.gap)
-    while run.time < chain.steps:
-        run.advance()
-        if not run.least > LEAST:
-            return None
-        if run.time % pace == 0 and not run.jumped:
-            run.look(chain.steps, allowed)
+    run.finish(allowed)
+    if not run.least > LEAST:
+        return None
     total = run.total()
     values = np.zeros(z.size, dtype=complex)
     values[run.alive] = total.values[0]
