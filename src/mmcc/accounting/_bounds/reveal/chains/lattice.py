@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import special
@@ -100,7 +100,7 @@ class Lattice:
     """Logarithm of (1 - eta)^-m: what the sums over q may have lost."""
     exits: float
     """Bound on the mass, under the law that counts, of ever leaving the lattice."""
-    pause: FloatArray
+    pause: FloatArray = field(default_factory=lambda: np.ones((1, 1)))
     """pause[a, b]: mass of the move from state a to b over the gap - 1 steps that are blocked."""
 
 

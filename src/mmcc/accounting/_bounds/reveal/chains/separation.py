@@ -149,6 +149,7 @@ class Run:
         past = list(self.past)
         pairs = list(pairwise(past))
         if max(abs(new.exponent - old.exponent) for old, new in pairs) > FAR:
+            self.least = 0.0  # no moment that floats could hold
             return
         turns = [math.ldexp(1.0, new.exponent - old.exponent) for old, new in pairs]
         growths = [
