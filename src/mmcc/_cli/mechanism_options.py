@@ -54,7 +54,7 @@ def _strategy_options() -> dict[str, Option]:
 
 
 def _scheme_options() -> dict[str, Option]:
-    types = {"number": NUMBER, "whole": WHOLE}
+    types = {"number": NUMBER, "whole": WHOLE, "flag": FLAG}
     arguments = {one.option: one for entry in SCHEMES.values() for one in entry.arguments}
     users = {
         option: [name for name, entry in SCHEMES.items() if one in entry.arguments]
@@ -210,4 +210,6 @@ def check_options(
 
 
 def _typed(given: Given, names: Iterable[str]) -> dict[str, Any]:
-    return {name: given[name] for name in names if given[name] is not None}
+    """What was typed: an option that was left out is None, a flag False."""
+    left_out = (None, False)
+    return {name: given[name] for name in names if not any(given[name] is x for x in left_out)}

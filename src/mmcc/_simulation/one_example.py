@@ -6,7 +6,6 @@ those columns.  Plain floating point: nothing here is a bound.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,9 +49,7 @@ class Mechanism:
     @property
     def presence(self) -> float:
         """The chance to take part at all."""
-        if self.renewal is None or self.renewal.probability == 1.0:
-            return 1.0
-        return -math.expm1(self.columns * math.log1p(-self.renewal.probability))
+        return 1.0 if self.renewal is None else self.renewal.chance(self.columns)
 
     def draw(self, count: int, generator: np.random.Generator) -> Participations:
         """Sets of columns, as the scheme draws them."""

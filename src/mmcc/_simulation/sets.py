@@ -72,8 +72,7 @@ def all_sets(mechanism: Mechanism) -> SetList | None:
         sets = Participations.from_rows((rows - mechanism.group) // mechanism.separation)
         return _listed(mechanism, sets, np.full(len(rows), -math.log(len(rows))))
     if renewal.probability == 1.0:
-        only = np.arange(0, columns, renewal.gap)
-        return _listed(mechanism, Participations(only, np.array([0, only.size])), np.zeros(1))
+        return _listed(mechanism, *_certain(renewal, columns))
     if columns > ALL_COLUMNS:
         return None
     marks = np.arange(2**columns)[:, None] >> np.arange(columns) & 1
@@ -111,9 +110,20 @@ def draw_sets(
     ]
     logs = _log_probabilities(renewal, columns, sets)
     logs -= np.logaddexp.reduce(proposals, axis=0)
-    idle = columns * math.log1p(-renewal.probability)
+    idle = renewal.log_idle(columns)
     edges = np.append(sets.edges, sets.edges[-1])  # the empty set
     return _listed(mechanism, Participations(sets.steps, edges), np.append(logs, idle))
+
+
+def _certain(law: Renewal, columns: int) -> tuple[Participations, FloatArray]:
+    """The sets of a process that takes part whenever it may: one for each start."""
+    starts = range(min(law.gap, columns) if law.stationary else 1)
+    sets = [np.arange(start, columns, law.gap) for start in starts]
+    logs = [math.log(law.rate) if law.stationary else 0.0] * len(sets)
+    if law.stationary and law.gap > columns:
+        sets, logs = [*sets, np.empty(0, np.int64)], [*logs, law.log_idle(columns)]
+    edges = np.cumsum([0, *(one.size for one in sets)])
+    return Participations(np.concatenate(sets), edges), np.array(logs)
 
 
 def draw_members(
@@ -135,10 +145,17 @@ def _listed(mechanism: Mechanism, sets: Participations, logs: FloatArray) -> Set
 def _draw_some(law: Renewal, columns: int, count: int, rng: np.random.Generator) -> Participations:
     """Sets that are not empty: the first member, and after it a draw of the process itself."""
     idle = math.log1p(-law.probability)
-    some = -math.expm1(columns * idle)
-    first = np.log1p(-rng.random(count) * some) / idle
-    starts = np.minimum(first.astype(np.int64), columns - 1)
-    later = law.draw(columns, count, rng)
+    some = law.chance(columns)
+    drawn = rng.random(count) * some
+    if law.stationary:  # the first is uniform up to the gap, and geometric after it
+        even = law.rate * law.gap
+        late = np.maximum(drawn - even, 0.0) * law.probability / law.rate
+        late = np.log1p(-late / (1 - law.probability)) / idle
+        first = np.where(drawn < even, drawn / law.rate, law.gap + late)
+    else:
+        first = np.log1p(-drawn) / idle
+    starts = np.minimum(first, columns - 1).astype(np.int64)
+    later = replace(law, stationary=False).draw(columns, count, rng)
     owners = later.owners()
     places = later.steps + starts[owners] + law.gap
     inside = places < columns
@@ -151,7 +168,7 @@ def _draw_some(law: Renewal, columns: int, count: int, rng: np.random.Generator)
 
 def _log_some(law: Renewal, columns: int) -> float:
     """Logarithm of the probability to take part at all."""
-    return math.log(-math.expm1(columns * math.log1p(-law.probability)))
+    return math.log(law.chance(columns))
 
 
 def _log_probabilities(law: Renewal, columns: int, sets: Participations) -> FloatArray:
@@ -160,7 +177,16 @@ def _log_probabilities(law: Renewal, columns: int, sets: Participations) -> Floa
     reach = np.minimum(law.gap - 1, columns - 1 - sets.steps)
     blocked = np.bincount(sets.owners(), reach, len(sets)).astype(np.float64)
     idle = columns - sizes - blocked
-    return np.asarray(sizes * math.log(law.probability) + idle * math.log1p(-law.probability))
+    logs = sizes * math.log(law.probability) + idle * math.log1p(-law.probability)
+    if not law.stationary:
+        return np.asarray(logs)
+    # A set that starts at f does so with chance rate min(1, (1-p)^(f-gap+1)), not p (1-p)^f.
+    some = sizes > 0
+    first = sets.steps[sets.edges[:-1][some]]
+    logs[some] += math.log(law.rate / law.probability)
+    logs[some] -= np.minimum(first, law.gap - 1) * math.log1p(-law.probability)
+    logs[~some] = law.log_idle(columns)
+    return np.asarray(logs)
 
 
 def with_larger_sets(renewal: Renewal, columns: int, size: float) -> list[float]:

@@ -49,16 +49,19 @@ class Chain:
     """The next state if the column does not take part."""
     take: IntArray
     """The next state if it does."""
+    blocked: IntArray
+    """States in which a stationary process may start, each with chance p / (1 + (gap - 1) p)."""
 
     def log_ratios(self, shadows: FloatArray, probabilities: FloatArray) -> FloatArray:
         """Logarithm of X for each output u, each probability of participation (0: X is 1)."""
-        return chain_log_ratios(shadows, probabilities, self.factors, self.idle, self.take)
+        chain = (self.factors, self.idle, self.take, self.blocked)
+        return chain_log_ratios(shadows, probabilities, *chain)
 
     def integrals(
         self, shadows: FloatArray, overlaps: FloatArray, guess: float, epsilons: FloatArray
     ) -> FloatArray:
         """Add: for each z and epsilon the integral over t."""
-        chain = (self.renewal.probability, self.factors, self.idle, self.take)
+        chain = (self.renewal.probability, self.factors, self.idle, self.take, self.blocked)
         return integrals(shadows, overlaps, guess, epsilons, *chain)
 
 
@@ -75,12 +78,12 @@ def chain_of(mechanism: Mechanism) -> Chain | None:
         return None
     index = {state: i for i, state in enumerate(states)}
     mask = (1 << memory) - 1
-    blocked = (1 << (gap - 1)) - 1
+    recent = (1 << (gap - 1)) - 1
     factors = np.zeros((len(gram), len(states)))
     take = np.zeros(len(states), np.int64)
     idle = np.array([index[(state << 1) & mask] for state in states])
     for i, state in enumerate(states):
-        if state & blocked:
+        if state & recent:
             continue
         take[i] = index[(state << 1 | 1) & mask]
         cost = np.diagonal(gram) / 2
@@ -90,7 +93,8 @@ def chain_of(mechanism: Mechanism) -> Chain | None:
         if float(np.max(cost)) > LARGEST_COST:
             return None
         factors[:, i] = np.exp(-cost)
-    return Chain(renewal, factors, idle, take)
+    blocked = [index[1 << k] for k in range(gap - 1)] if renewal.stationary else []
+    return Chain(renewal, factors, idle, take, np.array(blocked, np.int64))
 
 
 def _states(memory: int, gap: int) -> list[int] | None:
@@ -119,11 +123,14 @@ def chain_log_ratio(
     factors: FloatArray,
     idle: IntArray,
     take: IntArray,
+    blocked: IntArray,
 ) -> float:
     """Logarithm of X at z + t d."""
     states = idle.size
     now, new = np.zeros(states), np.empty(states)
-    now[0] = 1.0
+    now[0] = 1.0 / (1.0 + blocked.size * probability)
+    for k in range(blocked.size):
+        now[blocked[k]] = probability * now[0]
     scale, total = 0.0, 1.0
     for j in range(shadow.size):
         exponent = shadow[j] + t * overlaps[j]
@@ -156,6 +163,7 @@ def chain_log_ratios(
     factors: FloatArray,
     idle: IntArray,
     take: IntArray,
+    blocked: IntArray,
 ) -> FloatArray:
     """Logarithm of X for each output, under each probability of participation."""
     logs = np.zeros((shadows.shape[0], probabilities.size))
@@ -164,7 +172,7 @@ def chain_log_ratios(
         for k in range(probabilities.size):
             if probabilities[k] > 0.0:
                 logs[i, k] = chain_log_ratio(
-                    0.0, shadows[i], still, probabilities[k], factors, idle, take
+                    0.0, shadows[i], still, probabilities[k], factors, idle, take, blocked
                 )
     return logs
 
@@ -179,6 +187,7 @@ def integrals(
     factors: FloatArray,
     idle: IntArray,
     take: IntArray,
+    blocked: IntArray,
 ) -> FloatArray:
     """The integral of phi(t) (1 - E X_t)_+ for each z and epsilon: X_t grows with t."""
     values = np.zeros((shadows.shape[0], epsilons.size))
@@ -189,7 +198,9 @@ def integrals(
             t = min(max(t, low), high)
             before_t, before_gap = math.nan, math.nan
             for _ in range(100):
-                ratio = chain_log_ratio(t, shadows[i], overlaps, probability, factors, idle, take)
+                ratio = chain_log_ratio(
+                    t, shadows[i], overlaps, probability, factors, idle, take, blocked
+                )
                 gap = ratio + epsilons[e]
                 if abs(gap) <= CLOSE:
                     break
@@ -212,7 +223,7 @@ def integrals(
                 for x in range(NODES.size):
                     point = middle + 0.5 * PANEL * NODES[x]
                     ratio = chain_log_ratio(
-                        point, shadows[i], overlaps, probability, factors, idle, take
+                        point, shadows[i], overlaps, probability, factors, idle, take, blocked
                     )
                     gain = -math.expm1(min(ratio + epsilons[e], 0.0))
                     part += WEIGHTS[x] * gain * math.exp(-0.5 * point * point)

@@ -48,7 +48,7 @@ def written_scheme(scheme: Scheme) -> Written:
         return Written((), f"{kind.__name__}({values})", note=note)
     options = ["--sampling", scheme.name]
     for name, value in scheme.arguments().items():
-        options += [f"--{option_of(name)}", repr(value)]
+        options += [f"--{option_of(name)}", *([] if value is True else [repr(value)])]
     positional = ", ".join(map(repr, scheme.arguments().values()))
     return Written(tuple(options), f"sampling.{kind.__name__}({positional})")
 

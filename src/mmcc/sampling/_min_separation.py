@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mmcc._arrays import IntArray
-from mmcc.errors import whole
+from mmcc._arrays import FloatArray, IntArray
+from mmcc.errors import ParameterError, whole
 from mmcc.sampling._coins import Coins
 from mmcc.sampling._scheme import (
     MAX_STEPS,
@@ -20,7 +21,6 @@ from mmcc.sampling._scheme import (
     Participations,
     Renewal,
     Scheme,
-    chance_in_rounds,
     checked_probability,
 )
 
@@ -35,20 +35,29 @@ REMEMBERED = 128
 class MinSeparation(Scheme):
     """Poisson sampling in which a participation blocks the next `separation - 1` steps.
 
-    `probability` is the chance to take part in a step in which the example is eligible; all are
-    eligible at the first step.
+    `probability` is the chance to take part in a step in which the example is eligible.  All are
+    eligible at the first step; with `warm_start` as many as after many steps, so that every batch
+    is expected to be of the same size.
     """
 
     probability: float
     separation: int
+    warm_start: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "probability", checked_probability(self.probability))
         object.__setattr__(self, "separation", whole("separation", self.separation, 1, MAX_STEPS))
+        if not isinstance(self.warm_start, bool):
+            raise ParameterError(f"warm_start must be True or False, got {self.warm_start!r}.")
+
+    def __repr__(self) -> str:
+        """A cold start goes without saying: so it was written before there was a warm one."""
+        given = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
+        return f"MinSeparation({given})"
 
     @property
     def renewal(self) -> Renewal:
-        return Renewal(self.probability, self.separation)
+        return Renewal(self.probability, self.separation, self.warm_start)
 
     def draw(
         self, steps: int, count: int, generator: np.random.Generator, group: int = 0
@@ -58,13 +67,13 @@ class MinSeparation(Scheme):
     def expected_batch(self, steps: int, examples: int) -> float:
         """In the long run: an example waits b - 1 steps and then 1/p on average.
 
-        All are eligible at first, so that the first batches are larger, up to p of the examples.
+        Without a warm start all are eligible at first, so that the first batches are larger, up to
+        p of the examples.
         """
-        return examples * self.probability / (1 + (self.separation - 1) * self.probability)
+        return examples * self.renewal.rate
 
     def chance(self, steps: int) -> float:
-        """Until it takes part an example is eligible."""
-        return chance_in_rounds(self.probability, steps)
+        return self.renewal.chance(steps)
 
     def least_gap(self, steps: int) -> int:
         return self.separation
@@ -80,41 +89,60 @@ class MinSeparation(Scheme):
             r_t = p (1 - r_(t-1) - ... - r_(t-b+1)),    r_st = r_s r_(t-s-b) for t >= s + b,
 
         for an example is eligible unless it took part in the last b - 1 steps, and after a
-        participation at s all starts anew at s + b.
+        participation at s all starts anew at s + b.  After a warm start every r_t is the rate, and
+        the number of participations is one from step r on, r the steps blocked at first.
         """
         p, b = self.probability, self.separation
-        rates = np.zeros(steps)
+        fresh = np.zeros(steps)
         for step in range(steps):
-            rates[step] = p * (1 - rates[max(0, step - b + 1) : step].sum())
+            fresh[step] = p * (1 - fresh[max(0, step - b + 1) : step].sum())
+        rates = np.full(steps, self.renewal.rate) if self.warm_start else fresh
         pairs = np.zeros((steps, steps))
         for step in range(steps):
-            pairs[step, step + b :] = rates[step] * rates[: max(0, steps - step - b)]
-        numbers = np.zeros((steps + b + 1, steps + 1))  # from a step on which it is eligible
-        numbers[steps:, 0] = 1
-        for step in reversed(range(steps)):
-            numbers[step] = (1 - p) * numbers[step + 1]
-            numbers[step, 1:] += p * numbers[step + b, :-1]
+            pairs[step, step + b :] = rates[step] * fresh[: max(0, steps - step - b)]
         return Law(
             share=1,
             rates=rates,
             pairs=pairs + pairs.T,
-            numbers=numbers[0],
+            numbers=self._numbers(steps),
             independent=True,
             steps_independent=False,
-            surprise=-math.log(max(p, 1 - p)),
+            surprise=-math.log(max(rates[0], 1 - rates[0])),
         )
 
+    def _numbers(self, steps: int) -> FloatArray:
+        """The law of the number of participations."""
+        p, b = self.probability, self.separation
+        after = np.zeros((steps + 1, steps + 1))  # from a step on which it is eligible
+        after[steps, 0] = 1
+        for step in reversed(range(steps)):
+            after[step] = (1 - p) * after[step + 1]
+            after[step, 1:] += p * after[min(step + b, steps), :-1]
+        if not self.warm_start:
+            return np.asarray(after[0])
+        blocked = after[1:b].sum(axis=0)
+        blocked[0] += max(b - 1 - steps, 0)
+        return np.asarray((after[0] + p * blocked) / (1 + (b - 1) * p))
+
     def drawing(self, steps: int, examples: int, bits: Bits) -> Drawing:
-        return _Separated(Coins(bits, examples, self.probability), self.separation)
+        blocked = self.renewal.draw_blocked(examples, bits.of_arrangement(0))
+        return _Separated(Coins(bits, examples, self.probability), self.separation, blocked)
+
+    def arguments(self) -> Mapping[str, Any]:
+        numbers = {"probability": self.probability, "separation": self.separation}
+        return {**numbers, "warm_start": True} if self.warm_start else numbers
 
     def words(self, steps: int) -> str:
+        start = " The first step finds as many examples blocked as any other." * self.warm_start
         return (
             f"Each example takes part with probability {self.probability!r} in a step in which "
-            f"it is eligible; a participation blocks the next {self.separation - 1} steps."
+            f"it is eligible; a participation blocks the next {self.separation - 1} steps.{start}"
         )
 
     @property
     def caution(self) -> str:
+        if self.warm_start:
+            return "Batches vary in size, and at the first step some examples are blocked already."
         return "Batches vary in size, and every example is eligible at the first step."
 
 
@@ -126,8 +154,8 @@ class _Separated:
     steps before, so that a jump back further than is remembered replays the run from its start.
     """
 
-    def __init__(self, coins: Coins, separation: int) -> None:
-        self.coins, self.separation = coins, separation
+    def __init__(self, coins: Coins, separation: int, blocked: IntArray) -> None:
+        self.coins, self.separation, self.blocked = coins, separation, blocked
         self._restart()
 
     def at(self, step: int) -> IntArray:
@@ -140,7 +168,7 @@ class _Separated:
     def _restart(self) -> None:
         self.next = 0
         self.recent: deque[IntArray] = deque(maxlen=REMEMBERED)
-        self.eligible_from = np.zeros(self.coins.examples, np.int64)
+        self.eligible_from = self.blocked.copy()
 
     def _advance(self) -> None:
         heads = self.coins.at(self.next)

@@ -23,7 +23,7 @@ class Argument:
 
     name: str
     option: str
-    kind: Literal["number", "whole"]
+    kind: Literal["number", "whole", "flag"]
     help: str
     required: bool = True
 
@@ -53,6 +53,13 @@ SEPARATION = Argument(
     "separation",
     "whole",
     "Steps from one round or participation of an example to the next.",
+)
+WARM_START = Argument(
+    "warm_start",
+    "warm-start",
+    "flag",
+    "Start with as many examples blocked as after many steps.",
+    required=False,
 )
 BINS = Argument("bins", "bins", "whole", "Positions in an epoch, one of which an example draws.")
 EPOCH_STEPS = Argument(
@@ -92,7 +99,7 @@ SCHEMES: Mapping[str, SchemeEntry] = {
             "MinSeparation",
             "Min separation",
             "Poisson sampling with a pause after each participation.",
-            (PROBABILITY, SEPARATION),
+            (PROBABILITY, SEPARATION, WARM_START),
         ),
         SchemeEntry(
             "balls-in-bins",

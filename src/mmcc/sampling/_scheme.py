@@ -85,14 +85,56 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Waits between participations are gap - 1 plus a geometric number of steps."""
+    """Waits between participations are gap - 1 plus a geometric number of steps.
+
+    Every example may take part in the first step; or, if `stationary`, the process is as far as
+    after many steps: then each of 1, ..., gap - 1 steps is blocked at first with chance
+    p / (1 + (gap - 1) p), p the probability.
+    """
 
     probability: float
     gap: int = 1
+    stationary: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Participations in a step, in the long run: one in gap - 1 + 1/p."""
+        return self.probability / (1 + (self.gap - 1) * self.probability)
+
+    def chance(self, steps: int) -> float:
+        """The chance to take part at all, rounded up.
+
+        Until it takes part an example is open, unless it is blocked at first.  A stationary process
+        takes part first in step t with chance rate min(1, (1-p)^(t-b+1)), b the gap.
+        """
+        p, b = self.probability, self.gap
+        if not self.stationary:
+            return chance_in_rounds(p, steps)
+        late = (1 - p) * chance_in_rounds(p, steps - b) if steps > b else 0.0
+        return min((p * min(steps, b) + late) / (1 + (b - 1) * p) * (1 + 2.0**-49), 1.0)
+
+    def log_idle(self, steps: int) -> float:
+        """The logarithm of the chance never to take part."""
+        if self.probability == 1.0:
+            never = max(1 - steps / self.gap, 0.0) if self.stationary else 0.0
+            return math.log(never) if never else -math.inf
+        idle = math.log1p(-self.probability)
+        if not self.stationary:
+            return steps * idle
+        late = math.exp(idle * (max(steps - self.gap, 0) + 1)) / self.probability
+        return math.log(self.rate) + math.log(max(self.gap - steps, 0) + late)
+
+    def draw_blocked(self, count: int, generator: np.random.Generator) -> IntArray:
+        """For each example the number of steps that are blocked at first."""
+        if not self.stationary or self.gap == 1:
+            return np.zeros(count, np.int64)
+        some = generator.random(count) < (self.gap - 1) * self.rate
+        return np.where(some, generator.integers(1, self.gap, count), 0)
 
     def draw(self, steps: int, count: int, generator: np.random.Generator) -> Participations:
         """Participation sets of `count` examples."""
-        places = generator.geometric(self.probability, count) - 1
+        places = self.draw_blocked(count, generator)
+        places = places + generator.geometric(self.probability, count) - 1
         sets: list[IntArray] = [np.empty(0, np.int64)]
         found: list[IntArray] = [np.empty(0, np.int64)]
         members = np.arange(count)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from mmcc.accounting._guarantee import Details
 from mmcc.accounting._losses.engine import Effort
 from mmcc.errors import SamplingError, real, whole
-from mmcc.sampling import Allocation, Poisson, Rounds, Scheme
+from mmcc.sampling import Allocation, Poisson, Renewal, Rounds, Scheme
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._hierarchy import Node
 from mmcc.strategies._repeated import Repeated
@@ -126,6 +126,13 @@ class Problem:
         return found
 
     @cached_property
+    def renewal(self) -> Renewal | None:
+        """The waits between participations, if these are a gap apart and not independent rounds."""
+        if self.rounds is not None or self.scheme.groups is not None:
+            return None
+        return self.scheme.renewal
+
+    @cached_property
     def positions(self) -> int | None:
         """Of how many positions an example has one, if participation is that."""
         found = self.scheme.positions(self.steps)
@@ -168,7 +175,8 @@ class Problem:
             return True
         if self.allocation is not None:
             return self.allocation.participations == self.allocation.epoch_steps
-        return self.positions == 1 or (self.rounds is not None and self.rounds.probability == 1.0)
+        chances = self.rounds or self.renewal
+        return self.positions == 1 or (chances is not None and chances.probability == 1.0)
 
     @cached_property
     def chance(self) -> float:

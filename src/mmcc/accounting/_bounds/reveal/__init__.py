@@ -1,6 +1,7 @@
 """The reveal bounds: the adversary is told who took part, after the evidence was used.
 
-For Toeplitz strategies and trees under independent rounds.  Proofs: docs/theory-reveal.md.
+For Toeplitz strategies and trees under independent rounds, and for Toeplitz strategies where
+participations are a gap apart.  Proofs: docs/theory-reveal.md, docs/theory-reveal-separation.md.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from mmcc.accounting._bounds.base import (
 from mmcc.accounting._bounds.reveal import lower, trees
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.domination import Shape
-from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
+from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem, problem_apart
+from mmcc.accounting._bounds.reveal.lower import apart
 from mmcc.accounting._bounds.reveal.planes.upper import problem_for
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import one_thread
@@ -47,10 +49,7 @@ class Reveal(Bound):
 
     def refusal(self, problem: Problem) -> str | None:
         if problem.rounds is None:
-            return (
-                f"the reveal bounds are for independent rounds, as in Poisson and CyclicPoisson, "
-                f"and prove nothing for {problem.scheme!r}."
-            )
+            return _refusal_apart(problem)
         size, tree = problem.group_size, _tree(problem)
         if tree is not None:
             return trees.refusal(tree, problem.rounds)
@@ -114,18 +113,42 @@ class Reveal(Bound):
         return Cost.SHORT
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
+        sums = _sums(problem)
+        if sums is not None:
+            return LowerEnd(apart.lower_epsilon(sums, delta))
         return _known(lower.lower_epsilon, problem, delta)
 
     def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
+        sums = _sums(problem)
+        if sums is not None:
+            return LowerEnd(apart.lower_delta(sums, epsilon))
         return _known(lower.lower_delta, problem, epsilon)
 
     def _settled(self, problem: Problem) -> bool:
         return self.shape is not None or problem.certain or _tree(problem) is not None
 
 
+def _refusal_apart(problem: Problem) -> str | None:
+    """Why nothing is said where there are no independent rounds."""
+    if problem.renewal is None:
+        return (
+            "the reveal bounds are for independent rounds or a gap between participations, as in "
+            f"Poisson, CyclicPoisson and MinSeparation, and prove nothing for {problem.scheme!r}."
+        )
+    if problem.strategy.toeplitz is None:
+        return (
+            f"with a gap between participations the reveal bounds need a Toeplitz strategy, not "
+            f"{problem.strategy!r}."
+        )
+    if problem.group_size > 1:
+        return "with a gap between participations the reveal bounds are proven for one example."
+    return None
+
+
 def _tree(problem: Problem) -> Tree | None:
-    """The strategy as a tree, for one example: counts of a group are not proven there."""
-    return problem.strategy.tree if problem.group_size == 1 else None
+    """The strategy as a tree, for one example in rounds: nothing else is proven there."""
+    known = problem.group_size == 1 and problem.rounds is not None
+    return problem.strategy.tree if known else None
 
 
 def _known(ask: Callable[..., float], problem: Problem, at: float) -> LowerEnd:
@@ -134,6 +157,18 @@ def _known(ask: Callable[..., float], problem: Problem, at: float) -> LowerEnd:
     if toeplitz is None or rounds is None or problem.group_size > 1:
         return NOTHING_KNOWN
     return LowerEnd(ask(toeplitz, rounds, problem.sigma, at))
+
+
+def _sums(problem: Problem) -> apart.Sums | None:
+    """What one direction shows of participations that are a gap apart."""
+    renewal = problem.renewal
+    if renewal is None or problem.steps > apart.MOST_COLUMNS:
+        return None
+
+    def make() -> apart.Sums | None:
+        return apart.sums_along(problem.strategy.gram(1, 0, problem.sigma), renewal)
+
+    return problem.kept(apart.Sums, make)
 
 
 def _tree_problem(problem: Problem) -> tuple[Tree, Rounds, float]:
@@ -148,10 +183,13 @@ def _chain_problem(problem: Problem) -> ChainProblem:
     """The mechanism as the chain's side sees it."""
 
     def make() -> ChainProblem:
-        toeplitz, rounds = problem.strategy.toeplitz, problem.rounds
+        toeplitz, rounds, renewal = problem.strategy.toeplitz, problem.rounds, problem.renewal
         refused = Reveal().refusal(problem)
-        if toeplitz is None or rounds is None or refused is not None:
+        if toeplitz is None or refused is not None:
             raise MethodError(str(refused))
+        if renewal is not None:
+            return problem_apart(toeplitz, renewal, problem.sigma, problem.effort.progress)
+        assert rounds is not None
         prior = binomial_prior(problem.group_size, rounds.probability)
         return problem_for(toeplitz, rounds, prior, problem.sigma, problem.effort.progress)
 

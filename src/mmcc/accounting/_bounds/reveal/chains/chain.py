@@ -7,7 +7,8 @@ columns have the Gram matrix
 
 that of a stationary chain with variance kappa and correlation rho from block to block plus white
 noise.  Blocks of one step are the rule; longer ones are for slow decays.  In each step the number
-of participations has the law `prior`, independent from step to step.
+of participations has the law `prior`, independent from step to step; or, where there is a `gap`,
+in each step that no participation in the last gap - 1 steps blocks.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class Chain:
     decay: float
     white: float
     prior: FloatArray
+    gap: int = 1
+    """Steps from a participation to the next, at the least; above 1 for blocks of one step only."""
+    stationary: bool = False
+    """Whether steps may be blocked by participations before the first one."""
 
     def __post_init__(self) -> None:
         own_arrays(self, "prior")
@@ -53,8 +58,9 @@ class Chain:
 
     @property
     def mean(self) -> float:
-        """Participations expected at a step."""
-        return float(np.arange(self.prior.size) @ self.prior)
+        """Participations expected at a step, in the long run."""
+        open_steps = float(np.arange(self.prior.size) @ self.prior)
+        return open_steps / (1 + (self.gap - 1) * open_steps)
 
     @property
     def later(self) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize
 
+from mmcc.accounting._bounds.reveal.chains import operator, separation
 from mmcc.accounting._bounds.reveal.chains.centring import Centring, best_centring, mean_centring
 from mmcc.accounting._bounds.reveal.chains.chain import Chain
 from mmcc.accounting._bounds.reveal.chains.lattice import (
@@ -22,7 +23,6 @@ from mmcc.accounting._bounds.reveal.chains.lattice import (
     Lattice,
     lattice_for,
 )
-from mmcc.accounting._bounds.reveal.chains.operator import moments, output_weights
 from mmcc.accounting._bounds.reveal.inversion import HOPELESS, Curve, Inversion, Line, line_for
 
 EXIT_SHARE = 0.002
@@ -41,8 +41,11 @@ TURNS = 5
 
 
 def log_moment(lattice: Lattice, chain: Chain, adjacency: str, order: float) -> float:
-    """Logarithm of E_Q~[Lhat^order] (remove) or E_P~[Lhat^-order] (add); or infinity."""
-    found = moments(lattice, chain, powers(adjacency, np.array([complex(order)])))
+    """About log E_Q~[Lhat^order] (remove) or log E_P~[Lhat^-order] (add); or infinity."""
+    power = powers(adjacency, np.array([complex(order)]))
+    if chain.gap > 1:
+        return separation.rough_moment(lattice, chain, float(power[0].real))
+    found = operator.moments(lattice, chain, power)
     if found is None:
         return math.inf
     return math.log(float(found.values[0].real)) + found.log_scale
@@ -98,7 +101,8 @@ def good_setting(
         if chain.shared == 0:
             break
         power = setting.order - 1 if adjacency == "remove" else -setting.order
-        weights = output_weights(lattice, chain, power)
+        engine = operator if chain.gap == 1 else separation
+        weights = engine.output_weights(lattice, chain, power)
         centring = best_centring(
             chain.prior, chain.diagonal, lattice.places, weights, adjacency, setting.order
         )
@@ -141,7 +145,8 @@ def curve_near(setting: Setting, delta: float) -> Curve | None:
     line = line_near(order, deviation, delta, BLUR * max(setting.epsilon, deviation))
     if line is None:
         return None
-    found = moments(lattice, chain, powers(adjacency, line.nodes()))
+    engine = operator if chain.gap == 1 else separation
+    found = engine.moments(lattice, chain, powers(adjacency, line.nodes()))
     if found is None:
         return None
     notes = {

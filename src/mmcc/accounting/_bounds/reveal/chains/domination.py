@@ -29,7 +29,7 @@ from scipy import fft
 from mmcc._arrays import FloatArray, own_arrays
 from mmcc.accounting._bounds.reveal.chains.chain import Chain
 from mmcc.accounting._bounds.reveal.inversion import ROUND, UP
-from mmcc.sampling import Rounds
+from mmcc.sampling import Renewal, Rounds
 from mmcc.strategies._toeplitz import Toeplitz
 
 SMALLEST_DIAGONAL = 1e-10
@@ -40,6 +40,8 @@ OVERSAMPLED, FEWEST_FREQUENCIES, MOST_FREQUENCIES = 64, 2**14, 2**22
 EASY_GROWTH = 110.0
 """Blocks of one step are used up to this growth (see `Chain.growth`): about 160 states."""
 LONGEST_BLOCK = 4096
+SLOWEST_ALONE = 0.998
+"""Slower decays need blocks: one step would need too many states."""
 MOST_LIFTED = 1.25
 """A block may raise kappa by this at most."""
 SMALLEST_PRODUCT = 1e-300
@@ -105,28 +107,35 @@ class Spectrum:
             return math.inf
         return max(float(self.lags[0]) - shape.shared, 0.0)
 
-    def chain(self, shape: Shape, sigma: float, prior: FloatArray) -> Chain | None:
+    def chain(
+        self, shape: Shape, sigma: float, prior: FloatArray, renewal: Renewal | None = None
+    ) -> Chain | None:
         """The dominating chain at sigma; None if kappa and rho are no chain.
 
         The block is the shortest that keeps the growth, and with it the number of states, low:
-        between steps of blocks J and K, rho^|j-l| <= rho^{1-L} (rho^L)^|J-K|.
+        between steps of blocks J and K, rho^|j-l| <= rho^{1-L} (rho^L)^|J-K|.  With a gap between
+        participations blocks have one step.
         """
+        gap, warm = (1, False) if renewal is None else (renewal.gap, renewal.stationary)
         scale = UP / sigma / sigma
         if not self.correlated:
             diagonal = max(float(self.lags[0]) * scale, SMALLEST_DIAGONAL)
-            return Chain(self.columns, 1, 0.0, 0.0, diagonal, prior)
+            return Chain(self.columns, 1, 0.0, 0.0, diagonal, prior, gap, warm)
         if not (0 < shape.decay < 1 and 0 < shape.shared < math.inf):
+            return None
+        if gap > 1 and shape.decay > SLOWEST_ALONE:
             return None
         shared, white = shape.shared * scale, max(self.white(shape), 0.0) * scale
         chains = []
         block = 1
-        while block <= min(LONGEST_BLOCK, self.columns):
+        while block <= (min(LONGEST_BLOCK, self.columns) if gap == 1 else 1):
             lifted, slow = shared * shape.decay ** (1 - block) * UP, shape.decay**block * UP
             if not slow < 1 or (block > 1 and lifted > MOST_LIFTED * shared):
                 break
             least = max(LEAST_WHITE / (1 - LEAST_WHITE) * lifted, SMALLEST_DIAGONAL)
             rest = max(white - (lifted - shared), least) * UP
-            chains.append(Chain(-(-self.columns // block), block, lifted, slow, rest, prior))
+            count = -(-self.columns // block)
+            chains.append(Chain(count, block, lifted, slow, rest, prior, gap, warm))
             block *= 2
         if not chains:
             return None

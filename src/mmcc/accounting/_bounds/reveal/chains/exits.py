@@ -5,9 +5,10 @@ Rounding: up, by Chernoff's bound with explicit cumulants.
 
 `remove` counts exits under P~: there the state of a block J is N(kappa sum_{K>J} rho^{K-J} s_K,
 kappa), s_K the participations in block K, and an output is q + w + s g_0 plus kappa for each later
-participation in its block; participations are independent.  `add` counts them under Q~, where the
-revealed participations are drawn from outputs: q_J = V_J - kappa sum_{K<=J} rho^{J-K} s_K with V_J
-~ N(0, kappa), so states lie below V and only their lower end needs a bound of its own.
+participation in its block; participations are independent, or a gap apart (`_open_futures`).
+`add` counts them under Q~, where the revealed participations are drawn from outputs:
+q_J = V_J - kappa sum_{K<=J} rho^{J-K} s_K with V_J ~ N(0, kappa), so states lie below V and only
+their lower end needs a bound of its own; that nobody is drawn in blocked steps lowers it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from scipy import optimize
 from mmcc._arrays import FloatArray
 from mmcc.accounting._bounds.reveal.chains.chain import Chain
 from mmcc.accounting._bounds.reveal.inversion import UP
+from mmcc.accounting._losses.row_loops import compiled
 
 SMALL_PULL = 2.0**-20
 MOST_TERMS = 10**6
@@ -37,36 +39,97 @@ def _future(chains: Sequence[Chain], rate: float) -> float:
     there on log E e^{x s} <= E[e^{x s} - 1] <= 1.01 x E[s], and x falls at least like the slowest.
     """
     first = chains[0]
+    pulls, slowest = _pulls(chains, rate)
+    if not pulls.size:
+        return 0.0 if slowest < 1 else math.inf
+    total = math.fsum(first.log_prior_moment(pulls))
+    if pulls.size < first.blocks - 1:
+        total += 1.01 * first.mean * float(pulls[-1]) * slowest / (1 - slowest)
+    return first.block * total
+
+
+def _pulls(chains: Sequence[Chain], rate: float) -> tuple[FloatArray, float]:
+    """pull_1, pull_2, ... until they are small, and the factor by which others fall at least.
+
+    None where nothing pulls; none and the factor 1 where there are too many.
+    """
+    first = chains[0]
     chains = [chain for chain in chains if chain.shared * chain.decay > 0]
     if first.blocks == 1 or not chains:
-        return 0.0
+        return np.empty(0), 0.0
     slowest = max(chain.decay for chain in chains)
     reach = math.fsum(rate * chain.shared for chain in chains) * max(first.most, 1)
     needed = math.ceil(max(math.log(SMALL_PULL / reach) / math.log(slowest), 1.0))
     count = min(first.blocks - 1, needed)
     if count > MOST_TERMS:
-        return math.inf
+        return np.empty(0), 1.0
     powers = np.arange(1.0, count + 1)
     pulls = np.sum([rate * chain.shared * chain.decay**powers for chain in chains], axis=0)
-    total = math.fsum(first.log_prior_moment(pulls))
-    if count < first.blocks - 1:
-        total += 1.01 * first.mean * float(pulls[-1]) * slowest / (1 - slowest)
-    return first.block * total
+    return np.asarray(pulls), slowest
+
+
+def _open_futures(chain: Chain, rate: float) -> tuple[float, float]:
+    """Upper bounds on log W_1 and log W_b, b the gap, where participations are a gap apart.
+
+    W_k is the mean of e^{sum of pull_j s_j, j >= k} if a step at distance k is open:
+
+        W_k = (1 - p) W_{k+1} + p e^{pull_k} W_{k+b}.
+
+    It falls with k, for pulls do, so no past has a larger future than an open next step.  Beyond
+    the last pull W_{k+b} <= W_{k+1} gives W_k <= prod_{j>=k} (1 - p + p e^{pull_j}).
+    """
+    pulls, slowest = _pulls((chain,), rate)
+    if not pulls.size:
+        return (0.0, 0.0) if slowest < 1 else (math.inf, math.inf)
+    idle, taking = (float(chance) for chance in chain.prior)
+    rest = 0.0
+    if pulls.size < chain.blocks - 1:
+        rest = 1.01 * taking * float(pulls[-1]) * slowest / (1 - slowest)
+    logs = log_open_futures(pulls, math.log(idle), math.log(taking), chain.gap, rest)
+    # Each turn rounds numbers of about this size a few times.
+    size = 1 - math.log(idle) - math.log(taking) + float(pulls[0]) + float(logs[0])
+    error = pulls.size * 2.0**-48 * size
+    return float(logs[0]) + error, float(logs[min(chain.gap - 1, pulls.size)]) + error
+
+
+@compiled
+def log_open_futures(
+    pulls: FloatArray, log_idle: float, log_taking: float, gap: int, rest: float
+) -> FloatArray:
+    """Logarithms of W_1, W_2, ... by the recursion of `_open_futures`, the last one first."""
+    logs = np.full(pulls.size + 1, rest)
+    for k in range(pulls.size - 1, -1, -1):
+        stay = log_idle + logs[k + 1]
+        take = log_taking + pulls[k] + logs[min(k + gap, pulls.size)]
+        top = max(stay, take)
+        logs[k] = top + math.log1p(math.exp(min(stay, take) - top))
+    return logs
 
 
 def log_state_moment(chains: Sequence[Chain], rate: float) -> float:
     """Upper bound on log E_P~ e^{rate q}, q the sum of the chains' states."""
     shared = math.fsum(chain.shared for chain in chains)
-    return (0.5 * rate * rate * shared + _future(chains, rate)) * UP
+    gapped = chains[0].gap > 1
+    future = _open_futures(chains[0], rate)[0] if gapped else _future(chains, rate)
+    return (0.5 * rate * rate * shared + future) * UP
 
 
 def log_output_moment(chains: Sequence[Chain], rate: float) -> float:
     """Upper bound on log E_P~ e^{rate x}; the white part is that of the first chain."""
     first, shared = chains[0], math.fsum(chain.shared for chain in chains)
     diagonal = shared + first.white
+    if first.gap > 1:
+        return (0.5 * rate * rate * diagonal + _log_open_step(first, rate)) * UP
     own, other = first.log_prior_moment(rate * np.array([diagonal, shared]))
     block = float(own) + (first.block - 1) * float(other)
     return (0.5 * rate * rate * diagonal + block + _future(chains, rate)) * UP
+
+
+def _log_open_step(chain: Chain, rate: float) -> float:
+    """Upper bound on log E e^{rate (s g_0 + later kicks)} at an open step; others give nothing."""
+    own, after = _open_futures(chain, rate)
+    idle, taking = (math.log(float(chance)) for chance in chain.prior)
+    return float(np.logaddexp(idle + own, taking + rate * chain.diagonal + after))
 
 
 def log_fallen_moment(chain: Chain, rate: float, lowest: FloatArray, beside: float = 0.0) -> float:

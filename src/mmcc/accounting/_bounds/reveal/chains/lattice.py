@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import special
@@ -100,6 +100,8 @@ class Lattice:
     """Logarithm of (1 - eta)^-m: what the sums over q may have lost."""
     exits: float
     """Bound on the mass, under the law that counts, of ever leaving the lattice."""
+    pause: FloatArray = field(default_factory=lambda: np.ones((1, 1)))
+    """pause[a, b]: mass of the move from state a to b over the gap - 1 steps that are blocked."""
 
 
 def mills(x: FloatArray) -> FloatArray:
@@ -171,9 +173,11 @@ def lattice_for(
         count = math.ceil((high - low) / h) - 1
         states = high - h * np.arange(float(max(count, 1)), 0.0, -1.0)
         entrance, kernels = moves(chain, states, h, most)
+        pause = pause_moves(chain, states, h)
     else:
         eta, exits = 0.0, 0.0
         states, entrance, kernels = np.zeros(1), np.ones(1), np.ones((most + 1, 1, 1))
+        pause = np.ones((1, 1))
     nodes, leaving = output_nodes((chain,), adjacency, SIDES * budget, fineness)
     if nodes is None:
         return None
@@ -187,7 +191,7 @@ def lattice_for(
     # Exits happen on the grid: (1 + eta)^m times what they cost on the line.
     grown = (exits + crowds + leaving) * math.exp(chain.blocks * eta) * UP
     lost = -chain.blocks * math.log1p(-eta) * UP
-    return Lattice(states, entrance, kernels, places, logs, masses, lost, grown)
+    return Lattice(states, entrance, kernels, places, logs, masses, lost, grown, pause)
 
 
 def _most_in_a_block(
@@ -280,13 +284,26 @@ def _output_range(
 def moves(chain: Chain, states: FloatArray, h: float, most: int) -> tuple[FloatArray, FloatArray]:
     """Masses h phi(v) and h N(v'; rho (v + sqrt(kappa) c), 1 - rho^2) of v = q / sqrt(kappa)."""
     grow = h / math.sqrt(2 * math.pi) * (1 + MASS_ERROR)
-    variance = (1 - chain.decay) * (1 + chain.decay)
     entrance = np.exp(-0.5 * states * states) * grow
     pushed = states + math.sqrt(chain.shared) * np.arange(most + 1)[:, None]
-    away = states - chain.decay * pushed[:, :, None]
-    away = np.minimum(np.abs(away) / math.sqrt(variance), FAR)
-    kernels = np.exp(-0.5 * away * away) * (grow / math.sqrt(variance))
-    return np.maximum(entrance, FLOOR), np.maximum(kernels, FLOOR)
+    variance = (1 - chain.decay) * (1 + chain.decay)
+    kernels = _gaussian_moves(states, chain.decay * pushed, variance, h)
+    return np.maximum(entrance, FLOOR), kernels
+
+
+def pause_moves(chain: Chain, states: FloatArray, h: float) -> FloatArray:
+    """The same over gap - 1 steps without participation, in one: N(rho^k v, 1 - rho^2k)."""
+    if chain.gap == 1:
+        return np.eye(states.size)
+    exponent = (chain.gap - 1) * math.log(chain.decay)
+    return _gaussian_moves(states, math.exp(exponent) * states, -math.expm1(2 * exponent), h)
+
+
+def _gaussian_moves(states: FloatArray, means: FloatArray, variance: float, h: float) -> FloatArray:
+    """Masses h N(state; mean, variance), rounded up."""
+    grow = h / math.sqrt(2 * math.pi) * (1 + MASS_ERROR)
+    away = np.minimum(np.abs(states - means[..., None]) / math.sqrt(variance), FAR)
+    return np.maximum(np.exp(-0.5 * away * away) * (grow / math.sqrt(variance)), FLOOR)
 
 
 def output_masses(

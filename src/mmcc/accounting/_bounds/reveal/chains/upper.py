@@ -1,12 +1,13 @@
-"""Certified epsilons and deltas of a Toeplitz strategy under independent rounds.
+"""Certified epsilons and deltas of a Toeplitz strategy: independent rounds, or a gap between them.
 
 In: strategy, rounds, the law of participations at a step, sigma.  Out: `Answer`.
 Rounding: results are upper bounds; infinite (delta: 1) where nothing could be certified.
 
 The Gram matrix is dominated by a chain's (`domination`, `shapes`), participations are revealed
 after fakes were drawn (`centring`), the chain is put on a lattice (`lattice`); moments are powers
-of a transfer matrix (`operator`) and give delta by a Mellin inversion.  The cost grows with the
-logarithm of the number of steps.  Proofs: docs/theory-reveal.md.
+of a transfer matrix (`operator`), or go by a recursion (`separation`), and give delta by a Mellin
+inversion.  The cost grows with the logarithm of the number of steps.
+Proofs: docs/theory-reveal.md, docs/theory-reveal-separation.md.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from typing import Any
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._bounds.base import Answer
+from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.curve import Setting, curve_near, good_setting
-from mmcc.accounting._bounds.reveal.chains.domination import Shape, Spectrum
+from mmcc.accounting._bounds.reveal.chains.domination import Shape, Spectrum, spectrum_of
 from mmcc.accounting._bounds.reveal.chains.shapes import good_shapes
 from mmcc.accounting._bounds.reveal.inversion import Curve
 from mmcc.accounting._parallel import Progress
+from mmcc.sampling import Renewal, Rounds
+from mmcc.strategies._toeplitz import Toeplitz
 
 MAX_DIAGONAL = 60.0
 """Squared column norm over sigma^2 above which no amplification is looked for."""
@@ -42,12 +46,14 @@ class ChainProblem:
     prior: FloatArray
     sigma: float
     progress: Progress | None = None
+    renewal: Renewal | None = None
+    """Where participations are a gap apart: how."""
 
     def setting(self, shape: Shape, adjacency: str, delta: float) -> Setting | None:
         """Good choices for the chain of a shape; None if there are none."""
         if not self.spectrum.lags[0] / self.sigma / self.sigma <= MAX_DIAGONAL:
             return None
-        chain = self.spectrum.chain(shape, self.sigma, self.prior)
+        chain = self.spectrum.chain(shape, self.sigma, self.prior, self.renewal)
         return None if chain is None else good_setting(chain, adjacency, delta)
 
     def best_shape(self, delta: float) -> Shape:
@@ -127,6 +133,15 @@ class ChainProblem:
     def _report(self, adjacency: str, count: int) -> None:
         if self.progress is not None:
             self.progress(f"reveal, {adjacency}", count)
+
+
+def problem_apart(
+    strategy: Toeplitz, renewal: Renewal, sigma: float, progress: Progress | None = None
+) -> ChainProblem:
+    """The mechanism where participations are a gap apart: any step may be one."""
+    spectrum = spectrum_of(strategy, Rounds(renewal.probability, 1))
+    prior = binomial_prior(1, renewal.probability)
+    return ChainProblem(spectrum, prior, sigma, progress, renewal)
 
 
 def _within(delta: float) -> float:

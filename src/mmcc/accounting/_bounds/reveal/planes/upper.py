@@ -137,4 +137,4 @@ def problem_for(
     plane = plane_of(strategy, rounds, sigma, prior)
     if plane is None:
         return ChainProblem(spectrum, prior, sigma, progress)
-    return PlaneProblem(spectrum, prior, sigma, progress, plane)
+    return PlaneProblem(spectrum, prior, sigma, progress, plane=plane)
