@@ -112,7 +112,7 @@ class TreeBracket:
     def _delta(self, end: End, adjacency: Adjacency, epsilon: float) -> float:
         if end == "lower" and epsilon > WIDEST:
             return 0.0
-        law = self._law(end, adjacency)
+        law = self.law(end, adjacency)
         up = 1.0 if end == "upper" else -1.0
         if adjacency == "remove":
             threshold = math.exp(min(epsilon, WIDEST)) * (1 - 1e-14 * up)
@@ -125,7 +125,8 @@ class TreeBracket:
             raise PrecisionError("the law of the privacy loss is beyond floating point.")
         return found
 
-    def _law(self, end: End, adjacency: Adjacency) -> Law:
+    def law(self, end: End, adjacency: Adjacency) -> Law:
+        """The law of the likelihood ratio under Q, rounded to one side for one adjacency."""
         key = end, adjacency
         if key not in self._laws:
             self._laws[key] = _Builder(self, end, adjacency).law(self.root)
