@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mmcc._arrays import IntArray
-from mmcc.errors import SamplingError, whole
 from mmcc.sampling._epoch_scheme import EpochScheme, divides
-from mmcc.sampling._scheme import MAX_STEPS, Allocation, Bits, Drawing, Law, Participations
+from mmcc.sampling._scheme import Allocation, Bits, Drawing, Law, Participations
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy
@@ -29,15 +28,9 @@ class RandomAllocation(EpochScheme):
     participations: int = 1
 
     def __post_init__(self) -> None:
-        steps = whole("epoch_steps", self.epoch_steps, 1, MAX_STEPS)
-        times = whole("participations", self.participations, 1, MAX_STEPS)
-        if times > steps:
-            raise SamplingError(
-                f"an epoch of {steps} steps has no {times} of them; use at most {steps} "
-                "participations."
-            )
-        object.__setattr__(self, "epoch_steps", steps)
-        object.__setattr__(self, "participations", times)
+        checked = Allocation(self.epoch_steps, self.participations)
+        object.__setattr__(self, "epoch_steps", checked.epoch_steps)
+        object.__setattr__(self, "participations", checked.participations)
 
     def epoch_length(self, steps: int) -> int:
         return divides(steps, self.epoch_steps, "epoch_steps")
@@ -54,6 +47,11 @@ class RandomAllocation(EpochScheme):
 
     def expected_batch(self, steps: int, examples: int) -> float:
         return examples * self.participations / self.epoch_length(steps)
+
+    def positions(self, steps: int) -> int | None:
+        """One step of a single epoch is one of its positions."""
+        single = self.participations == 1 and self.epoch_length(steps) == steps
+        return steps if single else None
 
     def allocation(self, steps: int) -> Allocation:
         return Allocation(self.epoch_length(steps), self.participations)

@@ -20,7 +20,7 @@ from mmcc.strategies._checks import check_entries
 from mmcc.strategies._descriptions import MOST_LISTED, Call, Record
 from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
 from mmcc.strategies._gram import DenseGram, Gram, check_columns
-from mmcc.strategies._hierarchy import Node
+from mmcc.strategies._hierarchy import Epochs, Node, apart
 from mmcc.strategies._provenance import Provenance
 from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TOEPLITZ
 from mmcc.strategies._series import product, quotient
@@ -249,7 +249,14 @@ class Toeplitz(Strategy):
         if self.bands > 1:
             return None
         length = float(self.coefficients[0]) ** 2 * (self.length // bins)
-        return Node(0.0, ((bins, Node(length)),))
+        return apart([(length, bins)])
+
+    def separate_epochs(self, epoch_steps: int) -> Epochs | None:
+        """Independent noise: no two steps share anything."""
+        if self.bands > 1:
+            return None
+        length = float(self.coefficients[0]) ** 2
+        return ((self.length // epoch_steps, apart([(length, epoch_steps)])),)
 
     def divide(self, dividend: FloatArray) -> FloatArray:
         """Coefficients of A C^-1 for the Toeplitz workload A with coefficients `dividend`."""

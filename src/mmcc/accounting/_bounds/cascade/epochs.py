@@ -30,10 +30,7 @@ from mmcc.accounting._losses.grid import GridLoss
 from mmcc.accounting._losses.lower import compose_down, last_above
 from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
-from mmcc.strategies._hierarchy import Node
-
-Epochs = tuple[tuple[int, Node], ...]
-"""How many epochs there are of which tree of steps."""
+from mmcc.strategies._hierarchy import Epochs
 
 TOLERANCE = 2e-5
 """How much of epsilon the grid may cost, roughly."""
