@@ -53,7 +53,7 @@ def test_means_have_a_variance_between_those_of_both_laws(count, adjacency):
     exact = math.expm1(1.0) / count
     low, high = (
         float((law.values - 1) ** 2 @ law.masses)
-        for law in (cascade.law("lower", adjacency), cascade._law("upper", adjacency))
+        for law in (cascade.law("lower", adjacency), cascade.law("upper", adjacency))
     )
     assert low <= exact * (1 + 1e-9)
     assert exact * (1 - 1e-5) <= high <= exact * (1 + 1e-2)  # but for what is cut off above
