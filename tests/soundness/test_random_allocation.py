@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from cases.samples import first
 from oracles.allocation import allocation_delta, allocation_sensitivity
 from oracles.truth import ADJACENCIES
 
@@ -99,12 +100,12 @@ def check_deltas(this: Case, seed: int) -> None:
         assert getattr(upper, side) >= (mean - 4 * error) * this.delta, (this, side, epsilon)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", first(range(12), 6))
 def test_true_epsilon_lies_in_the_bracket(seed):
     check(case(seed, most=4), seed)
 
 
-@pytest.mark.parametrize("seed", range(20, 24))
+@pytest.mark.parametrize("seed", first(range(20, 24), 2))
 def test_true_delta_lies_in_the_bracket(seed):
     check_deltas(case(seed, most=4), seed)
 

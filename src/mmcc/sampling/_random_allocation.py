@@ -57,8 +57,12 @@ class RandomAllocation(EpochScheme):
         return Allocation(self.epoch_length(steps), self.participations)
 
     def sensitivity(self, strategy: Strategy) -> float:
-        once = strategy.sensitivity_shuffled(self.epoch_length(strategy.steps))
-        return min(self.participations * once * (1 + 2.0**-52), strategy.sensitivity(1))
+        length = self.epoch_length(strategy.steps)
+        if self.positions(strategy.steps) is not None:
+            return strategy.sensitivity(length)
+        if self.participations == length:
+            return strategy.sensitivity(1)
+        return strategy.sensitivity_shuffled(length, self.participations)
 
     def law(self, steps: int) -> Law:
         length, times = self.epoch_length(steps), self.participations

@@ -159,9 +159,9 @@ class Strategy(ABC):
         total = largest_apart(self._inner_products(), separation)
         return rounded_up(float(np.sqrt(total)), self.rows + 2 * self.steps)
 
-    def sensitivity_shuffled(self, epoch_steps: int) -> float:
-        """Upper bound on |C 1_S| over all S with one step in each epoch."""
-        total = largest_shuffled(self._inner_products(), epoch_steps)
+    def sensitivity_shuffled(self, epoch_steps: int, times: int = 1) -> float:
+        """Upper bound on |C 1_S| over all S with so many steps in each epoch."""
+        total = largest_shuffled(self._inner_products(), epoch_steps, times)
         return rounded_up(float(np.sqrt(total)), self.rows + 2 * self.steps)
 
     def _inner_products(self) -> FloatArray:
@@ -229,7 +229,9 @@ class Strategy(ABC):
 
         Here: every row has one column, so that no two steps share anything (independent noise).
         """
-        if self._dense_bytes > MAX_DENSE_BYTES or np.any(np.count_nonzero(self._matrix, axis=1) > 1):
+        if self._dense_bytes > MAX_DENSE_BYTES or np.any(
+            np.count_nonzero(self._matrix, axis=1) > 1
+        ):
             return None
         squares = np.sum(self._matrix**2, axis=0).reshape(-1, epoch_steps)
         kinds = Counter(tuple(sorted(Counter(row).items())) for row in squares.tolist())

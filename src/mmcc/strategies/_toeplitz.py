@@ -148,11 +148,12 @@ class Toeplitz(Strategy):
             return self.sensitivity(separation)
         return super().sensitivity_apart(separation)
 
-    def sensitivity_shuffled(self, epoch_steps: int) -> float:
-        """Independent noise: as many participations as there are epochs."""
+    def sensitivity_shuffled(self, epoch_steps: int, times: int = 1) -> float:
+        """Independent noise: only how many participations there are counts."""
         if self.bands == 1:
-            return self.sensitivity(epoch_steps)
-        return super().sensitivity_shuffled(epoch_steps)
+            number = times * (self.length // epoch_steps)
+            return rounded_up(float(self.coefficients[0]) * np.sqrt(number), 4)
+        return super().sensitivity_shuffled(epoch_steps, times)
 
     def geometry(self, order: Order, separation: int, group: int) -> Geometry:
         separation = min(separation, self.length)

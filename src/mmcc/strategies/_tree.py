@@ -166,8 +166,8 @@ class Tree(Strategy):
             total += -(-size // separation) * -(-inside // separation)
         return rounded_up(math.sqrt(total), 64)
 
-    def sensitivity_shuffled(self, epoch_steps: int) -> float:
-        """The same: a node holds one participation for each epoch that it meets."""
+    def sensitivity_shuffled(self, epoch_steps: int, times: int = 1) -> float:
+        """The same: a node holds `times` participations, at most, for each epoch that it meets."""
         epochs = self.leaves // epoch_steps
         total = 0
         for level in range(self.levels):
@@ -177,7 +177,8 @@ class Tree(Strategy):
             else:
                 met = (size - 2) // epoch_steps + 2
             inside = (self.leaves >> level) << level
-            total += min(met, epochs) * -(-inside // epoch_steps)
+            largest = min(times * min(met, epochs), size)
+            total += largest * min(times * -(-inside // epoch_steps), inside)
         return rounded_up(math.sqrt(total), 64)
 
     def geometry(self, order: Order, separation: int, group: int) -> Geometry:

@@ -73,9 +73,7 @@ class Cascade(Bound):
         least = _least_delta(problem, epsilon)
         return self._lower(problem, least, lambda bracket: bracket.lower_delta(epsilon))
 
-    def _lower(
-        self, problem: Problem, delta: float, ask: Callable[[Bracket], Answer]
-    ) -> LowerEnd:
+    def _lower(self, problem: Problem, delta: float, ask: Callable[[Bracket], Answer]) -> LowerEnd:
         if not self.close(problem):
             return NOTHING_KNOWN
         bracket = _bracket(problem, delta)
@@ -113,9 +111,7 @@ def _epochs(problem: Problem) -> Epochs | None:
     allocation = problem.allocation
     if allocation is None or problem.positions is not None:
         return None
-    found = problem.kept(
-        Epochs, lambda: problem.strategy.separate_epochs(allocation.epoch_steps)
-    )
+    found = problem.kept(Epochs, lambda: problem.strategy.separate_epochs(allocation.epoch_steps))
     if found is None or allocation.participations == 1 or all(tree.flat for _, tree in found):
         return found
     return None

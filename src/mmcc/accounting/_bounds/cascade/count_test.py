@@ -48,9 +48,7 @@ class Kind:
     shift: float
 
 
-def lower_epsilon(
-    kinds: Sequence[Kind], delta: float, adjacency: Adjacency, about: float
-) -> float:
+def lower_epsilon(kinds: Sequence[Kind], delta: float, adjacency: Adjacency, about: float) -> float:
     """A lower bound on epsilon at delta; `about` is a guess, from above, that sets the lattice."""
 
     def value(first: float, second: float) -> float:
@@ -60,9 +58,7 @@ def lower_epsilon(
     return max(_best(kinds, delta, adjacency, about, value), 0.0)
 
 
-def lower_delta(
-    kinds: Sequence[Kind], epsilon: float, adjacency: Adjacency, about: float
-) -> float:
+def lower_delta(kinds: Sequence[Kind], epsilon: float, adjacency: Adjacency, about: float) -> float:
     """A lower bound on delta at epsilon; `about` is a guess at it."""
 
     def value(first: float, second: float) -> float:
@@ -110,10 +106,7 @@ def _best_threshold(
         )
         if count
     ]
-    alone = [
-        (idle, kind.epochs * kind.steps)
-        for (idle, _), kind in zip(cells, kinds, strict=True)
-    ]
+    alone = [(idle, kind.epochs * kind.steps) for (idle, _), kind in zip(cells, kinds, strict=True)]
     first, second = (mixed, alone) if remove else (alone, mixed)
     lower = [(part.rounded(-1), count) for part, count in first]
     upper = [(part.rounded(1), count) for part, count in second]
@@ -170,9 +163,7 @@ def _ends(kind: Kind, weight: float) -> tuple[float, float]:
     return lowest, math.log1p(z * math.expm1(s * (0.5 * s + REACH)))
 
 
-def _cells(
-    kind: Kind, weight: float, spacing: float, adjacency: Adjacency
-) -> tuple[Cells, Cells]:
+def _cells(kind: Kind, weight: float, spacing: float, adjacency: Adjacency) -> tuple[Cells, Cells]:
     """The statistic of a step without and with the example.
 
     Cells in y end where f is a lattice point, as nearly as may be: both laws are cut at the same y.
