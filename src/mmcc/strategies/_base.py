@@ -225,13 +225,13 @@ class Strategy(ABC):
         return apart(zip(lengths.tolist(), counts.tolist(), strict=True))
 
     def separate_epochs(self, epoch_steps: int) -> Epochs | None:
-        """Epochs that share no row, each a tree of its steps, for sigma = 1; None where they are not.
+        """Epochs that share no row, each a tree of its steps, for sigma = 1; None for others.
 
         Here: every row has one column, so that no two steps share anything (independent noise).
         """
-        if self._dense_bytes > MAX_DENSE_BYTES or np.any(
-            np.count_nonzero(self._matrix, axis=1) > 1
-        ):
+        if self._dense_bytes > MAX_DENSE_BYTES:
+            return None
+        if np.count_nonzero(self._matrix, axis=1).max() > 1:
             return None
         squares = np.sum(self._matrix**2, axis=0).reshape(-1, epoch_steps)
         kinds = Counter(tuple(sorted(Counter(row).items())) for row in squares.tolist())

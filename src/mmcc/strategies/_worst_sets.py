@@ -19,9 +19,8 @@ def largest_apart(gram: FloatArray, separation: int) -> float:
 
 def largest_shuffled(gram: FloatArray, epoch_steps: int, times: int = 1) -> float:
     """Sets with so many steps in each epoch."""
-    return float(
-        _most_in_epochs(_most_in_epochs(gram, epoch_steps, times)[None], epoch_steps, times)[0]
-    )
+    most = _most_in_epochs(gram, epoch_steps, times)
+    return float(_most_in_epochs(most[None], epoch_steps, times)[0])
 
 
 def _most_in_epochs(rows: FloatArray, epoch_steps: int, times: int) -> FloatArray:

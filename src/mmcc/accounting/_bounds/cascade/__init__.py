@@ -7,7 +7,6 @@ Proofs: docs/theory-bins.md, docs/theory-allocation.md.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar

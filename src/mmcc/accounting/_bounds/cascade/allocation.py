@@ -82,11 +82,11 @@ class AllocationBracket:
             )
             for many, tree in self.epochs
         ]
-        remove, add = (
-            ask(kinds, side, guess) if 0 < guess < math.inf else 0.0
-            for side, guess in (("remove", about.remove), ("add", about.add))
-        )
-        return Answer(remove, add)
+
+        def end(side: Adjacency, guess: float) -> float:
+            return ask(kinds, side, guess) if 0 < guess < math.inf else 0.0
+
+        return Answer(end("remove", about.remove), end("add", about.add))
 
 
 def in_blocks(epochs: Epochs, times: int) -> Epochs:

@@ -5,8 +5,8 @@ Out: lower bounds on epsilon at delta, and on delta at epsilon.  Rounding: down.
 
 Any test gives a lower bound, delta >= P(T > tau) - e^epsilon Q(T > tau).  Here T is the sum over
 all steps of f(y) = log(1 + z (e^(s y - s^2/2) - 1)), rounded down to a lattice: under Q all y are
-N(0, 1); under P so are t - k of an epoch and k are N(s, 1), whichever they are, so that the law of T
-is one convolution.  For add, T < tau.  With z = k/t this is Poisson sampling's own loss.
+N(0, 1); under P so are t - k of an epoch and k are N(s, 1), whichever they are, so that the law of
+T is one convolution.  For add, T < tau.  With z = k/t this is Poisson sampling's own loss.
 """
 
 from __future__ import annotations
@@ -75,13 +75,12 @@ def _best(
     value: Callable[[float, float], float],
 ) -> float:
     """The best of all thresholds and weights; minus infinity beyond floats."""
-    found = -math.inf
-    for weight in WEIGHTS:
-        try:
-            found = max(found, _best_threshold(kinds, delta, adjacency, scale, weight, value))
-        except PrecisionError:
-            continue
-    return found
+    try:
+        return max(
+            _best_threshold(kinds, delta, adjacency, scale, weight, value) for weight in WEIGHTS
+        )
+    except PrecisionError:
+        return -math.inf
 
 
 def _best_threshold(
@@ -96,18 +95,11 @@ def _best_threshold(
     widest = max(high - low for low, high in (_ends(kind, weight) for kind in kinds))
     spacing = max(scale * math.sqrt(LOSS / total), FINEST, widest / MOST_POINTS)
     cells = [_cells(kind, weight, spacing, adjacency) for kind in kinds]
-    remove = adjacency == "remove"
-    mixed = [
-        (part, count)
-        for (idle, active), kind in zip(cells, kinds, strict=True)
-        for part, count in (
-            (active, kind.epochs * kind.times),
-            (idle, kind.epochs * (kind.steps - kind.times)),
-        )
-        if count
-    ]
-    alone = [(idle, kind.epochs * kind.steps) for (idle, _), kind in zip(cells, kinds, strict=True)]
-    first, second = (mixed, alone) if remove else (alone, mixed)
+    together = list(zip(cells, kinds, strict=True))
+    alone = [(idle, kind.epochs * kind.steps) for (idle, _), kind in together]
+    mixed = [(active, kind.epochs * kind.times) for (_, active), kind in together]
+    mixed += [(idle, kind.epochs * (kind.steps - kind.times)) for (idle, _), kind in together]
+    first, second = (mixed, alone) if adjacency == "remove" else (alone, mixed)
     lower = [(part.rounded(-1), count) for part, count in first]
     upper = [(part.rounded(1), count) for part, count in second]
     cumulant = cumulant_of(lower)

@@ -3,10 +3,10 @@ r"""Epochs that share nothing: the law of one epoch's likelihood ratio, composed
 In: trees of steps, one of which is drawn in every epoch, with their numbers; sigma.  Out: bounds on
 both sides of delta at epsilon, and of epsilon.  Rounding: as the name of a function says.
 
-The likelihood ratio is a product of independent ones, so the epochs' privacy losses compose.  With X
-the ratio of an epoch under Q and m the masses of its law, the loss is log X with masses m X (remove)
-or -log X with masses m (add).  A law that is above in convex order has a larger delta at every
-epsilon, and composition keeps that; so the cascade's upper (lower) laws give upper (lower) bounds.
+The likelihood ratio is a product of independent ones, so the epochs' privacy losses compose.  With
+X the ratio of an epoch under Q and m the masses of its law, the loss is log X with masses m X
+(remove) or -log X with masses m (add).  A law that is above in convex order has a larger delta at
+every epsilon, and composition keeps that; so upper (lower) laws give upper (lower) bounds.
 
     upper bound  each loss is moved to two grid points, its masses under P and Q kept;
     lower bound  losses are merged until their common loss is a grid point.
@@ -134,7 +134,7 @@ class EpochsBracket:
         spacing = _spacing(parts, tilt, about)
         gridded = [(put_down(part, spacing), count) for part, count in parts]
         if not all(part.masses.any() for part, _ in gridded):
-            return lambda epsilon: 0.0
+            return lambda _: 0.0
         return compose_down(gridded, epsilon, delta).lower_delta
 
     def _parts(self, end: End, side: Adjacency) -> list[tuple[Losses, int]]:
@@ -192,15 +192,16 @@ def _spacing(parts: list[tuple[Losses, int]], tilt: float, epsilon: float) -> fl
 def put_up(part: Losses, spacing: float) -> GridLoss:
     r"""Losses on the grid k h, above the given ones: for each epsilon delta is no smaller.
 
-    A loss l in [a, a + h] puts (1 - e^(a - l)) / (1 - e^-h) of its mass on a + h: so its masses under
-    both laws are kept, and its ratio is spread without moving its mean.
+    A loss l in [a, a + h] puts (1 - e^(a - l)) / (1 - e^-h) of its mass on a + h: so its masses
+    under both laws are kept, and its ratio is spread without moving its mean.
     """
     places = np.floor(part.losses / spacing).astype(np.int64)
     above = np.clip(part.losses - places * spacing, 0.0, spacing)
     upper = part.masses * (np.expm1(-above) / math.expm1(-spacing))
     first = int(places[0])
     size = int(places[-1]) - first + 2
-    masses = np.bincount(places - first, part.masses - upper, size)
+    masses = np.zeros(size)
+    masses += np.bincount(places - first, part.masses - upper, size)
     masses += np.bincount(places - first + 1, upper, size)
     return GridLoss(spacing, first, masses, part.infinite).pushed_up(ERROR)
 
