@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mmcc._arrays import IntArray
-from mmcc.sampling._epoch_scheme import EpochScheme, divides
+from mmcc.sampling._epoch_scheme import EpochScheme, divides, every_choice
 from mmcc.sampling._scheme import Allocation, Bits, Drawing, Law, Participations
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy
+
+AT_ONCE = 2**22
+"""Places of random orders that are held at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,9 @@ class RandomAllocation(EpochScheme):
             return strategy.sensitivity(1)
         return strategy.sensitivity_shuffled(length, self.participations)
 
+    def equally_likely(self, steps: int) -> IntArray | None:
+        return every_choice(self.epoch_length(steps), self.participations, self.epochs(steps))
+
     def law(self, steps: int) -> Law:
         length, times = self.epoch_length(steps), self.participations
         epoch = np.arange(steps) // length
@@ -84,11 +90,8 @@ class RandomAllocation(EpochScheme):
         return _Allocations(bits, examples, self.epoch_steps, self.participations)
 
     def words(self, steps: int) -> str:
-        times = (
-            "one random step"
-            if self.participations == 1
-            else (f"{self.participations} different random steps")
-        )
+        several = f"{self.participations} different random steps"
+        times = "one random step" if self.participations == 1 else several
         return (
             f"Random allocation: in each of the {self.epochs(steps)} epochs of {self.epoch_steps} "
             f"steps each example takes part in {times}, drawn anew and independently of the other "
@@ -101,12 +104,30 @@ class RandomAllocation(EpochScheme):
 
 
 def random_subsets(generator: np.random.Generator, count: int, places: int, size: int) -> IntArray:
-    """Sorted subsets of range(places), one a row, each of `size` equally likely (Floyd)."""
+    """Sorted subsets of range(places), one a row, each of `size` equally likely.
+
+    Small ones by Floyd's method, in O(size^2) each; large ones are the start of a random order.
+    """
+    if size * size > places:
+        return _starts_of_orders(generator, count, places, size)
     chosen = np.empty((count, size), dtype=np.int64)
     for column, last in enumerate(range(places - size, places)):
         drawn = generator.integers(last + 1, size=count)
         taken = (chosen[:, :column] == drawn[:, None]).any(axis=1)
         chosen[:, column] = np.where(taken, last, drawn)
+    return np.sort(chosen, axis=1)
+
+
+def _starts_of_orders(
+    generator: np.random.Generator, count: int, places: int, size: int
+) -> IntArray:
+    """So many orders at a time that they fit in memory."""
+    chosen = np.empty((count, size), dtype=np.int64)
+    rows = max(AT_ONCE // places, 1)
+    for start in range(0, count, rows):
+        part = chosen[start : start + rows]
+        orders = np.broadcast_to(np.arange(places), (len(part), places))
+        part[:] = generator.permuted(orders, axis=1)[:, :size]
     return np.sort(chosen, axis=1)
 
 
