@@ -13,11 +13,18 @@ from mmcc._cli.app import main
 TREE = ["--strategy", "binary-tree", "--steps", "8", "--sigma", "4", "--delta", "1e-5"]
 SCHEMES = {
     "balls-in-bins --bins 4": sampling.BallsInBins(4),
+    "random-allocation --epoch-steps 8": sampling.RandomAllocation(8),
+    "random-allocation --epoch-steps 4 --participations 4": sampling.RandomAllocation(4, 4),
     "shuffle": sampling.Shuffle(),
     "shuffle --epoch-steps 4": sampling.Shuffle(4),
     "min-separation --prob 1/4 --separation 3": sampling.MinSeparation(0.25, 3),
 }
-PROVEN = ("balls-in-bins --bins 4", "shuffle")
+PROVEN = (
+    "balls-in-bins --bins 4",
+    "shuffle",
+    "random-allocation --epoch-steps 8",
+    "random-allocation --epoch-steps 4 --participations 4",
+)
 
 
 def run(capsys, command: str, words: str, *extra: str) -> tuple[int, str, str]:

@@ -94,6 +94,7 @@ SCHEMES = [
     sampling.MinSeparation(0.3, 2),
     sampling.Shuffle(2),
     sampling.BallsInBins(2),
+    sampling.RandomAllocation(4, 2),
     sampling.CyclicPoisson(0.3, 2),
 ]
 
@@ -102,6 +103,8 @@ def sets_of(scheme):
     """All participation sets of four steps and their probabilities, written out."""
     if isinstance(scheme, sampling.Shuffle):
         return list(itertools.product((0, 1), (2, 3))), [0.25] * 4
+    if isinstance(scheme, sampling.RandomAllocation):  # any two of the four steps
+        return list(itertools.combinations(range(4), 2)), [1 / 6] * 6
     if isinstance(scheme, sampling.BallsInBins):
         return [(0, 2), (1, 3)], [0.5] * 2
     if isinstance(scheme, sampling.CyclicPoisson):  # the second group is the worse one

@@ -54,6 +54,9 @@ CASES = [
     (sampling.MinSeparation(0.2, 2), 9, renewal_pairs(9, 0.2, 2)),
     (sampling.MinSeparation(0.5, 20), 7, renewal_pairs(7, 0.5, 20)),
     (sampling.BallsInBins(3), 9, epoch_pairs(9, 3, same=True)),
+    (sampling.RandomAllocation(3), 9, epoch_pairs(9, 3, same=False)),
+    (sampling.RandomAllocation(6, 2), 6, (1 + 4 * np.eye(6)) / 15),
+    (sampling.RandomAllocation(6, 4), 6, (6 + 4 * np.eye(6)) / 15),
     (sampling.Shuffle(3), 9, epoch_pairs(9, 3, same=False)),
     (sampling.Shuffle(), 5, epoch_pairs(5, 5, same=False)),
 ]

@@ -18,7 +18,14 @@ import mmcc
 from mmcc import MmccError, report, strategies
 from mmcc.report._epsilon_curve import bound_between, dots_around
 from mmcc.report._facts import Claim, Dot
-from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
+from mmcc.sampling import (
+    BallsInBins,
+    CyclicPoisson,
+    MinSeparation,
+    Poisson,
+    RandomAllocation,
+    Shuffle,
+)
 
 NUMBER = r"([0-9.]+(?:e[-+]?[0-9]+)?)"
 
@@ -167,6 +174,7 @@ def test_amplified_shuffling_is_no_guarantee_for_training():
         (Poisson(0.25), "independently with probability 0.25"),
         (CyclicPoisson(0.5, 4), "split into 4 groups"),
         (BallsInBins(4), "one of 4 positions.*each of the 2 epochs"),
+        (RandomAllocation(8), "in each of the 1 epochs of 8 steps.*one random step"),
     ],
     ids=repr,
 )

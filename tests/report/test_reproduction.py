@@ -11,7 +11,7 @@ from cases.reports import Page, fenced, small
 
 from mmcc import strategies
 from mmcc._cli.app import main
-from mmcc.sampling import BallsInBins, CyclicPoisson, Poisson, Shuffle
+from mmcc.sampling import BallsInBins, CyclicPoisson, Poisson, RandomAllocation, Shuffle
 from mmcc.strategies._dense import dense
 
 PLAIN = {"method": "unamplified"}  # every bit of C counts for it, and it is quick
@@ -28,6 +28,7 @@ CASES = {
     "optimal": (strategies.optimal(6), Poisson(0.1), PLAIN),
     "mmcc": (strategies.binary_tree(8), Poisson(0.1), {"method": "mmcc", "order": "reversed"}),
     "shuffle": (strategies.identity(8), Shuffle(4), PLAIN),
+    "allocation": (strategies.identity(8), RandomAllocation(4, 2), {}),
 }
 
 

@@ -249,6 +249,8 @@ def test_a_shuffling_loader_sold_as_poisson_for_one_epoch():
         (POISSON, BINS),
         (BINS, POISSON),
         (BINS, sampling.Shuffle(4)),
+        (sampling.RandomAllocation(4), BINS),
+        (sampling.RandomAllocation(8, 2), sampling.RandomAllocation(4)),
         (POISSON, sampling.CyclicPoisson(1.0, 4)),
         (sampling.CyclicPoisson(1 / 2, 4), sampling.Poisson(1 / 8)),
         (sampling.CyclicPoisson(1 / 2, 4), sampling.CyclicPoisson(1.0, 8)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from itertools import product
+from itertools import chain, combinations, product
 
 import numpy as np
 import pytest
@@ -27,6 +27,11 @@ def sets_of(scheme, steps):
     """Every participation set with its probability, from the definition of the scheme."""
     if isinstance(scheme, sampling.BallsInBins):
         return [(range(bin, steps, scheme.bins), 1 / scheme.bins) for bin in range(scheme.bins)]
+    if isinstance(scheme, sampling.RandomAllocation):
+        length, times = scheme.epoch_steps, scheme.participations
+        epochs = [combinations(range(a, a + length), times) for a in range(0, steps, length)]
+        every = [list(chain(*run)) for run in product(*epochs)]
+        return [(members, 1 / len(every)) for members in every]
     if isinstance(scheme, sampling.Shuffle):
         length = scheme.epoch_steps or steps
         starts = range(0, steps, length)
@@ -64,6 +69,9 @@ SCHEMES = [
     sampling.MinSeparation(0.7, 4),
     sampling.MinSeparation(0.5, 9),
     sampling.BallsInBins(3),
+    sampling.RandomAllocation(3),
+    sampling.RandomAllocation(3, 2),
+    sampling.RandomAllocation(6, 4),
     sampling.Shuffle(3),
     sampling.Shuffle(),
 ]
@@ -117,6 +125,7 @@ CHAINED = (strategies.banded_toeplitz(13, 2), sampling.Poisson(0.2))
         (strategies.continual_counting(6), sampling.BallsInBins(3)),
         (strategies.continual_counting(6), sampling.MinSeparation(0.3, 2)),
         (strategies.blt(6, 2), sampling.Shuffle(3)),
+        (strategies.blt(6, 2), sampling.RandomAllocation(3, 2)),
         CHAINED,
     ],
     ids=repr,

@@ -57,6 +57,7 @@ def test_the_real_stream_and_sampler_pass(strategy, scheme):
         (strategies.tree_restart(8, 3), sampling.Poisson(0.3)),
         (strategies.optimal(6), sampling.MinSeparation(0.3, 2)),
         (strategies.banded_inverse(6, 2), sampling.Shuffle(3)),
+        (strategies.identity(6), sampling.RandomAllocation(3, 2)),
         (strategies.banded(6, 2), sampling.CyclicPoisson(1.0, 6)),
         (strategies.continual_counting(7), sampling.CyclicPoisson(0.03, 3)),
         (strategies.identity(40), sampling.Poisson(0.1)),

@@ -35,6 +35,7 @@ from mmcc.sampling import (  # noqa: E402
     CyclicPoisson,
     MinSeparation,
     Poisson,
+    RandomAllocation,
     Shuffle,
 )
 from mmcc.training import load_checkpoint, save_checkpoint  # noqa: E402
@@ -102,6 +103,7 @@ def test_every_strategy_goes_on(tmp_path, strategy):
         (CyclicPoisson(0.8, 3), STEPS),
         (MinSeparation(0.6, 3), STEPS),
         (BallsInBins(4), 8),
+        (RandomAllocation(4, 2), 8),
         (Shuffle(4), 8),
     ],
     ids=repr,

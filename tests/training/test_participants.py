@@ -19,14 +19,29 @@ from cases.samples import first
 from scipy import stats
 
 from mmcc.errors import MmccError, ParameterError, SamplingError
-from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
+from mmcc.sampling import (
+    BallsInBins,
+    CyclicPoisson,
+    MinSeparation,
+    Poisson,
+    RandomAllocation,
+    Shuffle,
+)
 from mmcc.sampling._min_separation import REMEMBERED
 from mmcc.training import _participants as module
 from mmcc.training._participants import Participants
 
 CHANCE = 1e-6
 SEEDS = [3000, 8000]
-ALL = (Poisson(0.3), CyclicPoisson(0.4, 3), MinSeparation(0.2, 4), BallsInBins(6), Shuffle(6))
+ALL = (
+    Poisson(0.3),
+    CyclicPoisson(0.4, 3),
+    MinSeparation(0.2, 4),
+    BallsInBins(6),
+    RandomAllocation(6),
+    RandomAllocation(3, 2),
+    Shuffle(6),
+)
 
 
 def subsets(items):
@@ -96,6 +111,19 @@ def balls_in_bins(bins, steps, examples):
     return independent(law, examples)
 
 
+def allocated(length, times, steps):
+    """Law of the set of one example: in every epoch any `times` steps, all as likely."""
+    epochs = [
+        list(combinations(range(start, start + length), times)) for start in range(0, steps, length)
+    ]
+    every = [tuple(chain(*run)) for run in product(*epochs)]
+    return dict.fromkeys(every, 1 / len(every))
+
+
+def random_allocation(length, times, steps, examples):
+    return independent(allocated(length, times, steps), examples)
+
+
 def shuffle(length, steps, examples):
     joint, epochs = Counter(), deals(examples, length)
     for run in product(epochs, repeat=steps // length):
@@ -119,6 +147,9 @@ CASES = [
     (MinSeparation(0.4, 9), 3, 3, min_separation(0.4, 9, 3, 3)),
     (BallsInBins(3), 6, 3, balls_in_bins(3, 6, 3)),
     (BallsInBins(4), 4, 2, balls_in_bins(4, 4, 2)),
+    (RandomAllocation(3), 6, 2, random_allocation(3, 1, 6, 2)),
+    (RandomAllocation(4, 2), 4, 3, random_allocation(4, 2, 4, 3)),
+    (RandomAllocation(3, 2), 6, 2, random_allocation(3, 2, 6, 2)),
     (Shuffle(2), 4, 3, shuffle(2, 4, 3)),
     (Shuffle(3), 6, 4, shuffle(3, 6, 4)),
     (Shuffle(), 4, 2, shuffle(4, 4, 2)),
@@ -183,6 +214,9 @@ LARGE = [
     (MinSeparation(0.6, 1), 3, coins(range(3), 0.6)),
     (MinSeparation(1.0, 3), 7, {(0, 3, 6): 1.0}),
     (BallsInBins(5), 15, {(k, k + 5, k + 10): 0.2 for k in range(5)}),
+    (RandomAllocation(3), 9, allocated(3, 1, 9)),
+    (RandomAllocation(5, 2), 5, allocated(5, 2, 5)),
+    (RandomAllocation(4, 3), 8, allocated(4, 3, 8)),
 ]
 
 
@@ -267,8 +301,9 @@ def test_sizes_under_min_separation_are_binomial_with_the_rate_of_the_step(step)
 
 
 def test_sizes_of_bins_and_groups_are_binomial():
-    sizes = Counter(Participants(BallsInBins(4), 8, 20, seed).at(6).size for seed in range(3000))
-    assert_law(sizes, binomial(20, 1 / 4))
+    for scheme in (BallsInBins(4), RandomAllocation(8, 2)):
+        sizes = Counter(Participants(scheme, 8, 20, seed).at(6).size for seed in range(3000))
+        assert_law(sizes, binomial(20, 1 / 4))
     drawn = Participants(CyclicPoisson(0.2, 4), 12_000, 80, seed=1)
     assert_law(Counter(drawn.at(step).size for step in range(2, 12_000, 4)), binomial(20, 0.2))
 
@@ -280,6 +315,9 @@ def test_sizes_of_bins_and_groups_are_binomial():
         (CyclicPoisson(0.5, 10), 3000, 10),
         (MinSeparation(0.1, 11), 3000, 10),
         (BallsInBins(20), 3000, 10),
+        (RandomAllocation(20), 3000, 10),
+        (RandomAllocation(100, 5), 3000, 10),
+        (RandomAllocation(40, 2), 3000, 10),
         (Shuffle(20), 3000, 10),
         (Shuffle(), 20, 10),
     ],
@@ -375,6 +413,7 @@ def test_all_take_part_where_the_chance_is_one():
     one_bin = Participants(BallsInBins(1), 5, 7)
     assert one_bin.at(4).tolist() == everyone
     assert Participants(Shuffle(1), 5, 7).at(3).tolist() == everyone
+    assert Participants(RandomAllocation(3, 3), 6, 7).at(4).tolist() == everyone
 
 
 def test_a_long_separation_means_once_at_most():
@@ -412,6 +451,7 @@ def test_a_step_costs_what_its_batch_is_large(scheme):
         ((Poisson(0.5), 3, 2.5), ParameterError, "examples must be a whole number"),
         ((BallsInBins(4), 6, 3), SamplingError, "not a whole number of epochs"),
         ((Shuffle(4), 6, 3), SamplingError, "not a whole number of epochs"),
+        ((RandomAllocation(4), 6, 3), SamplingError, "not a whole number of epochs"),
         ((Poisson(0.5), 3, 3, -1), ParameterError, "seed must be"),
         ((Poisson(0.5), 3, 3, True), ParameterError, "seed must be"),
         ((Poisson(0.5), 3, 3, 1.0), ParameterError, "seed must be"),

@@ -18,6 +18,7 @@ from mmcc.sampling import (
     CyclicPoisson,
     MinSeparation,
     Poisson,
+    RandomAllocation,
     Shuffle,
 )
 
@@ -27,6 +28,7 @@ SAMPLED = [
     (strategies.identity(16), Poisson(0.2)),
     (strategies.toeplitz([1.0, 0.5], 16), CyclicPoisson(0.5, 2)),
     (strategies.identity(16), BallsInBins(8)),
+    (strategies.identity(16), RandomAllocation(8)),
 ]
 SEPARATE = [
     (strategies.identity(16), Shuffle()),

@@ -29,7 +29,7 @@ from torch.utils.data import (  # noqa: E402
 )
 
 from mmcc import MmccError, strategies  # noqa: E402
-from mmcc.sampling import BallsInBins, Poisson, Shuffle  # noqa: E402
+from mmcc.sampling import BallsInBins, Poisson, RandomAllocation, Shuffle  # noqa: E402
 from mmcc.training import RunError, make_private  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
@@ -293,6 +293,7 @@ def test_buffer_that_the_data_changes():
         ({"sampling": Shuffle(3)}, "7 steps are not a whole number of epochs of 3 steps"),
         ({"sampling": Shuffle(), "stop_after": 3}, "change what one pass is"),
         ({"sampling": BallsInBins(7), "stop_after": 3}, "not a whole number of epochs"),
+        ({"sampling": RandomAllocation(7), "stop_after": 3}, "not a whole number of epochs"),
         ({"sampling": Shuffle(), "method": "projection"}, "proves nothing for training"),
         ({"stop_after": 8}, "stop_after must lie between 1 and 7"),
         ({"stop_after": 0}, "stop_after must lie between 1 and 7"),

@@ -29,6 +29,7 @@ from mmcc.sampling import (  # noqa: E402
     CyclicPoisson,
     MinSeparation,
     Poisson,
+    RandomAllocation,
     Shuffle,
 )
 from mmcc.strategies._decoders import decoder_matrix  # noqa: E402
@@ -108,6 +109,7 @@ def test_parameters_equal_a_dense_recomputation(strategy, mode, physical):
         (CyclicPoisson(0.8, 3), 7),
         (MinSeparation(0.6, 3), 7),
         (BallsInBins(4), 8),
+        (RandomAllocation(4, 2), 8),
         (Shuffle(4), 8),
         (Shuffle(), 7),
     ],

@@ -7,7 +7,14 @@ import json
 import pytest
 
 from mmcc.errors import ParameterError, SamplingError
-from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
+from mmcc.sampling import (
+    BallsInBins,
+    CyclicPoisson,
+    MinSeparation,
+    Poisson,
+    RandomAllocation,
+    Shuffle,
+)
 from mmcc.training._participants import Participants
 
 torch = pytest.importorskip("torch")
@@ -16,7 +23,14 @@ from torch.utils.data import DataLoader  # noqa: E402
 from mmcc.training._loader import BatchSampler  # noqa: E402
 
 STEPS, EXAMPLES = 12, 30
-ALL = (Poisson(0.1), CyclicPoisson(0.3, 3), MinSeparation(0.1, 4), BallsInBins(6), Shuffle(6))
+ALL = (
+    Poisson(0.1),
+    CyclicPoisson(0.3, 3),
+    MinSeparation(0.1, 4),
+    BallsInBins(6),
+    RandomAllocation(6, 2),
+    Shuffle(6),
+)
 
 
 def participants(scheme=ALL[0], seed=1):

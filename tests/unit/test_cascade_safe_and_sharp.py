@@ -22,7 +22,7 @@ from mmcc.strategies._hierarchy import Node
 def test_one_bin_is_the_gaussian_mechanism_also_far_beyond_its_delta(variance):
     """Where e^epsilon is an edge no cell costs anything under remove: only rounding is left."""
     cascade = TreeBracket(Node(variance), 1.0, 1e-6)
-    last = round(math.log(cascade._law("upper", "remove").values[-1]) / cascade.width)
+    last = round(math.log(cascade.law("upper", "remove").values[-1]) / cascade.width)
     for edge in np.linspace(0, last - 1, 60).astype(int).tolist():
         epsilon = edge * cascade.width
         exact = truth.gaussian_delta(math.sqrt(variance), 1.0, epsilon)
@@ -53,7 +53,7 @@ def test_means_have_a_variance_between_those_of_both_laws(count, adjacency):
     exact = math.expm1(1.0) / count
     low, high = (
         float((law.values - 1) ** 2 @ law.masses)
-        for law in (cascade._law("lower", adjacency), cascade._law("upper", adjacency))
+        for law in (cascade.law("lower", adjacency), cascade.law("upper", adjacency))
     )
     assert low <= exact * (1 + 1e-9)
     assert exact * (1 - 1e-5) <= high <= exact * (1 + 1e-2)  # but for what is cut off above

@@ -48,6 +48,8 @@ def table(*rows, epsilons=(1.0,)):
         sampling.Poisson(0.125),
         sampling.CyclicPoisson(0.5, 4),
         sampling.BallsInBins(8),
+        sampling.RandomAllocation(8),
+        sampling.RandomAllocation(16, 3),
         sampling.Shuffle(8),
         sampling.Shuffle(),
     ],
@@ -92,6 +94,7 @@ def test_words_are_schemes_of_the_rate():
     assert default_words(0.3, 64) == ("poisson", "cyclic-poisson")
     assert default_words(1.0, 1) == ("poisson", "balls-in-bins")
     assert family("fixed-order", 1 / 8, 64).schemes == (sampling.CyclicPoisson(1, 8),)
+    assert family("random-allocation", 1 / 8, 64).schemes == (sampling.RandomAllocation(8),)
 
 
 @pytest.mark.parametrize("rate", [1 / 49, 0.02, 1 / 3])

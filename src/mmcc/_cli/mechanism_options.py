@@ -23,7 +23,7 @@ from mmcc._cli.command import (
 )
 from mmcc._cli.parsing import A_FILE, UsageError, names_a_file
 from mmcc.errors import suggestion
-from mmcc.sampling._registry import SCHEMES
+from mmcc.sampling._registry import SCHEMES, Argument
 from mmcc.strategies import _registry as strategies
 
 if TYPE_CHECKING:
@@ -55,19 +55,20 @@ def _strategy_options() -> dict[str, Option]:
 
 def _scheme_options() -> dict[str, Option]:
     types = {"number": NUMBER, "whole": WHOLE, "flag": FLAG}
-    arguments = {one.option: one for entry in SCHEMES.values() for one in entry.arguments}
-    users = {
-        option: [name for name, entry in SCHEMES.items() if one in entry.arguments]
-        for option, one in arguments.items()
-    }
+    users: dict[Argument, list[str]] = {}
+    for name, entry in SCHEMES.items():
+        for one in entry.arguments:
+            users.setdefault(one, []).append(name)
+    helps: dict[str, list[str]] = {}
+    for one, names in users.items():  # an option may mean something else for another scheme
+        words = f"{', '.join(names)}: {one.help[0].lower()}{one.help[1:]}"
+        helps.setdefault(one.option, []).append(words)
+    kinds = {one.option: one.kind for one in users}
     return {
         option.replace("-", "_"): Option(
-            f"--{option}",
-            types[one.kind],
-            SCHEME,
-            f"{', '.join(users[option])}: {one.help[0].lower()}{one.help[1:]}",
+            f"--{option}", types[kinds[option]], SCHEME, " ".join(words)
         )
-        for option, one in arguments.items()
+        for option, words in helps.items()
     }
 
 

@@ -15,6 +15,7 @@ from mmcc.sampling._balls_in_bins import BallsInBins
 from mmcc.sampling._cyclic_poisson import CyclicPoisson
 from mmcc.sampling._min_separation import MinSeparation
 from mmcc.sampling._poisson import Poisson
+from mmcc.sampling._random_allocation import RandomAllocation
 from mmcc.sampling._registry import COMPARED, FIXED_ORDER, SCHEMES, SEPARATED
 from mmcc.sampling._scheme import MAX_STEPS, Scheme
 from mmcc.sampling._shuffle import Shuffle
@@ -99,6 +100,8 @@ def family(word: str, rate: float, steps: int) -> Family:
         )
     if word == "balls-in-bins":
         return Family(word, (BallsInBins(length),))
+    if word == "random-allocation":
+        return Family(word, (RandomAllocation(length),))
     if word == FIXED_ORDER:
         return Family(word, (CyclicPoisson(1, length),))
     return Family(word, (Shuffle(length),))

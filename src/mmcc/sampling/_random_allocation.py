@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mmcc._arrays import IntArray
-from mmcc.errors import SamplingError, whole
-from mmcc.sampling._epoch_scheme import EpochScheme, divides
-from mmcc.sampling._scheme import MAX_STEPS, Allocation, Bits, Drawing, Law, Participations
+from mmcc.sampling._epoch_scheme import EpochScheme, divides, every_choice
+from mmcc.sampling._scheme import Allocation, Bits, Drawing, Law, Participations
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy
+
+AT_ONCE = 2**22
+"""Places of random orders that are held at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +31,9 @@ class RandomAllocation(EpochScheme):
     participations: int = 1
 
     def __post_init__(self) -> None:
-        steps = whole("epoch_steps", self.epoch_steps, 1, MAX_STEPS)
-        times = whole("participations", self.participations, 1, MAX_STEPS)
-        if times > steps:
-            raise SamplingError(
-                f"an epoch of {steps} steps has no {times} of them; use at most {steps} "
-                "participations."
-            )
-        object.__setattr__(self, "epoch_steps", steps)
-        object.__setattr__(self, "participations", times)
+        checked = Allocation(self.epoch_steps, self.participations)
+        object.__setattr__(self, "epoch_steps", checked.epoch_steps)
+        object.__setattr__(self, "participations", checked.participations)
 
     def epoch_length(self, steps: int) -> int:
         return divides(steps, self.epoch_steps, "epoch_steps")
@@ -55,12 +51,24 @@ class RandomAllocation(EpochScheme):
     def expected_batch(self, steps: int, examples: int) -> float:
         return examples * self.participations / self.epoch_length(steps)
 
+    def positions(self, steps: int) -> int | None:
+        """One step of a single epoch is one of its positions."""
+        single = self.participations == 1 and self.epoch_length(steps) == steps
+        return steps if single else None
+
     def allocation(self, steps: int) -> Allocation:
         return Allocation(self.epoch_length(steps), self.participations)
 
     def sensitivity(self, strategy: Strategy) -> float:
-        once = strategy.sensitivity_shuffled(self.epoch_length(strategy.steps))
-        return min(self.participations * once * (1 + 2.0**-52), strategy.sensitivity(1))
+        length = self.epoch_length(strategy.steps)
+        if self.positions(strategy.steps) is not None:
+            return strategy.sensitivity(length)
+        if self.participations == length:
+            return strategy.sensitivity(1)
+        return strategy.sensitivity_shuffled(length, self.participations)
+
+    def equally_likely(self, steps: int) -> IntArray | None:
+        return every_choice(self.epoch_length(steps), self.participations, self.epochs(steps))
 
     def law(self, steps: int) -> Law:
         length, times = self.epoch_length(steps), self.participations
@@ -82,11 +90,8 @@ class RandomAllocation(EpochScheme):
         return _Allocations(bits, examples, self.epoch_steps, self.participations)
 
     def words(self, steps: int) -> str:
-        times = (
-            "one random step"
-            if self.participations == 1
-            else (f"{self.participations} different random steps")
-        )
+        several = f"{self.participations} different random steps"
+        times = "one random step" if self.participations == 1 else several
         return (
             f"Random allocation: in each of the {self.epochs(steps)} epochs of {self.epoch_steps} "
             f"steps each example takes part in {times}, drawn anew and independently of the other "
@@ -99,12 +104,30 @@ class RandomAllocation(EpochScheme):
 
 
 def random_subsets(generator: np.random.Generator, count: int, places: int, size: int) -> IntArray:
-    """Sorted subsets of range(places), one a row, each of `size` equally likely (Floyd)."""
+    """Sorted subsets of range(places), one a row, each of `size` equally likely.
+
+    Small ones by Floyd's method, in O(size^2) each; large ones are the start of a random order.
+    """
+    if size * size > places:
+        return _starts_of_orders(generator, count, places, size)
     chosen = np.empty((count, size), dtype=np.int64)
     for column, last in enumerate(range(places - size, places)):
         drawn = generator.integers(last + 1, size=count)
         taken = (chosen[:, :column] == drawn[:, None]).any(axis=1)
         chosen[:, column] = np.where(taken, last, drawn)
+    return np.sort(chosen, axis=1)
+
+
+def _starts_of_orders(
+    generator: np.random.Generator, count: int, places: int, size: int
+) -> IntArray:
+    """So many orders at a time that they fit in memory."""
+    chosen = np.empty((count, size), dtype=np.int64)
+    rows = max(AT_ONCE // places, 1)
+    for start in range(0, count, rows):
+        part = chosen[start : start + rows]
+        orders = np.broadcast_to(np.arange(places), (len(part), places))
+        part[:] = generator.permuted(orders, axis=1)[:, :size]
     return np.sort(chosen, axis=1)
 
 

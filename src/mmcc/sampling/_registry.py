@@ -66,7 +66,7 @@ EPOCH_STEPS = Argument(
     "epoch_steps", "epoch-steps", "whole", "Steps of an epoch; left out, one pass.", required=False
 )
 EPOCH_LENGTH = Argument(
-    "epoch_steps", "epoch-steps", "whole", "Steps of an epoch; left out, one pass."
+    "epoch_steps", "epoch-steps", "whole", "Steps of an epoch, so many of which an example draws."
 )
 PARTICIPATIONS = Argument(
     "participations",
@@ -132,7 +132,15 @@ SCHEMES: Mapping[str, SchemeEntry] = {
     )
 }
 SEPARATED, FIXED_ORDER = "min-separation", "fixed-order"
-COMPARED = ("poisson", "cyclic-poisson", "balls-in-bins", FIXED_ORDER, "shuffle", f"{SEPARATED}:N")
+COMPARED = (
+    "poisson",
+    "cyclic-poisson",
+    "balls-in-bins",
+    "random-allocation",
+    FIXED_ORDER,
+    "shuffle",
+    f"{SEPARATED}:N",
+)
 """Words of `mmcc compare`: schemes that a rate alone describes, and one with its separation N."""
 
 

@@ -82,6 +82,17 @@ class Allocation:
     """Divides the number of steps."""
     participations: int = 1
 
+    def __post_init__(self) -> None:
+        steps = whole("epoch_steps", self.epoch_steps, 1, MAX_STEPS)
+        times = whole("participations", self.participations, 1, MAX_STEPS)
+        if times > steps:
+            raise SamplingError(
+                f"an epoch of {steps} steps has no {times} of them; use at most {steps} "
+                "participations."
+            )
+        object.__setattr__(self, "epoch_steps", steps)
+        object.__setattr__(self, "participations", times)
+
 
 @dataclass(frozen=True, slots=True)
 class Renewal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,15 +11,13 @@ from mmcc._arrays import IntArray
 from mmcc.errors import SamplingError, whole
 from mmcc.sampling._coins import Deal
 from mmcc.sampling._cyclic_poisson import deal_surprise
-from mmcc.sampling._epoch_scheme import MOST_LISTED, EpochScheme, divides
+from mmcc.sampling._epoch_scheme import EpochScheme, divides, every_choice
 from mmcc.sampling._scheme import MAX_STEPS, Bits, Drawing, Law, Participations
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy
 
 ZERO_ONE = "the 0-1 setting of the paper: the other examples contribute nothing, inputs are fixed"
-FEW_SETS = 4096
-"""Up to this many sets of several epochs are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +72,7 @@ class Shuffle(EpochScheme):
         )
 
     def equally_likely(self, steps: int) -> IntArray | None:
-        epochs, length = self.epochs(steps), self.epoch_length(steps)
-        if epochs == 1:
-            return np.arange(length)[:, None] if length <= MOST_LISTED else None
-        if epochs * math.log(length) > math.log(FEW_SETS):
-            return None
-        places = np.indices((length,) * epochs).reshape(epochs, -1).T
-        return np.asarray(places + length * np.arange(epochs))
+        return every_choice(self.epoch_length(steps), 1, self.epochs(steps))
 
     def law(self, steps: int) -> Law:
         length, places = self.epoch_length(steps), np.arange(steps)

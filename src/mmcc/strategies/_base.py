@@ -9,6 +9,7 @@ Rounding: sensitivities are rounded up; inner products tell how far off they may
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,7 +25,7 @@ from mmcc.strategies._checks import check_matrix, release_steps
 from mmcc.strategies._descriptions import Call, Record
 from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, geometry_of, tally
 from mmcc.strategies._gram import MAX_COLUMNS, DenseGram, Gram, check_columns
-from mmcc.strategies._hierarchy import Node
+from mmcc.strategies._hierarchy import Epochs, Node, apart
 from mmcc.strategies._provenance import Provenance
 from mmcc.strategies._registry import CONSTRUCTORS
 from mmcc.strategies._registry import ORDERS as ORDERS
@@ -168,9 +169,9 @@ class Strategy(ABC):
         total = gram[np.ix_(chosen, chosen)].sum(axis=1).sum()
         return rounded_down(float(np.sqrt(total)), self.rows + 2 * self.steps)
 
-    def sensitivity_shuffled(self, epoch_steps: int) -> float:
-        """Upper bound on |C 1_S| over all S with one step in each epoch."""
-        total = largest_shuffled(self._inner_products(), epoch_steps)
+    def sensitivity_shuffled(self, epoch_steps: int, times: int = 1) -> float:
+        """Upper bound on |C 1_S| over all S with so many steps in each epoch."""
+        total = largest_shuffled(self._inner_products(), epoch_steps, times)
         return rounded_up(float(np.sqrt(total)), self.rows + 2 * self.steps)
 
     def _inner_products(self) -> FloatArray:
@@ -231,10 +232,22 @@ class Strategy(ABC):
         lengths, counts = np.unique(own, return_counts=True)
         if np.count_nonzero(products) > bins or len(lengths) > MAX_LENGTHS:
             return None
-        return Node(
-            0.0,
-            tuple((int(many), Node(float(v))) for v, many in zip(lengths, counts, strict=True)),
-        )
+        return apart(zip(lengths.tolist(), counts.tolist(), strict=True))
+
+    def separate_epochs(self, epoch_steps: int) -> Epochs | None:
+        """Epochs that share no row, each a tree of its steps, for sigma = 1; None for others.
+
+        Here: every row has one column, so that no two steps share anything (independent noise).
+        """
+        if self._dense_bytes > MAX_DENSE_BYTES:
+            return None
+        if np.count_nonzero(self._matrix, axis=1).max() > 1:
+            return None
+        squares = np.sum(self._matrix**2, axis=0).reshape(-1, epoch_steps)
+        kinds = Counter(tuple(sorted(Counter(row).items())) for row in squares.tolist())
+        if len(kinds) > MAX_LENGTHS or any(len(kind) > MAX_LENGTHS for kind in kinds):
+            return None
+        return tuple((many, apart(kind)) for kind, many in kinds.items())
 
     def _bins_products(self, bins: int) -> FloatArray:
         sums = self._matrix.reshape(self.rows, -1, bins).sum(axis=1)

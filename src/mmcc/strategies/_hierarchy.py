@@ -6,6 +6,7 @@ its own times the mean over the leaves below it, independent from child to child
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -18,6 +19,11 @@ class Node:
     """How many, and of which kind; none for a leaf, which is a bin."""
 
     @property
+    def flat(self) -> bool:
+        """Whether the bins share nothing."""
+        return not self.variance and not any(child.children for _, child in self.children)
+
+    @property
     def leaves(self) -> int:
         """Bins below this node."""
         return sum(count * child.leaves for count, child in self.children) or 1
@@ -26,6 +32,15 @@ class Node:
     def height(self) -> float:
         """The largest |m_r|^2 of a bin below this node."""
         return self.variance + max((child.height for _, child in self.children), default=0.0)
+
+
+Epochs = tuple[tuple[int, Node], ...]
+"""Epochs that share no row: how many there are of which tree of steps."""
+
+
+def apart(lengths: Iterable[tuple[float, int]]) -> Node:
+    """Bins that share nothing, by their |m_r|^2 and number."""
+    return Node(0.0, tuple((many, Node(length)) for length, many in lengths))
 
 
 def binary(levels: int, variance: float, root: float) -> Node:

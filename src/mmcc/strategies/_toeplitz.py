@@ -20,7 +20,7 @@ from mmcc.strategies._checks import check_entries
 from mmcc.strategies._descriptions import MOST_LISTED, Call, Record
 from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
 from mmcc.strategies._gram import MAX_COLUMNS, DenseGram, Gram, check_columns
-from mmcc.strategies._hierarchy import Node
+from mmcc.strategies._hierarchy import Epochs, Node, apart
 from mmcc.strategies._provenance import Provenance
 from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TOEPLITZ
 from mmcc.strategies._series import product, quotient
@@ -192,11 +192,12 @@ class Toeplitz(Strategy):
         total += float(np.sum(sums[last : last + 1, :rest] ** 2))
         return float(np.sqrt(total))
 
-    def sensitivity_shuffled(self, epoch_steps: int) -> float:
-        """Independent noise: as many participations as there are epochs."""
+    def sensitivity_shuffled(self, epoch_steps: int, times: int = 1) -> float:
+        """Independent noise: only how many participations there are counts."""
         if self.bands == 1:
-            return self.sensitivity(epoch_steps)
-        return super().sensitivity_shuffled(epoch_steps)
+            number = times * (self.length // epoch_steps)
+            return rounded_up(float(self.coefficients[0]) * np.sqrt(number), 4)
+        return super().sensitivity_shuffled(epoch_steps, times)
 
     def geometry(self, order: Order, separation: int, group: int) -> Geometry:
         separation = min(separation, self.length)
@@ -293,7 +294,14 @@ class Toeplitz(Strategy):
         if self.bands > 1:
             return None
         length = float(self.coefficients[0]) ** 2 * (self.length // bins)
-        return Node(0.0, ((bins, Node(length)),))
+        return apart([(length, bins)])
+
+    def separate_epochs(self, epoch_steps: int) -> Epochs | None:
+        """Independent noise: no two steps share anything."""
+        if self.bands > 1:
+            return None
+        length = float(self.coefficients[0]) ** 2
+        return ((self.length // epoch_steps, apart([(length, epoch_steps)])),)
 
     def divide(self, dividend: FloatArray) -> FloatArray:
         """Coefficients of A C^-1 for the Toeplitz workload A with coefficients `dividend`."""

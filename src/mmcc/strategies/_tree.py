@@ -21,7 +21,7 @@ from mmcc.strategies._base import FULL, HONAKER, ONLINE, Order, Strategy, rounde
 from mmcc.strategies._descriptions import Call, Record
 from mmcc.strategies._geometry import EXACT_COLUMNS, Block, Geometry, Piece, geometry_of, tally
 from mmcc.strategies._gram import DenseGram, ForestGram, Gram, check_columns
-from mmcc.strategies._hierarchy import Node, binary
+from mmcc.strategies._hierarchy import Epochs, Node, binary
 from mmcc.strategies._provenance import Provenance
 from mmcc.strategies._registry import BINARY_TREE, TREE_RESTART
 from mmcc.strategies._tree_errors import (
@@ -198,8 +198,8 @@ class Tree(Strategy):
                 total = most_in_two(total, below, most)
         return int(total.max())
 
-    def sensitivity_shuffled(self, epoch_steps: int) -> float:
-        """The same: a node holds one participation for each epoch that it meets."""
+    def sensitivity_shuffled(self, epoch_steps: int, times: int = 1) -> float:
+        """The same: a node holds `times` participations, at most, for each epoch that it meets."""
         epochs = self.leaves // epoch_steps
         total = 0
         for level in range(self.levels):
@@ -209,7 +209,8 @@ class Tree(Strategy):
             else:
                 met = (size - 2) // epoch_steps + 2
             inside = (self.leaves >> level) << level
-            total += min(met, epochs) * -(-inside // epoch_steps)
+            largest = min(times * min(met, epochs), size)
+            total += largest * min(times * -(-inside // epoch_steps), inside)
         return rounded_up(math.sqrt(total), 64)
 
     def geometry(self, order: Order, separation: int, group: int) -> Geometry:
@@ -339,6 +340,13 @@ class Tree(Strategy):
         if below < height:
             return Node(0.0, ((1 << (height - below), binary(below + 1, epochs, epochs)),))
         return binary(below + 1, epochs, shared)
+
+    def separate_epochs(self, epoch_steps: int) -> Epochs | None:
+        """One pass, or epochs of whole trees that are restarted."""
+        if epoch_steps < self.leaves and epoch_steps % (1 << (self.levels - 1)):
+            return None
+        epoch = Tree(epoch_steps, self.levels).hierarchy(epoch_steps)
+        return None if epoch is None else ((self.leaves // epoch_steps, epoch),)
 
     def decoder_matrix(self, decoder: str) -> FloatArray:
         """Differences of the prefix sums that the decoder estimates."""

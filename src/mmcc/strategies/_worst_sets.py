@@ -40,10 +40,19 @@ def largest_apart(
     return float(columns[chosen].sum()), chosen
 
 
-def largest_shuffled(gram: FloatArray, epoch_steps: int) -> float:
-    """Sets with one step in each epoch."""
-    most = gram.reshape(len(gram), -1, epoch_steps).max(axis=2).sum(axis=1)
-    return float(most.reshape(-1, epoch_steps).max(axis=1).sum())
+def largest_shuffled(gram: FloatArray, epoch_steps: int, times: int = 1) -> float:
+    """Sets with so many steps in each epoch."""
+    most = _most_in_epochs(gram, epoch_steps, times)
+    return float(_most_in_epochs(most[None], epoch_steps, times)[0])
+
+
+def _most_in_epochs(rows: FloatArray, epoch_steps: int, times: int) -> FloatArray:
+    """The largest sum of so many entries of each epoch, in every row."""
+    epochs = rows.reshape(len(rows), -1, epoch_steps)
+    if times == 1:
+        return np.asarray(epochs.max(axis=2).sum(axis=1))
+    largest = np.partition(epochs, epoch_steps - times, axis=2)[:, :, epoch_steps - times :]
+    return np.asarray(largest.sum(axis=(1, 2)))
 
 
 def _most_apart(rows: FloatArray, separation: int, at_most: int) -> FloatArray:

@@ -67,35 +67,54 @@ class Composed:
 
     def delta(self, epsilon: float) -> float:
         """Upper bound on delta at an epsilon in the window."""
+        return self._upper(epsilon, whole=False)
+
+    def chance(self, threshold: float) -> float:
+        """Upper bound on the chance of a loss above a threshold in the window."""
+        return self._upper(threshold, whole=True)
+
+    def lower_delta(self, epsilon: float) -> float:
+        """Lower bound on delta, if the parts' masses and losses were rounded down."""
+        return self._lower(epsilon, whole=False)
+
+    def lower_chance(self, threshold: float) -> float:
+        """Lower bound on the chance of a loss above a threshold, if masses were rounded down."""
+        return self._lower(threshold, whole=True)
+
+    def _upper(self, epsilon: float, whole: bool) -> float:
         if not epsilon >= self.lowest:
             raise PrecisionError(f"epsilon {epsilon:g} lies below the composed window.")
         if self.cumulant - self.tilt * epsilon > FARTHEST:
             return 1.0
-        total, slack, rounding = self._above(epsilon)
+        total, slack, rounding = self._above(epsilon, whole)
         if math.isnan(total):
             return 1.0
         return min((max(total, 0.0) + slack) * (1 + 2 * rounding) + self.infinite, 1.0)
 
-    def lower_delta(self, epsilon: float) -> float:
-        """Lower bound on delta, if the parts' masses and losses were rounded down.
+    def _lower(self, epsilon: float, whole: bool) -> float:
+        """A lower bound.
 
         Subtracted: rounding; mass from below the window, which counts e^(-tilt W) times what it
         is; mass from above, at most WINDOW_TAIL of the tilted law, as if it lay at epsilon.
         """
         if epsilon >= self.losses[-1] or self.cumulant - self.tilt * epsilon > FARTHEST:
             return 0.0
-        total, slack, rounding = self._above(epsilon)
+        total, slack, rounding = self._above(epsilon, whole)
         window = float(self.losses[-1] - self.losses[0])
         wrapped = self.below * math.exp(-self.tilt * window)
         wrapped += 2 * WINDOW_TAIL * math.exp(self.cumulant - self.tilt * epsilon)
         return (total - slack) * (1 - 2 * rounding) - wrapped - slack * rounding
 
-    def _above(self, epsilon: float) -> tuple[float, float, float]:
-        """The sum over the losses above epsilon, its error by the transforms, and by rounding."""
+    def _above(self, epsilon: float, whole: bool = False) -> tuple[float, float, float]:
+        """The sum over the losses above epsilon, its error by the transforms, and by rounding.
+
+        `whole`: of their masses, not of what they add to delta.
+        """
         start = int(np.searchsorted(self.losses, epsilon, side="right"))
         losses = self.losses[start:]
         weights = np.exp(self.cumulant - self.tilt * losses)
-        weights *= -np.expm1(epsilon - losses)
+        if not whole:
+            weights *= -np.expm1(epsilon - losses)
         total = float(np.dot(self.tilted[start:], weights))
         slack = self.error * float(np.linalg.norm(weights))
         return total, slack, self._rounding(4 * losses.size)

@@ -1,7 +1,8 @@
 """The cascade: the law of the likelihood ratio itself, for one of several bins.
 
 Bins that form a tree: both ends.  Other bins: the upper end, for a chain that is above them.
-Proofs: docs/theory-bins.md.
+Bins that are drawn anew in epochs that share nothing: laws composed, both ends.
+Proofs: docs/theory-bins.md, docs/theory-allocation.md.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, Cost, LowerEnd, Problem
+from mmcc.accounting._bounds.cascade.allocation import AllocationBracket
 from mmcc.accounting._bounds.cascade.chain import ChainBracket
 from mmcc.accounting._bounds.cascade.law import TreeBracket
 from mmcc.accounting._gaussian import bound_gaussian_delta
 from mmcc.errors import MethodError, PrecisionError, StrategyError
-from mmcc.strategies._hierarchy import Node
+from mmcc.strategies._hierarchy import Epochs
 
 MOST_BINS = 128
 """The linear programme that finds a chain has a row for every pair of bins."""
+ORDINARY = 1e-12
+"""Laws that reach far enough for this delta serve all larger ones."""
+
+Bracket = TreeBracket | AllocationBracket
 
 
 @dataclass(frozen=True)
@@ -28,23 +34,30 @@ class Cascade(Bound):
     name: ClassVar[str] = "cascade"
 
     def refusal(self, problem: Problem) -> str | None:
-        if problem.positions is None:
-            return (
-                f"the cascade is for one position in every epoch, as in BallsInBins, not for "
-                f"{problem.scheme!r}."
-            )
-        if problem.tree_of_positions is None and not 2 <= problem.positions <= MOST_BINS:
+        if problem.positions is not None:
+            if problem.tree_of_positions is not None or 2 <= problem.positions <= MOST_BINS:
+                return None
             return (
                 "the cascade is for balls-in-bins on trees whose epochs are complete subtrees, on "
                 f"independent noise, and on other matrices for 2 to {MOST_BINS} bins."
             )
+        if problem.allocation is None:
+            return (
+                "the cascade is for one position in every epoch, as in BallsInBins and "
+                f"RandomAllocation, not for {problem.scheme!r}."
+            )
+        if _epochs(problem) is None:
+            return (
+                "the cascade is for steps drawn anew where epochs share no row: for independent "
+                "noise, and one participation an epoch in trees that are restarted in time."
+            )
         return None
 
     def cost(self, problem: Problem) -> Cost:
-        return Cost.FAST if problem.tree_of_positions is not None else Cost.SLOW
+        return Cost.FAST if self.close(problem) else Cost.SLOW
 
     def close(self, problem: Problem) -> bool:
-        return problem.tree_of_positions is not None
+        return problem.tree_of_positions is not None or _epochs(problem) is not None
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
         return _bracket(problem, delta).bound_epsilon(delta)
@@ -53,40 +66,54 @@ class Cascade(Bound):
         return _bracket(problem, _least_delta(problem, epsilon)).bound_delta(epsilon)
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
-        return self._lower(problem, delta, lambda tree: tree.lower_epsilon(delta))
+        return self._lower(problem, delta, lambda bracket: bracket.lower_epsilon(delta))
 
     def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
         least = _least_delta(problem, epsilon)
-        return self._lower(problem, least, lambda tree: tree.lower_delta(epsilon))
+        return self._lower(problem, least, lambda bracket: bracket.lower_delta(epsilon))
 
-    def _lower(
-        self, problem: Problem, delta: float, ask: Callable[[TreeBracket], Answer]
-    ) -> LowerEnd:
-        tree = problem.tree_of_positions
-        if tree is None:
+    def _lower(self, problem: Problem, delta: float, ask: Callable[[Bracket], Answer]) -> LowerEnd:
+        if not self.close(problem):
             return NOTHING_KNOWN
+        bracket = _bracket(problem, delta)
+        assert not isinstance(bracket, ChainBracket)
         try:
-            found = ask(_of_tree(problem, tree, delta)).value
+            found = ask(bracket).value
         except (MethodError, PrecisionError, StrategyError):
             return NOTHING_KNOWN
         return LowerEnd(found, closed=found > 0)
 
 
-def _bracket(problem: Problem, delta: float) -> TreeBracket | ChainBracket:
+def _bracket(problem: Problem, delta: float) -> Bracket | ChainBracket:
     """The law of the likelihood ratio, made for deltas down to this."""
-    tree = problem.tree_of_positions
+    tree, epochs, sigma = problem.tree_of_positions, _epochs(problem), problem.sigma
     if tree is not None:
-        return _of_tree(problem, tree, delta)
+        return problem.kept((TreeBracket, delta), lambda: TreeBracket(tree, sigma, delta))
+    if epochs is not None and problem.allocation is not None:
+        times, least = problem.allocation.participations, min(delta, ORDINARY)
+        return problem.kept(
+            (AllocationBracket, least), lambda: AllocationBracket(epochs, times, sigma, least)
+        )
     refusal = Cascade().refusal(problem)
     if refusal is not None or problem.positions is None:
         raise MethodError(str(refusal))
-    gram = problem.strategy.bins_gram(problem.positions, problem.sigma)
+    gram = problem.strategy.bins_gram(problem.positions, sigma)
     overlaps = gram.matrix * gram.scale * (1 + 2 * gram.error)
     return problem.kept((ChainBracket, delta), lambda: ChainBracket(overlaps, delta))
 
 
-def _of_tree(problem: Problem, tree: Node, delta: float) -> TreeBracket:
-    return problem.kept((TreeBracket, delta), lambda: TreeBracket(tree, problem.sigma, delta))
+def _epochs(problem: Problem) -> Epochs | None:
+    """Epochs that share nothing, where steps are drawn anew in each; several only if all are alike.
+
+    One epoch in which a single step is drawn is balls-in-bins.
+    """
+    allocation = problem.allocation
+    if allocation is None or problem.positions is not None:
+        return None
+    found = problem.kept(Epochs, lambda: problem.strategy.separate_epochs(allocation.epoch_steps))
+    if found is None or allocation.participations == 1 or all(tree.flat for _, tree in found):
+        return found
+    return None
 
 
 def _least_delta(problem: Problem, epsilon: float) -> float:

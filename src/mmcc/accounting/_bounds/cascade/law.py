@@ -112,7 +112,7 @@ class TreeBracket:
     def _delta(self, end: End, adjacency: Adjacency, epsilon: float) -> float:
         if end == "lower" and epsilon > WIDEST:
             return 0.0
-        law = self._law(end, adjacency)
+        law = self.law(end, adjacency)
         up = 1.0 if end == "upper" else -1.0
         if adjacency == "remove":
             threshold = math.exp(min(epsilon, WIDEST)) * (1 - 1e-14 * up)
@@ -125,7 +125,8 @@ class TreeBracket:
             raise PrecisionError("the law of the privacy loss is beyond floating point.")
         return found
 
-    def _law(self, end: End, adjacency: Adjacency) -> Law:
+    def law(self, end: End, adjacency: Adjacency) -> Law:
+        """The law of the likelihood ratio under Q, rounded to one side for one adjacency."""
         key = end, adjacency
         if key not in self._laws:
             self._laws[key] = _Builder(self, end, adjacency).law(self.root)
@@ -247,6 +248,7 @@ class _Builder:
             edges,
             self.end == "upper",
             self.push * 16 * UNIT / float(np.min(np.diff(np.log(edges)))),
+            first is second and share == other,
         )
         kept = masses > 0
         if self.end == "upper":
@@ -348,30 +350,40 @@ def combine(
     edges: FloatArray,
     split: bool,
     nudge: float,
+    twice: bool = False,
 ) -> tuple[FloatArray, FloatArray, float]:
     """All pairs of values, put into cells: 0 .. edges[0], ..., edges[-1] .. infinity.
 
     A value is share * x + other * y, or x y where both are zero.  `split`: masses are
     those of the ends of the cells (0 first), values beyond the last edge are cut to it and the
     mean that is cut comes third, with what underflow may have taken.  Otherwise masses and first
-    moments of the cells, without the masses that underflow.
+    moments of the cells, without the masses that underflow.  `twice`: both laws and shares are the
+    same, so that pairs (i, j) and (j, i) are counted together.
     """
     cells = edges.size
     masses = np.zeros(cells + 1)
     moments = np.zeros(cells + 1)
     cut = 0.0
+    product = share == 0.0
+    lows = np.zeros(cells)
+    lows[1:] = edges[:-1]
+    slopes = 1.0 / (edges - lows)
+    start = 0
     for i in range(first.size):
-        cell = 0  # values grow with j, so the cell is found by walking
-        for j in range(second.size):
-            product = share == 0.0
+        cell = start  # values grow with j, so the cell is found by walking
+        for j in range(i if twice else 0, second.size):
             value = first[i] * second[j] if product else share * first[i] + other * second[j]
             mass = first_masses[i] * second_masses[j]
+            pairs = 2.0 if twice and j > i else 1.0
             while cell < cells and value >= edges[cell]:
                 cell += 1
+            if twice and j == i:
+                start = cell
             if mass < SMALL:
                 if not split:
                     continue
-                cut += LEAST * value
+                cut += pairs * LEAST * value
+            mass *= pairs
             if not split:
                 masses[cell] += mass
                 moments[cell] += mass * value
@@ -379,8 +391,7 @@ def combine(
                 masses[cells] += mass
                 cut += mass * (value - edges[cells - 1])
             else:
-                low = edges[cell - 1] if cell else 0.0
-                part = (value - low) / (edges[cell] - low) + nudge
+                part = (value - lows[cell]) * slopes[cell] + nudge
                 part = min(max(part, 0.0), 1.0)
                 masses[cell] += mass * (1.0 - part)
                 masses[cell + 1] += mass * part

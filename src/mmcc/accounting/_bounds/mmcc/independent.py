@@ -20,8 +20,8 @@ from scipy import special
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._adjacency import Adjacency
-from mmcc.accounting._losses.compose import compose, cumulant_of
 from mmcc.accounting._losses.grid import GridLoss
+from mmcc.accounting._losses.lower import compose_down, last_above
 from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
 
@@ -36,13 +36,10 @@ LEFT_OUT = 1e-4
 """Part of delta that may be left out far above, where the range of losses limits the grid."""
 LOSS = 1e-4
 """How much of the variance of the loss, in units of epsilon^2, the cells may take."""
-WRAPPED = 12.0
-"""Mass from below the window is at most e^-WRAPPED of delta, by the tilt."""
 FEW = 4
 """With fewer grid points than this below zero the grid is moved."""
 MARGIN = 1e-12
 """Cells get at least this much more than their grid point: rounding of the masses."""
-TILTS = np.concatenate([np.geomspace(0.05, 2000.0, 80), np.geomspace(2300.0, 1e8, 80)])
 NODES, WEIGHTS = leggauss(10)
 WIDE = 1.0
 """Cells wider than this, in units of the scale on which the density falls, are measured by the
@@ -56,13 +53,7 @@ def lower_epsilon(
     if not 0 < about < math.inf or p >= 1.0:
         return 0.0
     lower = _lower_curve(steps, p, adjacency, about, delta, about)
-    if lower is None or lower(0.0) < delta:
-        return 0.0
-    low, high = 0.0, about
-    while high - low > 1e-6 * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if lower(middle) >= delta else (low, middle)
-    return low
+    return 0.0 if lower is None else last_above(lower, delta, about)
 
 
 def lower_delta(
@@ -103,27 +94,10 @@ def _lower_curve(
         if not all(part.masses.any() for part, _ in parts):
             return None
         offset = math.fsum(o * count for (o, _), (_, count) in zip(cells, steps, strict=True))
-        cumulant, at = cumulant_of(parts), epsilon - offset
-        tilt = _lowest(lambda x: cumulant(x) - x * at - math.log(x * (x + 1)))
-        composed = compose(parts, tilt, 0.0)
-        window = float(composed.losses[-1] - composed.losses[0])
-        enough = (WRAPPED - math.log(delta)) / window
-        if composed.below > 0 and composed.tilt < enough:
-            composed = compose(parts, enough, 0.0)
+        composed = compose_down(parts, epsilon - offset, delta)
         return lambda epsilon: composed.lower_delta(epsilon - offset)
     except PrecisionError:
         return None
-
-
-def _lowest(convex: Callable[[float], float]) -> float:
-    """The tilt at which a convex function is lowest: the last one before it rises."""
-    best, value = float(TILTS[0]), convex(float(TILTS[0]))
-    for tilt in TILTS[1:]:
-        found = convex(float(tilt))
-        if found > value:
-            break
-        best, value = float(tilt), found
-    return best
 
 
 def _short_reach(share: float, total: int, delta: float) -> float:

@@ -1,0 +1,106 @@
+r"""Random allocation in epochs that share nothing: k of t steps, drawn anew in each.
+
+In: epochs, how often an example takes part in each, sigma.  Out: bounds on both sides of delta at
+epsilon, and of epsilon.  Rounding: as the name of a function says.
+
+One participation: the epochs' own laws, both ends.  Several, in epochs of independent noise: a
+random order of the steps is dealt out to k blocks, and one step drawn in each.  By symmetry the
+steps that are drawn are a uniform k-subset, so P is a mixture of P_B over the blocks B, against the
+same Q, and delta is convex: at most the largest delta(P_B, Q), which is that of k independent
+epochs of t/k steps each as long as the longest.  The lower end is a test (`count_test`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mmcc.accounting._adjacency import Adjacency
+from mmcc.accounting._bounds.base import Answer
+from mmcc.accounting._bounds.cascade import count_test
+from mmcc.accounting._bounds.cascade.count_test import Kind
+from mmcc.accounting._bounds.cascade.epochs import EpochsBracket
+from mmcc.accounting._bounds.cascade.law import VARIANCES
+from mmcc.strategies._hierarchy import Epochs, Node, apart
+
+
+@dataclass(eq=False)
+class AllocationBracket:
+    """The bracket of random allocation where epochs share nothing."""
+
+    epochs: Epochs
+    times: int
+    sigma: float
+    delta: float
+    """About the delta that is looked at: it sets how far the laws reach."""
+    upper: EpochsBracket = field(init=False)
+
+    def __post_init__(self) -> None:
+        blocks = self.epochs if self.times == 1 else in_blocks(self.epochs, self.times)
+        self.upper = EpochsBracket(blocks, self.sigma, self.delta)
+
+    def bound_epsilon(self, delta: float) -> Answer:
+        """Certified epsilon at delta."""
+        return self.upper.bound_epsilon(delta)
+
+    def bound_delta(self, epsilon: float) -> Answer:
+        """Certified delta at epsilon."""
+        return self.upper.bound_delta(epsilon)
+
+    def lower_epsilon(self, delta: float) -> Answer:
+        """Certified lower bounds on epsilon at delta."""
+        if self.times == 1:
+            return self.upper.lower_epsilon(delta)
+        return self._tested(
+            self.upper.bound_epsilon(delta),
+            lambda kinds, side, about: count_test.lower_epsilon(kinds, delta, side, about),
+        )
+
+    def lower_delta(self, epsilon: float) -> Answer:
+        """Certified lower bounds on delta at epsilon."""
+        if self.times == 1:
+            return self.upper.lower_delta(epsilon)
+        return self._tested(
+            self.upper.bound_delta(epsilon),
+            lambda kinds, side, about: count_test.lower_delta(kinds, epsilon, side, about),
+        )
+
+    def _tested(
+        self, about: Answer, ask: Callable[[list[Kind], Adjacency, float], float]
+    ) -> Answer:
+        """Lower ends by a test, where upper ends are numbers to start from.
+
+        All steps are as long as the shortest of their epoch: delta grows with every length.
+        """
+        kinds = [
+            Kind(
+                many,
+                tree.leaves,
+                self.times,
+                math.sqrt(min(_lengths(tree))) / self.sigma * (1 - VARIANCES),
+            )
+            for many, tree in self.epochs
+        ]
+
+        def end(side: Adjacency, guess: float) -> float:
+            return ask(kinds, side, guess) if 0 < guess < math.inf else 0.0
+
+        return Answer(end("remove", about.remove), end("add", about.add))
+
+
+def in_blocks(epochs: Epochs, times: int) -> Epochs:
+    """Each epoch as so many blocks of steps, as even as can be, in each of which one is drawn."""
+    found: list[tuple[int, Node]] = []
+    for many, tree in epochs:
+        size, larger = divmod(tree.leaves, times)
+        longest = max(_lengths(tree))
+        for blocks, steps in ((larger, size + 1), (times - larger, size)):
+            if blocks:
+                found.append((many * blocks, apart([(longest, steps)])))
+    return tuple(found)
+
+
+def _lengths(tree: Node) -> list[float]:
+    """Squared lengths of the steps of an epoch of independent noise."""
+    return [child.variance for _, child in tree.children]
