@@ -17,11 +17,13 @@ if TYPE_CHECKING:
         Drawing,
         Law,
         Participations,
+        Relaxed,
         Renewal,
         Rounds,
         Scheme,
     )
     from mmcc.sampling._shuffle import Shuffle
+    from mmcc.sampling._truncated_poisson import TruncatedPoisson
 
 __all__ = (
     "Allocation",
@@ -34,10 +36,12 @@ __all__ = (
     "Participations",
     "Poisson",
     "RandomAllocation",
+    "Relaxed",
     "Renewal",
     "Rounds",
     "Scheme",
     "Shuffle",
+    "TruncatedPoisson",
 )
 
 # Imported when first used: the command line reads the registry without waiting for numpy.
@@ -48,6 +52,7 @@ _PLACES = {
     "Poisson": "_poisson",
     "RandomAllocation": "_random_allocation",
     "Shuffle": "_shuffle",
+    "TruncatedPoisson": "_truncated_poisson",
 }
 
 

@@ -65,6 +65,13 @@ PARTICIPATIONS = Argument(
     "Steps of an epoch in which an example takes part; left out, one.",
     required=False,
 )
+LARGEST_BATCH = Argument(
+    "largest_batch",
+    "largest-batch",
+    "whole",
+    "Examples in a batch, at most.",
+)
+EXAMPLES = Argument("examples", "examples", "whole", "Examples of the data set, at most.")
 
 SCHEMES: Mapping[str, SchemeEntry] = {
     entry.name: entry
@@ -103,6 +110,13 @@ SCHEMES: Mapping[str, SchemeEntry] = {
             "Random allocation",
             "In every epoch a few random steps for each example, drawn anew.",
             (EPOCH_LENGTH, PARTICIPATIONS),
+        ),
+        SchemeEntry(
+            "truncated-poisson",
+            "TruncatedPoisson",
+            "Truncated Poisson",
+            "Poisson sampling with batches cut at a size.",
+            (PROBABILITY, LARGEST_BATCH, EXAMPLES),
         ),
         SchemeEntry(
             "shuffle",
