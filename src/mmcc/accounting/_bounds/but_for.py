@@ -1,6 +1,6 @@
 r"""Bounds for a scheme that is another one but for an event: `Scheme.relaxed`.
 
-In: a bound that is proven for the other scheme.  Out: the same with the chance of the event added to
+In: a bound that is proven for the other scheme.  Out: the same, the chance of the event added to
 delta.  Rounding: upwards.
 
 Let E be the event and R what may be revealed together with it, both independent of the data.
