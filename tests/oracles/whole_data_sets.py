@@ -67,27 +67,39 @@ def delta_of(first, second, epsilon, points=2**12, repeats=8, seed=0):
     generator = np.random.default_rng(seed)
 
     def excess(y):
-        u = y @ root
-        return first.density(u), np.exp(epsilon) * second.density(u)
+        """(P - e^epsilon Q)_+ and P, as densities against outputs without any contribution."""
+        ours = first.density(y @ root)
+        return np.maximum(ours - np.exp(epsilon) * second.density(y @ root), 0.0), ours
 
     pilot = first.draw(root, 20_000, generator)
-    ours, theirs = excess(pilot)
-    weights = np.maximum(1 - theirs / ours, 0.0)
-    if not weights.any():
+    found, ours = excess(pilot)
+    if not found.any():
         return 0.0, 0.0
-    centre = weights @ pilot / weights.sum()
-    spread = (pilot - centre).T @ ((pilot - centre) * weights[:, None]) / weights.sum()
-    factor = np.linalg.cholesky(1.3 * spread + 0.2 * np.eye(3))
+    centre, factor = normal_fit(pilot, found / ours)
+    for _ in range(2):  # where the excess really is, which outputs from P may hardly meet
+        z = generator.standard_normal((20_000, 3))
+        y = centre + z @ factor.T
+        centre, factor = normal_fit(y, excess(y)[0] * weight(y, z, factor))
     means = []
     for _ in range(repeats):
         net = qmc.Sobol(3, seed=generator).random(points)
         z = ndtri(np.clip(net, 1e-12, 1 - 1e-12))
         y = centre + z @ factor.T
-        ours, theirs = excess(y)
-        log_base = -0.5 * (y**2).sum(axis=1) + 0.5 * (z**2).sum(axis=1)
-        base = np.exp(log_base) * np.linalg.det(factor)
-        means.append(float(np.mean(np.maximum(ours - theirs, 0.0) * base)))
+        means.append(float(np.mean(excess(y)[0] * weight(y, z, factor))))
     return float(np.mean(means)), float(np.std(means, ddof=1) / np.sqrt(repeats))
+
+
+def normal_fit(points, weights):
+    """Centre and factor of a normal law somewhat wider than weighted points."""
+    centre = weights @ points / weights.sum()
+    spread = (points - centre).T @ ((points - centre) * weights[:, None]) / weights.sum()
+    return centre, np.linalg.cholesky(1.5 * spread + 0.1 * np.eye(3))
+
+
+def weight(y, z, factor):
+    """Density of N(0, 1) at y over that with which y = centre + factor z was drawn."""
+    logs = 0.5 * (z**2).sum(axis=1) - 0.5 * (y**2).sum(axis=1)
+    return np.exp(logs) * np.linalg.det(factor)
 
 
 def both_deltas(gram, values, members, probability, most, epsilon, **options):

@@ -210,6 +210,11 @@ class Scheme(ABC):
         return None
 
     @property
+    def batch_rows(self) -> int | None:
+        """Rows of a batch in training, to which it is padded; None: as many as take part."""
+        return None
+
+    @property
     def renewal(self) -> Renewal | None:
         """The participations among the steps of one group, where they are a renewal process."""
         return None

@@ -48,6 +48,10 @@ class TruncatedPoisson(Scheme):
         for name in ("largest_batch", "examples"):
             object.__setattr__(self, name, whole(name, getattr(self, name), 1, MAX_STEPS))
 
+    @property
+    def batch_rows(self) -> int:
+        return min(self.largest_batch, self.examples)
+
     def draw(
         self, steps: int, count: int, generator: np.random.Generator, group: int = 0
     ) -> Participations:

@@ -41,8 +41,11 @@ class PhysicalBatch:
     step: int
     chunk: int
     size: int
+    """Rows, those of padding included."""
     last: bool
     """Whether the logical batch ends with it."""
+    padding: int = 0
+    """How many of its last rows stand for nobody."""
     content: tuple[Any, ...] = ()
     """Its tensors, by which a pass over a later batch is told from one over this."""
 
