@@ -36,7 +36,7 @@ def binomial_tail(trials, probability, least):
         for k in range(least, trials):
             term *= p * (trials - k) / ((1 - p) * (k + 1))
             total += term
-        return total
+        return min(total, mpmath.mpf(1))
 
 
 def random_mechanism(seed):

@@ -186,7 +186,7 @@ class PrivateOptimizer(DPOptimizer):
             self._check_sums(samples, norms)
         lengths = norms.norm(dim=1)
         counted = lengths.isfinite()
-        counted[batch.size - batch.padding :] = False
+        counted[batch.members :] = False
         factors = (self.max_grad_norm / (lengths + STABILISER)).clamp(max=1.0)
         if not counted.all():
             factors = torch.where(counted, factors, 0.0)
