@@ -19,6 +19,7 @@ from mmcc.accounting._bounds import (
     PLAIN,
     Answer,
     Bound,
+    ButFor,
     ByCounts,
     Cost,
     GroupLemma,
@@ -125,15 +126,17 @@ def amplified(problem: Problem) -> list[Bound]:
 
 
 def _applicable(problem: Problem) -> list[Bound]:
-    every = (in_group(bound, problem) for bound in known_bounds())
+    every = (as_asked(bound, problem) for bound in known_bounds())
     return [bound for bound in every if refusal(bound, problem) is None]
 
 
-def in_group(bound: Bound, problem: Problem) -> Bound:
-    """The bound as it is asked about the problem's group: by counts, or with bounds to start from.
+def as_asked(bound: Bound, problem: Problem) -> Bound:
+    """The bound as it is asked: about another scheme, by counts, or with bounds to start from.
 
-    For one example it is the bound itself.
+    For one example, under a scheme that no other stands for, it is the bound itself.
     """
+    if problem.relaxed is not None and bound.amplified:
+        return ButFor(as_asked(bound, problem.under(problem.relaxed.scheme)))
     if problem.group_size == 1:
         return bound
     if bound.groups is Groups.COUNTS:

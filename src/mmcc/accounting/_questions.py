@@ -17,13 +17,13 @@ from mmcc.accounting._best_bound import (
     Best,
     Budget,
     amplified,
+    as_asked,
     ask_delta,
     ask_epsilon,
     best_delta,
     best_epsilon,
     best_of,
     bounds_for,
-    in_group,
     lower_epsilon,
     refusal,
 )
@@ -255,7 +255,7 @@ def bounds_by(
     check_method(method, order)
     if method == TIGHT:
         return bounds_for(problem, budget)
-    bound = in_group(bound_named(method) if order is None else Mmcc(order), problem)
+    bound = as_asked(bound_named(method) if order is None else Mmcc(order), problem)
     refused = refusal(bound, problem)
     if refused is None:
         return [bound]

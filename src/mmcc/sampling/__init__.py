@@ -17,11 +17,13 @@ if TYPE_CHECKING:
         Drawing,
         Law,
         Participations,
+        Relaxed,
         Renewal,
         Rounds,
         Scheme,
     )
     from mmcc.sampling._shuffle import Shuffle
+    from mmcc.sampling._truncated_poisson import TruncatedPoisson
     from mmcc.sampling._unsampled import Unsampled
 
 __all__ = (
@@ -35,10 +37,12 @@ __all__ = (
     "Participations",
     "Poisson",
     "RandomAllocation",
+    "Relaxed",
     "Renewal",
     "Rounds",
     "Scheme",
     "Shuffle",
+    "TruncatedPoisson",
     "Unsampled",
 )
 
@@ -50,6 +54,7 @@ _PLACES = {
     "Poisson": "_poisson",
     "RandomAllocation": "_random_allocation",
     "Shuffle": "_shuffle",
+    "TruncatedPoisson": "_truncated_poisson",
     "Unsampled": "_unsampled",
 }
 

@@ -76,6 +76,13 @@ PARTICIPATIONS = Argument(
     required=False,
 )
 AT_MOST = Argument("at_most", "at-most", "whole", "Participations of an example, at the most.")
+LARGEST_BATCH = Argument(
+    "largest_batch",
+    "largest-batch",
+    "whole",
+    "Examples in a batch, at most.",
+)
+EXAMPLES = Argument("examples", "examples", "whole", "Examples of the data set, at most.")
 
 SCHEMES: Mapping[str, SchemeEntry] = {
     entry.name: entry
@@ -114,6 +121,13 @@ SCHEMES: Mapping[str, SchemeEntry] = {
             "Random allocation",
             "In every epoch a few random steps for each example, drawn anew.",
             (EPOCH_LENGTH, PARTICIPATIONS),
+        ),
+        SchemeEntry(
+            "truncated-poisson",
+            "TruncatedPoisson",
+            "Truncated Poisson",
+            "Poisson sampling with batches cut at a size.",
+            (PROBABILITY, LARGEST_BATCH, EXAMPLES),
         ),
         SchemeEntry(
             "shuffle",

@@ -7,7 +7,7 @@ Rounding: chances and sensitivities are upper bounds; rates are plain floating p
 A new scheme is a subclass that says how participation sets are drawn (`draw`) and how large batches
 are (`expected_batch`).  It then has estimates, the certificate without amplification, batches for
 training and an audit.  What else it knows makes these tighter or faster: amplified certificates
-come from the bounds, which ask for `rounds`, `positions` or `allocation`.
+come from the bounds, which ask for `rounds`, `positions`, `allocation` or `relaxed`.
 """
 
 from __future__ import annotations
@@ -164,6 +164,22 @@ class Renewal:
         return Participations(np.concatenate(found)[order], edges)
 
 
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """Another scheme, to which this one is equal but for an event that does not depend on data.
+
+    With `chance` added to its delta, every certificate for the other scheme is one for this.
+    """
+
+    scheme: Scheme
+    chance: float
+    """Rounded up."""
+    attained: bool
+    """Whether the two are the same for the worst data set: lower bounds there hold here too."""
+    event: str
+    """In words, with what makes it rarer."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Law:
     """The law of one example's participations, and how examples depend on each other."""
@@ -252,6 +268,11 @@ class Scheme(ABC):
         return None
 
     @property
+    def batch_rows(self) -> int | None:
+        """Rows of a batch in training, to which it is padded; None: as many as take part."""
+        return None
+
+    @property
     def renewal(self) -> Renewal | None:
         """The participations among the steps of one group, where they are a renewal process."""
         return None
@@ -287,6 +308,14 @@ class Scheme(ABC):
         """Steps drawn anew in every epoch, so many each, if participation is that.
 
         Epochs are independent of each other, and every set of steps of an epoch is equally likely.
+        """
+        return None
+
+    def relaxed(self, steps: int, group_size: int = 1) -> Relaxed | None:
+        """The scheme that amplified bounds are asked about instead, if there is one.
+
+        Given that the event does not happen, and whatever else may be revealed about the other
+        examples, so many examples take part as under the other scheme, or less often.
         """
         return None
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 from torch.utils.data import BatchSampler as PlainBatchSampler
 from torch.utils.data import (
     DataLoader,
@@ -152,7 +153,7 @@ class PrivateLoader(DataLoader[Any]):
         self.run = run
         self._schedule = Schedule(run)
         plain = torch.utils.data.default_collate if collate is None else collate
-        collated = CollateOrEmpty(dataset, plain)
+        collated = CollateToRows(dataset, plain, self._schedule.rows)
         collated([])  # a batch that cannot be empty is refused now and not in the middle of a run
         super().__init__(
             dataset,
@@ -218,29 +219,53 @@ class Schedule(Sampler[list[int]]):
             part=(run.peers.rank, run.peers.count),
         )
 
+    @property
+    def rows(self) -> int:
+        """Rows to which a physical batch of this process is padded; 0 where none is."""
+        full = -(-(self.run.mechanism.sampling.batch_rows or 0) // self.run.peers.count)
+        return full if self.run.physical is None else min(full, self.run.physical)
+
     def _batches(self, sampler: BatchSampler, planned: deque[PhysicalBatch]) -> Iterator[list[int]]:
         step, chunk = sampler.step, sampler.chunk
         for indices in sampler:
             last = sampler.step > step
-            planned.append(PhysicalBatch(step, chunk, len(indices), last))
+            padding = max(self.rows - len(indices), 0)
+            planned.append(PhysicalBatch(step, chunk, len(indices) + padding, last, padding))
             step, chunk = sampler.step, sampler.chunk
             yield indices
 
 
-class CollateOrEmpty:
+class CollateToRows:
     """A collate function that makes an empty batch of the usual shape when nobody takes part.
 
-    It is the batch of the first example, cut to length 0.
+    It is the batch of the first example, cut to length 0.  A batch of fewer than `rows` examples is
+    filled with zeros, which are no example's data: whatever a loop does with them, nobody counts
+    twice.
     """
 
-    def __init__(self, dataset: Dataset[Any], collate: Collate) -> None:
-        self.dataset, self.collate = dataset, collate
+    def __init__(self, dataset: Dataset[Any], collate: Collate, rows: int) -> None:
+        self.dataset, self.collate, self.rows = dataset, collate, rows
 
     def __call__(self, examples: list[Any]) -> Any:
-        if examples:
-            return self.collate(examples)
+        batch = self.collate(examples) if examples else self._empty()
+        return _filled(batch, len(examples), self.rows) if len(examples) < self.rows else batch
+
+    def _empty(self) -> Any:
         first = self.dataset[0]
         return _emptied(self.collate([first]), self.collate([first, first]))
+
+
+def _filled(batch: Any, count: int, rows: int) -> Any:
+    """A batch in which every tensor with a row for each example has `rows` of them."""
+
+    def filled(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.dim() or len(value) != count:
+            return value
+        return torch.cat([value, value.new_zeros((rows - count, *value.shape[1:]))])
+
+    if hasattr(batch, "items"):  # such as a BatchEncoding, which torch does not look into
+        return type(batch)({name: _filled(part, count, rows) for name, part in batch.items()})
+    return tree_map(filled, batch)
 
 
 def _emptied(one: Any, two: Any) -> Any:

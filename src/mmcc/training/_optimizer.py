@@ -178,18 +178,19 @@ class PrivateOptimizer(DPOptimizer):
         """Add min(1, clip norm / norm) g to the sum, for each example's gradient g.
 
         A gradient that is not finite has no norm, and whatever it did to the sum would show that
-        its example is there: it counts as zero.
+        its example is there: it counts as zero.  So does that of a row of padding.
         """
         samples = [_flat(p) for p in self._parameters]
         norms = _norms(samples, batch.size)
         if self._watch.close and batch.size:
             self._check_sums(samples, norms)
         lengths = norms.norm(dim=1)
-        finite = lengths.isfinite()
+        counted = lengths.isfinite()
+        counted[batch.members :] = False
         factors = (self.max_grad_norm / (lengths + STABILISER)).clamp(max=1.0)
-        if not finite.all():
-            factors = torch.where(finite, factors, 0.0)
-            samples = [_zeroed(sample, ~finite) for sample in samples]
+        if not counted.all():
+            factors = torch.where(counted, factors, 0.0)
+            samples = [_zeroed(sample, ~counted) for sample in samples]
         for p, sample in zip(self._parameters, samples, strict=True):
             if sample is not None:
                 total = torch.tensordot(factors.to(p), sample.to(p), dims=1)

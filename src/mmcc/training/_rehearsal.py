@@ -50,18 +50,19 @@ def rehearse(
 
     Returns why no loss may use some of the module's outputs, by their names.
     """
-    if count < LEAST or not all(p.requires_grad for p in wrapped.watch.trained):
+    members = range(wrapped.watch.members(count))
+    if len(members) < LEAST or not all(p.requires_grad for p in wrapped.watch.trained):
         return {}
     draw = random.SystemRandom()
-    most = MOST if wrapped.watch.thorough else max(TRIED_ALONE, min(MOST, count) // 4)
-    few = sorted(draw.sample(range(count), min(count, most)))
+    most = MOST if wrapped.watch.thorough else max(TRIED_ALONE, min(MOST, len(members)) // 4)
+    few = sorted(draw.sample(members, min(len(members), most)))
     seed = draw.randrange(2**31)
     found = _tried(wrapped, (args, kwargs), count, few, seed)
     if found is None or found.none:
         return {}
     all_found = [found]
     for _ in range(REPEATS):
-        others = draw.sample(range(count), len(few))
+        others = draw.sample(members, len(few))
         again = _tried(wrapped, (args, kwargs), count, others, seed)
         all_found += [] if again is None else [again]
     enough = min(ENOUGH, len(all_found))

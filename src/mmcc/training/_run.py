@@ -41,10 +41,18 @@ class PhysicalBatch:
     step: int
     chunk: int
     size: int
+    """Rows, those of padding included."""
     last: bool
     """Whether the logical batch ends with it."""
+    padding: int = 0
+    """How many of its last rows stand for nobody."""
     content: tuple[Any, ...] = ()
     """Its tensors, by which a pass over a later batch is told from one over this."""
+
+    @property
+    def members(self) -> int:
+        """Rows that stand for examples."""
+        return self.size - self.padding
 
 
 class TrainingRun:
@@ -221,7 +229,7 @@ class TrainingRun:
     def updated(self) -> None:
         """All that was done with earlier batches is done: what follows is about the next one."""
         if self._handed:
-            self.watch.mark(self._handed[0].size)
+            self.watch.mark(self._handed[0].members)
 
     def draw(self) -> Any:
         """The noise of the present step, which is thereby done."""

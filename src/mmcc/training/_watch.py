@@ -124,6 +124,12 @@ class Watch:
         self._passes += 1
         return size or 0
 
+    def members(self, count: int) -> int:
+        """How many of a pass's rows stand for examples: those of padding come last."""
+        handed = () if self.run is None else self.run.handed
+        padded = bool(handed) and handed[0].size == count
+        return handed[0].members if padded else count
+
     def expect_gradients(self) -> None:
         """Keep what the coming backward pass finds, whatever is done to `p.grad` after it."""
         self._ordinary = {}

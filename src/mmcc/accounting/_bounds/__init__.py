@@ -7,6 +7,7 @@ asks them.  A bound from elsewhere takes part once it is registered.
 from __future__ import annotations
 
 from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem
+from mmcc.accounting._bounds.but_for import ButFor
 from mmcc.accounting._bounds.cascade import Cascade
 from mmcc.accounting._bounds.groups import ByCounts, GroupLemma
 from mmcc.accounting._bounds.mmcc import Mmcc
@@ -23,6 +24,7 @@ __all__ = (
     "TIGHT",
     "Answer",
     "Bound",
+    "ButFor",
     "ByCounts",
     "Cost",
     "GroupLemma",

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from mmcc.accounting._guarantee import Details
 from mmcc.accounting._losses.engine import Effort
 from mmcc.errors import SamplingError, real, whole
-from mmcc.sampling import Allocation, Poisson, Renewal, Rounds, Scheme
+from mmcc.sampling import Allocation, Poisson, Relaxed, Renewal, Rounds, Scheme
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._hierarchy import Node
 from mmcc.strategies._repeated import Repeated
@@ -78,6 +78,10 @@ class Problem:
         if self.group_size == 1:
             return self
         return self.kept("one example", lambda: replace(self, group_size=1, _kept={}))
+
+    def under(self, scheme: Scheme) -> Problem:
+        """The same mechanism, group and noise under another scheme."""
+        return self.kept(scheme, lambda: replace(self, scheme=scheme, _kept={}))
 
     def counts(self) -> Problem | None:
         """One example with the likelihood ratio of the whole group; None where none is proven.
@@ -157,6 +161,14 @@ class Problem:
         return found
 
     @cached_property
+    def relaxed(self) -> Relaxed | None:
+        """The scheme that amplified bounds are asked about instead, if there is one."""
+        found = self.scheme.relaxed(self.steps, self.group_size)
+        if found is not None:
+            real("chance", found.chance, 0, 1, closed="lh")
+        return found
+
+    @cached_property
     def tree_of_positions(self) -> Node | None:
         """The tree that the positions form, if they do."""
         return None if self.positions is None else self.strategy.hierarchy(self.positions)
@@ -164,6 +176,8 @@ class Problem:
     @property
     def columns(self) -> int:
         """Rounds of one example, or positions: what amplified bounds look at."""
+        if self.relaxed is not None:
+            return self.under(self.relaxed.scheme).columns
         if self.rounds is not None:
             return self.rounds.count(self.steps)
         return self.positions or self.steps
@@ -173,6 +187,8 @@ class Problem:
         """Whether nothing is drawn, or an example has no choice: every round, the only position."""
         if not self.scheme.random:
             return True
+        if self.relaxed is not None:
+            return self.under(self.relaxed.scheme).certain
         if self.allocation is not None:
             return self.allocation.participations == self.allocation.epoch_steps
         chances = self.rounds or self.renewal

@@ -11,11 +11,12 @@ mechanism.  Proofs: docs/theory-reveal-groups.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem, same
+from mmcc.accounting._bounds.translated import Translated
 from mmcc.accounting._group_lemma import bound_group_delta, bound_group_epsilon
 from mmcc.accounting._guarantee import Details
 from mmcc.errors import MethodError, MmccError
@@ -25,19 +26,20 @@ CLOSE = 1.02
 
 
 @dataclass(frozen=True)
-class ByCounts(Bound):
+class ByCounts(Translated):
     """A bound for one example, about the columns of C repeated as often as there are members."""
-
-    once: Bound
 
     name: ClassVar[str] = "counts"
     groups: ClassVar[Groups] = Groups.OWN
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.once.name)  # the method is that of the bound itself
-
     def __str__(self) -> str:
         return f"{self.once}, by how many of the group take part"
+
+    def other(self, problem: Problem) -> Problem:
+        counts = problem.counts()
+        if counts is None:
+            raise MethodError(f"no counts of a group are proven under {problem.scheme!r}.")
+        return counts
 
     def refusal(self, problem: Problem) -> str | None:
         counts = problem.counts()
@@ -47,44 +49,6 @@ class ByCounts(Bound):
                 f"are the worst under {problem.scheme!r} is not proven for {problem.strategy!r}."
             )
         return self.once.refusal(counts)
-
-    def cost(self, problem: Problem) -> Cost:
-        return self.once.cost(_counts(problem))
-
-    def exact(self, problem: Problem) -> bool:
-        return self.once.exact(_counts(problem))
-
-    def close(self, problem: Problem) -> bool:
-        return self.once.close(_counts(problem))
-
-    def epsilon(self, problem: Problem, delta: float) -> Answer:
-        return self.once.epsilon(_counts(problem), delta)
-
-    def delta(self, problem: Problem, epsilon: float) -> Answer:
-        return self.once.delta(_counts(problem), epsilon)
-
-    def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
-        return self.once.lower_epsilon(_counts(problem), delta)
-
-    def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
-        return self.once.lower_delta(_counts(problem), epsilon)
-
-    def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
-        same_kind = [
-            replace(answer, bound=answer.bound.once)
-            for answer in known
-            if isinstance(answer.bound, ByCounts)
-        ]
-        return self.once.worthwhile(_counts(problem), same_kind)
-
-    def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
-        return ByCounts(self.once.settled_for_epsilon(_counts(problem), delta))
-
-    def settled_for_delta(self, problem: Problem, epsilon: float) -> Bound:
-        return ByCounts(self.once.settled_for_delta(_counts(problem), epsilon))
-
-    def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
-        return self.once.details(_counts(problem), answer, delta)
 
 
 @dataclass(frozen=True)
@@ -199,11 +163,3 @@ def _value(ask: Callable[[], Answer]) -> float:
     except MmccError:
         return math.inf
     return answer.value if answer.remove >= 0 and answer.add >= 0 else math.inf
-
-
-def _counts(problem: Problem) -> Problem:
-    """The mechanism of one example with the law of the group, as `refusal` has made sure."""
-    counts = problem.counts()
-    if counts is None:
-        raise MethodError(f"no counts of a group are proven under {problem.scheme!r}.")
-    return counts

@@ -1,0 +1,96 @@
+r"""Bounds for a scheme that is another one but for an event: `Scheme.relaxed`.
+
+In: a bound that is proven for the other scheme.  Out: the same, the chance of the event added to
+delta.  Rounding: upwards.
+
+Let E be the event and R what may be revealed together with it, both independent of the data.
+Revealing R and E costs nothing but privacy, and given R without E the example takes part as under
+the other scheme, or less often, which an adversary who chooses its contributions can only lose by.
+So for every set A of outputs, in both adjacencies,
+
+    P(A) - e^eps Q(A) <= E[(P(A|R,E) - e^eps Q(A|R,E))_+] <= delta_other(eps) + chance(E).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, LowerEnd, Problem
+from mmcc.accounting._bounds.translated import Translated
+from mmcc.accounting._guarantee import Details
+from mmcc.errors import MethodError
+from mmcc.sampling import Relaxed
+
+
+@dataclass(frozen=True)
+class ButFor(Translated):
+    """A bound about the other scheme, at a delta that leaves room for the event."""
+
+    name: ClassVar[str] = "but-for"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "groups", self.once.groups)
+
+    def __str__(self) -> str:
+        return f"{self.once}, but for an event whose chance is in delta"
+
+    def other(self, problem: Problem) -> Problem:
+        return problem.under(_relaxed(problem).scheme)
+
+    def refusal(self, problem: Problem) -> str | None:
+        return self.once.refusal(self.other(problem))
+
+    def epsilon(self, problem: Problem, delta: float) -> Answer:
+        return self.once.epsilon(self.other(problem), _left(problem, delta))
+
+    def delta(self, problem: Problem, epsilon: float) -> Answer:
+        found, chance = self.once.delta(self.other(problem), epsilon), _relaxed(problem).chance
+        return replace(found, remove=_added(found.remove, chance), add=_added(found.add, chance))
+
+    def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
+        """With the worst data set for the other scheme, if it is one for which they are equal."""
+        return (
+            super().lower_epsilon(problem, delta) if _relaxed(problem).attained else NOTHING_KNOWN
+        )
+
+    def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
+        return (
+            super().lower_delta(problem, epsilon) if _relaxed(problem).attained else NOTHING_KNOWN
+        )
+
+    def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
+        return super().settled_for_epsilon(problem, _left(problem, delta))
+
+    def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
+        relaxed = _relaxed(problem)
+        return (
+            super()
+            .details(problem, answer, delta)
+            .extended({"certified_as": repr(relaxed.scheme), "added_to_delta": relaxed.chance})
+        )
+
+
+def _relaxed(problem: Problem) -> Relaxed:
+    """The other scheme and the event, where there are."""
+    found = problem.relaxed
+    if found is None:
+        raise MethodError(f"no other scheme stands for {problem.scheme!r}.")
+    return found
+
+
+def _left(problem: Problem, delta: float) -> float:
+    """Delta without the chance of the event, rounded down."""
+    relaxed = _relaxed(problem)
+    if relaxed.chance >= delta:
+        raise MethodError(
+            f"{problem.scheme!r} is {relaxed.scheme!r} but for an event whose chance is up to "
+            f"{relaxed.chance:.3g}, no less than delta = {delta:g}: {relaxed.event}. Use a larger "
+            "delta, or method='unamplified'."
+        )
+    return (delta - relaxed.chance) * (1 - 2.0**-52)
+
+
+def _added(delta: float, chance: float) -> float:
+    return min((delta + chance) * (1 + 2.0**-52), 1.0)

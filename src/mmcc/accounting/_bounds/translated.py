@@ -1,0 +1,69 @@
+"""A bound that is asked about another mechanism in the place of the one in question.
+
+In: a problem and a bound.  Out: what the bound says about the problem that stands for it, under the
+bound's own name.  Rounding: as by the bound that is asked.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mmcc.accounting._bounds.base import Answer, Bound, Cost, LowerEnd, Problem
+from mmcc.accounting._guarantee import Details
+
+
+@dataclass(frozen=True)
+class Translated(Bound):
+    """A bound, about another problem; subclasses say which, and why its answers hold."""
+
+    once: Bound
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.once.name)  # the method is that of the bound itself
+
+    @abstractmethod
+    def other(self, problem: Problem) -> Problem:
+        """The problem that the bound is asked about."""
+
+    def cost(self, problem: Problem) -> Cost:
+        return self.once.cost(self.other(problem))
+
+    def exact(self, problem: Problem) -> bool:
+        return self.once.exact(self.other(problem))
+
+    def close(self, problem: Problem) -> bool:
+        return self.once.close(self.other(problem))
+
+    def epsilon(self, problem: Problem, delta: float) -> Answer:
+        return self.once.epsilon(self.other(problem), delta)
+
+    def delta(self, problem: Problem, epsilon: float) -> Answer:
+        return self.once.delta(self.other(problem), epsilon)
+
+    def lower_cost(self, problem: Problem) -> Cost:
+        return self.once.lower_cost(self.other(problem))
+
+    def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
+        return self.once.lower_epsilon(self.other(problem), delta)
+
+    def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
+        return self.once.lower_delta(self.other(problem), epsilon)
+
+    def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
+        same_kind = [
+            replace(answer, bound=answer.bound.once)
+            for answer in known
+            if isinstance(answer.bound, type(self))
+        ]
+        return self.once.worthwhile(self.other(problem), same_kind)
+
+    def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
+        return replace(self, once=self.once.settled_for_epsilon(self.other(problem), delta))
+
+    def settled_for_delta(self, problem: Problem, epsilon: float) -> Bound:
+        return replace(self, once=self.once.settled_for_delta(self.other(problem), epsilon))
+
+    def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
+        return self.once.details(self.other(problem), answer, delta)
