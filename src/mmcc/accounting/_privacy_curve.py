@@ -11,7 +11,7 @@ search, and all are valid.  The same question has the same answer, whatever was 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -154,12 +154,7 @@ class PrivacyCurve:
     def at(self, delta: float) -> Point:
         """The smallest epsilon that the few bounds certify at a delta."""
         if delta not in self._points:
-            answers = [ask_epsilon(PLAIN, self.problem, delta)]
-            for bound in self._few:
-                try:
-                    answers.append(ask_epsilon(bound, self.problem, delta))
-                except MmccError:  # this delta is beyond the bound; another one has answered
-                    continue
+            answers = self._answers(ask_epsilon, delta)
             epsilon = max(min(a.remove for a in answers), min(a.add for a in answers))
             self._points[delta] = Point(epsilon, delta)
             if self.problem.effort.progress is not None:
@@ -173,13 +168,13 @@ class PrivacyCurve:
     @cached_property
     def _start(self) -> Point:
         """At epsilon 0 delta is the total variation, which both adjacencies share."""
-        answers: list[Answer] = [ask_delta(PLAIN, self.problem, 0.0)]
-        for bound in self._few:
-            try:
-                answers.append(ask_delta(bound, self.problem, 0.0))
-            except MmccError:
-                continue
+        answers = self._answers(ask_delta, 0.0)
         return Point(0.0, min(min(answer.remove, answer.add) for answer in answers))
+
+    def _answers(self, ask: Callable[[Bound, Problem, float], Answer], at: float) -> list[Answer]:
+        """Of all that can answer: without sampling there is always one."""
+        tried = (_tried(ask, bound, self.problem, at) for bound in self._few)
+        return [ask(PLAIN, self.problem, at), *(answer for answer in tried if answer is not None)]
 
     @cached_property
     def _few(self) -> tuple[Bound, ...]:
@@ -188,12 +183,21 @@ class PrivacyCurve:
             return ()
         far: list[Bound] = []
         if self.bounds:
-            far = best_epsilon(self.problem, FAR, self.bounds).bounds
+            far = best_epsilon(self.problem, FAR, self.bounds).needed
             far += [CHANCE] if CHANCE.refusal(self.problem) is None else []
         return tuple(bound for bound in dict.fromkeys((*self.winners, *far)) if bound != PLAIN)
 
     def _instant(self) -> bool:
         return all(bound.cost(self.problem) <= Cost.FAST for bound in self._few)
+
+
+def _tried(
+    ask: Callable[[Bound, Problem, float], Answer], bound: Bound, problem: Problem, at: float
+) -> Answer | None:
+    try:
+        return ask(bound, problem, at)
+    except MmccError:  # this is beyond the bound; another one has an answer
+        return None
 
 
 def curve_of(
@@ -207,6 +211,6 @@ def curve_of(
         winners: tuple[Bound, ...] = (PLAIN,)  # others would assume more than the guarantee does
         bounds = ()
     else:
-        winners = tuple(best.bounds)
+        winners = tuple(best.needed)
     effort = replace(problem.effort, executor=None)
     return PrivacyCurve(replace(problem, effort=effort, _kept={}), own, winners, tuple(bounds))

@@ -303,9 +303,7 @@ def _guarantee(
     """The answer with all that it rests on."""
     winner = best.winner
     bound = winner.bound or PLAIN
-    # One answer alone may give the promise; otherwise it rests on both.
-    needed = [bound] if winner.value <= best.value else best.bounds
-    setting = problem.scheme.setting if any(one.amplified for one in needed) else ""
+    setting = problem.scheme.setting if any(one.amplified for one in best.needed) else ""
     details = bound.details(problem, winner, delta)
     extra: dict[str, object] = {}
     if bound.amplified:
