@@ -181,11 +181,12 @@ class PrivacyCurve:
         """The bounds that are asked about points: those that were the best twice."""
         if self.plain:
             return ()
-        far: list[Bound] = []
-        if self.bounds:
-            far = best_epsilon(self.problem, FAR, self.bounds).needed
-            far += [CHANCE] if CHANCE.refusal(self.problem) is None else []
-        return tuple(bound for bound in dict.fromkeys((*self.winners, *far)) if bound != PLAIN)
+        more: list[Bound] = []
+        if self.bounds and not any(bound.exact(self.problem) for bound in self.winners):
+            more = best_epsilon(self.problem, FAR, self.bounds).needed
+        if self.bounds and CHANCE.refusal(self.problem) is None:
+            more.append(CHANCE)
+        return tuple(bound for bound in dict.fromkeys((*self.winners, *more)) if bound != PLAIN)
 
     def _instant(self) -> bool:
         return all(bound.cost(self.problem) <= Cost.FAST for bound in self._few)
