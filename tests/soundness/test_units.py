@@ -79,9 +79,9 @@ def dp_sgd(p, sigma, steps, method="mmcc"):
 def test_mu_of_dp_sgd_covers_the_true_curve(method):
     p, sigma, steps = 0.05, 0.9, 12
     found = dp_sgd(p, sigma, steps, method)
-    for floor in (1e-12, 1e-6):
+    for floor in (1e-12, 1e-6) if method == "tight" else (1e-9,):
         mu = found.gdp(floor)
-        for epsilon in np.linspace(0.3, found.epsilon_at(floor), 8):
+        for epsilon in np.linspace(0.3, found.epsilon_at(floor), 5):
             for side in ("remove", "add"):
                 low, _ = truth.composed_subsampled_gaussian_delta(
                     steps, 1.0, p, sigma, float(epsilon), side
@@ -103,7 +103,7 @@ def test_powers_of_dp_sgd_lie_above_those_of_real_tests(p, sigma, steps):
 SLOW = [pytest.param(c, "tight", marks=pytest.mark.slow) for c in (0.25, 0.5, 1.0)]
 
 
-@pytest.mark.parametrize(("corner", "method"), [(0.5, "projection"), *SLOW])
+@pytest.mark.parametrize(("corner", "method"), [(0.5, "mmcc"), *SLOW])
 def test_mu_of_correlated_noise_covers_the_true_curve(corner, method):
     matrix, p, sigma = np.array([[1.0, 0.0], [corner, 1.0]]), 0.3, 1.5
     found = mmcc.epsilon(
