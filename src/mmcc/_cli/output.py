@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mmcc import Bracket, Estimate, Guarantee
     from mmcc.accounting._parallel import Progress
+    from mmcc.accounting._units import Units
 
 LABELS = {
     "order": "order of analysis",
@@ -77,27 +78,38 @@ def console() -> Console:
 
 
 def print_json(
-    found: Guarantee | Bracket | Estimate, seconds: float, comparison: Comparison | None
+    found: Guarantee | Bracket | Estimate,
+    seconds: float,
+    comparison: Comparison | None,
+    units: Units | None = None,
 ) -> None:
     """One object on stdout."""
     content = found.to_dict() | {"seconds": round(seconds, 3)}
+    if units is not None:
+        content["units"] = units.to_dict()
     if comparison is not None:
         content["comparison"] = dict(comparison)
     print(json.dumps(content, indent=2, allow_nan=False, default=float))
 
 
 def print_tables(
-    asked: str, found: Guarantee, seconds: float, comparison: Comparison | None
+    asked: str,
+    found: Guarantee,
+    seconds: float,
+    comparison: Comparison | None,
+    units: Units | None = None,
 ) -> None:
     """The answer, what it assumes and how it came about."""
     paper = console()
     paper.print(_answer_table(asked, found))
+    if units is not None:
+        paper.print("", _units_table(units))
     if comparison is not None:
         paper.print("", _comparison_table(comparison))
     paper.print("", _details_table(asked, found, seconds))
 
 
-def print_bracket(found: Bracket, seconds: float) -> None:
+def print_bracket(found: Bracket, seconds: float, units: Units | None = None) -> None:
     """Both ends, and which bound gave the upper one."""
     from rich.table import Table
 
@@ -122,7 +134,7 @@ def print_bracket(found: Bracket, seconds: float) -> None:
     if found.estimate is not None and found.estimate.setting:
         table.add_row("setting of the estimate", found.estimate.setting)
     table.add_row("seconds", f"{seconds:.2f}")
-    console().print(ends, "", table)
+    console().print(ends, "", *([] if units is None else [_units_table(units), ""]), table)
 
 
 def print_estimate(found: Estimate, seconds: float) -> None:
@@ -180,6 +192,14 @@ def _answer_table(asked: str, found: Guarantee) -> Table:
         table.add_row(name, value)
     table.add_row("certified", "yes: an upper bound, rounding errors included")
     table.add_row("bound", found.bound)
+    return table
+
+
+def _units_table(units: Units) -> Table:
+    table = _table("in other units, certified", "")
+    table.add_column("", overflow="fold")
+    for row in units.rows():
+        table.add_row(*row)
     return table
 
 

@@ -14,10 +14,17 @@ from mmcc._cli.parsing import UsageError
 if TYPE_CHECKING:
     from mmcc import Guarantee
     from mmcc.accounting._parallel import Progress
+    from mmcc.accounting._units import Units
     from mmcc.sampling import Scheme
     from mmcc.strategies import Strategy
 
 JSON = Option(("--json", "as_json"), FLAG, OUTPUT, "Print one JSON object.")
+UNITS = Option(
+    "--units",
+    FLAG,
+    QUESTION,
+    "Also print mu of Gaussian DP, rho of zCDP and what attacks can achieve.",
+)
 SIMULATION = (
     Option("--samples", WHOLE, QUESTION, "Estimate: at most this many samples."),
     Option("--width", NUMBER, QUESTION, "Estimate: stop at this relative width of the interval."),
@@ -67,7 +74,15 @@ def answer(
         )
         seconds = time.perf_counter() - start
         compared = None if others is None else others(strategy, scheme, found, progress)
+        units = in_units(found) if given["units"] else None
     if given["as_json"]:
-        output.print_json(found, seconds, compared)
+        output.print_json(found, seconds, compared, units)
     else:
-        output.print_tables(asked, found, seconds, compared)
+        output.print_tables(asked, found, seconds, compared, units)
+
+
+def in_units(found: Guarantee) -> Units:
+    """The answer in every unit."""
+    from mmcc.accounting._units import units_of
+
+    return units_of(found)

@@ -81,6 +81,12 @@ class Best:
         both = (self.remove.bound, self.add.bound)
         return list(dict.fromkeys(bound for bound in both if bound is not None))
 
+    @property
+    def needed(self) -> list[Bound]:
+        """The bounds that the promise rests on: one answer alone may give it."""
+        winner = self.winner
+        return [winner.bound or PLAIN] if winner.value <= self.value else self.bounds
+
 
 def best_of(answers: Iterable[Answer], lower: float = 0.0) -> Best:
     """The smallest number of each adjacency."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from mmcc.errors import MethodError
+
+if TYPE_CHECKING:
+    from mmcc.accounting._privacy_curve import PrivacyCurve
 
 ADJACENCY = "zero-out: the larger of remove and add"
 
@@ -18,6 +23,8 @@ def adjacency_of(group_size: int) -> str:
 
 
 DIGITS = 6
+FLOOR = 1e-12
+"""A delta that may be left over when a guarantee is told by a mu alone."""
 
 
 def rounded_up(value: float) -> str:
@@ -91,10 +98,49 @@ class Guarantee:
     """What is assumed about the other examples; empty where nothing is."""
     group_size: int = 1
     """How many examples are protected together."""
+    curve: PrivacyCurve | None = field(default=None, repr=False, compare=False)
+    """What answers in other units; None where the mechanism is not at hand."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.details, Details):
             object.__setattr__(self, "details", Details(self.details))
+
+    def gdp(self, floor: float = FLOOR) -> float:
+        """Mu of Gaussian differential privacy, certified, up to `floor`.
+
+        Delta at every epsilon is at most that of the Gaussian mechanism with this mu plus `floor`.
+        With `floor=0` it is the mu without amplification, which is the smallest that there is where
+        an example may take part in every step.
+        """
+        return self._curve().gdp(floor)
+
+    def zcdp(self) -> float:
+        """Rho of zero-concentrated differential privacy, certified, without amplification."""
+        return self._curve().zcdp()
+
+    def true_positive_rate(self, false_positive_rate: float) -> float:
+        """At most so often does an attack recognise the example that took part, certified.
+
+        It may take one that did not for one that did at the rate given; or the other way round.
+        """
+        return self._curve().power(false_positive_rate)
+
+    def advantage(self) -> float:
+        """The largest difference of an attack's true and false positive rates, certified."""
+        return self._curve().advantage()
+
+    def epsilon_at(self, delta: float) -> float:
+        """Certified epsilon of the same mechanism at another delta."""
+        return self._curve().epsilon(delta)
+
+    def _curve(self) -> PrivacyCurve:
+        if self.curve is None:
+            raise MethodError(
+                "this guarantee is a pair of numbers without its mechanism (read from a file, "
+                "unpickled, or of mmcc.mixtures), so nothing else is known of it; ask mmcc.epsilon "
+                "about the mechanism, and then its answer."
+            )
+        return self.curve
 
     def __str__(self) -> str:
         inputs = "adaptive inputs" if self.adaptive else "non-adaptive inputs only"

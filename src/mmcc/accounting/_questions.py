@@ -40,9 +40,11 @@ from mmcc.accounting._bounds import (
     known_bounds,
 )
 from mmcc.accounting._calibrate import gaussian_problem, smallest_sigma
+from mmcc.accounting._curve_points import Point
 from mmcc.accounting._guarantee import Bracket, Guarantee, adjacency_of
 from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._parallel import Progress
+from mmcc.accounting._privacy_curve import curve_of
 from mmcc.errors import (
     MethodError,
     NothingCertifiedError,
@@ -96,7 +98,7 @@ def epsilon(
             f"method {method!r} certifies no finite epsilon at this noise; use a larger sigma, or "
             "method='tight'."
         )
-    return _guarantee(problem, method, best, best.value, delta, "epsilon")
+    return _guarantee(problem, method, bounds, best, best.value, delta, "epsilon")
 
 
 def delta(
@@ -120,7 +122,7 @@ def delta(
         best = best_delta(problem, epsilon, bounds)
     else:
         best = best_of([ask_delta(bounds[0], problem, epsilon)])
-    return _guarantee(problem, method, best, epsilon, best.value, "delta")
+    return _guarantee(problem, method, bounds, best, epsilon, best.value, "delta")
 
 
 def sigma(
@@ -153,13 +155,13 @@ def sigma(
     if method == TIGHT and first.chance <= delta:
         problem = first.at(max(NEXT_TO_NOTHING * first.sensitivity, 2 * MIN_SIGMA))
         best = best_of([ask_epsilon(CHANCE, problem, delta)])
-        return _guarantee(problem, method, best, 0.0, delta, "sigma")
+        return _guarantee(problem, method, bounds, best, 0.0, delta, "sigma")
     problem = gaussian_problem(first, epsilon, delta)
     if bounds == [PLAIN]:
         best = best_of([ask_epsilon(PLAIN, problem, delta)])
-        return _guarantee(problem, method, best, best.value, delta, "sigma")
+        return _guarantee(problem, method, bounds, best, best.value, delta, "sigma")
     problem, best, floor = smallest_sigma(problem, bounds, epsilon, delta)
-    return _guarantee(problem, method, best, best.value, delta, "sigma", floor)
+    return _guarantee(problem, method, bounds, best, best.value, delta, "sigma", floor)
 
 
 def bracket(
@@ -291,6 +293,7 @@ def _effort(executor: Executor | None, progress: Progress | None) -> Effort:
 def _guarantee(
     problem: Problem,
     method: str,
+    bounds: list[Bound],
     best: Best,
     epsilon: float,
     delta: float,
@@ -300,9 +303,7 @@ def _guarantee(
     """The answer with all that it rests on."""
     winner = best.winner
     bound = winner.bound or PLAIN
-    # One answer alone may give the promise; otherwise it rests on both.
-    needed = [bound] if winner.value <= best.value else best.bounds
-    setting = problem.scheme.setting if any(one.amplified for one in needed) else ""
+    setting = problem.scheme.setting if any(one.amplified for one in best.needed) else ""
     details = bound.details(problem, winner, delta)
     extra: dict[str, object] = {}
     if bound.amplified:
@@ -328,4 +329,7 @@ def _guarantee(
         details=details.extended(extra),
         adjacency=adjacency_of(problem.group_size),
         group_size=problem.group_size,
+        curve=curve_of(
+            problem, Point(epsilon, delta), best, bounds if method == TIGHT else [], setting
+        ),
     )

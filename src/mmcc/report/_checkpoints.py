@@ -54,13 +54,14 @@ def of_checkpoint(
     data: str | None = None,
     file: str | None = None,
     seconds: float | None = None,
+    units: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """The report of the run in a checkpoint; `delta` and `method` as they were for the run.
 
     `strategy` is needed where the checkpoint's description of it does not say all its numbers:
     matrices, and prefixes of optimised strategies.  One that is not the run's is refused.
-    `sampling` is needed where the scheme is one from elsewhere.
+    `sampling` is needed where the scheme is one from elsewhere.  `units` as for a mechanism.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
     from mmcc.training._mechanism import amplified, declared, training_method
@@ -110,6 +111,7 @@ def of_checkpoint(
         clip_norm=run.max_grad_norm,
         file=file,
         seconds=seconds,
+        units=units,
         took=took,
         progress=progress,
         facts=_run_facts(run, position),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from mmcc.accounting._guarantee import rounded_down, rounded_up
 
 if TYPE_CHECKING:
+    from mmcc.accounting._units import Units
     from mmcc.strategies._base import Strategy
 
 UNIT = "one training example"
@@ -173,6 +174,8 @@ class Report:
     """To be drawn."""
     group_size: int = 1
     """Units that are protected together."""
+    units: Units | None = None
+    """The headline in other units, if they were asked for."""
 
     @property
     def such_units(self) -> tuple[str, str]:

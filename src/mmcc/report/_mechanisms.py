@@ -44,13 +44,15 @@ def of_mechanism(
     clip_norm: float | None = None,
     file: str | None = None,
     seconds: float | None = None,
+    units: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """The report of a mechanism; what has no proof is refused as by `mmcc.epsilon`.
 
     `unit` is what the training treats as one example, `data` what the data set is called, `file`
     where the strategy came from.  About `seconds` go to the dots of the epsilon-delta curve.
-    `group_size` units are protected together.
+    `group_size` units are protected together.  `units=True` tells the guarantee in other units too,
+    which takes a few dozen questions.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
 
@@ -78,6 +80,7 @@ def of_mechanism(
         file=file,
         subject="a mechanism: all of its steps",
         seconds=seconds,
+        units=units,
         took=time.monotonic() - began,
         progress=progress,
     )
@@ -96,6 +99,7 @@ def described(
     file: str | None,
     order: Order | None = None,
     seconds: float | None = None,
+    units: bool = False,
     took: float = 0.0,
     progress: Progress | None = None,
     facts: Sequence[Fact] = (),
@@ -104,6 +108,7 @@ def described(
     notes: Sequence[str] = (),
 ) -> Report:
     """The report around a bracket that took so long; `facts` and what follows them are added."""
+    from mmcc.accounting._units import units_of
     from mmcc.report._epsilon_curve import SECONDS, dots_around
 
     guarantee = found.guarantee
@@ -147,6 +152,7 @@ def described(
         dots=dots,
         strategy=strategy,
         group_size=guarantee.group_size,
+        units=units_of(guarantee) if units else None,
     )
 
 

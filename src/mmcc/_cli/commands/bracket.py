@@ -17,7 +17,7 @@ from mmcc._cli.mechanism_options import (
     mechanism,
 )
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import JSON, PLOT, SIMULATION, said
+from mmcc._cli.question import JSON, PLOT, SIMULATION, UNITS, in_units, said
 
 
 def run(
@@ -32,6 +32,7 @@ def run(
     confidence: float | None,
     seed: int | None,
     plot: str | None,
+    units: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -67,10 +68,11 @@ def run(
         seconds = time.perf_counter() - start
         if plot is not None:
             plots.epsilon_against_sigma(strategy, scheme, **at, file=plot, progress=progress)
+        told = in_units(found.guarantee) if units else None
     if as_json:
-        output.print_json(found, seconds, None)
+        output.print_json(found, seconds, None, told)
     else:
-        output.print_bracket(found, seconds)
+        output.print_bracket(found, seconds, told)
 
 
 COMMAND = Command(
@@ -85,6 +87,7 @@ COMMAND = Command(
         "--estimate", FLAG, QUESTION, "Also print a Monte Carlo estimate: an interval, not a proof."
     ),
     *SIMULATION,
+    UNITS,
     PLOT,
     JSON,
     help="Print two certified numbers with the true epsilon between them.",

@@ -12,7 +12,7 @@ from mmcc._cli.mechanism_options import (
     MECHANISM,
     SIGMA,
 )
-from mmcc._cli.question import JSON, answer
+from mmcc._cli.question import JSON, UNITS, answer
 
 
 def run(sigma: float, epsilon: float, **given: Any) -> None:
@@ -27,6 +27,7 @@ COMMAND = Command(
     EPSILON,
     GROUP_SIZE,
     *BOUND,
+    UNITS,
     JSON,
     help="Print the certified delta of a mechanism at an epsilon.",
     example="mmcc delta --strategy identity --steps 100 --sampling poisson --prob 0.01 --sigma 1 "

@@ -15,7 +15,7 @@ from mmcc._cli.mechanism_options import (
     check_bound,
 )
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import JSON, answer
+from mmcc._cli.question import JSON, UNITS, answer
 from mmcc.errors import MmccError
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ COMMAND = Command(
     GROUP_SIZE,
     *BOUND,
     Option("--compare", FLAG, QUESTION, "Also print what other certified bounds give."),
+    UNITS,
     JSON,
     help="Print the certified epsilon of a mechanism at a delta.",
     example="mmcc epsilon --strategy binary-tree --steps 128 --sampling poisson --prob 1/128 "

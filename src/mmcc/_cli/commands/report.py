@@ -30,7 +30,7 @@ from mmcc._cli.mechanism_options import (
     released,
 )
 from mmcc._cli.parsing import UsageError, names_a_file
-from mmcc._cli.question import said
+from mmcc._cli.question import UNITS, said
 from mmcc.strategies._registry import TYPED
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _report(given: Given, progress: Progress | None) -> Report:
     shown |= said(unit=given["unit"])
     if given["ledger"] is not None:
         return _of_ledger(given, shown)
-    shown |= said(seconds=given["seconds"])
+    shown |= said(seconds=given["seconds"]) | {"units": given["units"]}
     name = given["strategy"]
     filed = name is not None and name not in TYPED and names_a_file(name)
     shown["file"] = name if filed else None
@@ -144,6 +144,7 @@ def _of_ledger(given: Given, shown: dict[str, Any]) -> Report:
         "ledger",
         has,
     )
+    _refuse(given, ("units",), "ledger", "its totals are pairs of numbers without a curve")
     if given["method"] != METHODS[0]:
         raise UsageError(f"--method does not apply to --ledger: {has}; leave it out.")
     return of_ledger(given["ledger"], delta=given["delta"], **shown)
@@ -177,6 +178,7 @@ COMMAND = Command(
     ),
     Option("--ledger", FILE, QUESTION, "Report on all runs of a ledger."),
     Option("--seconds", NUMBER, QUESTION, "Time for the curve besides the point asked for."),
+    UNITS,
     Option("--title", TEXT, OUTPUT, "Title of the report."),
     Option(
         "--unit",

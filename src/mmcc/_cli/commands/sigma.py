@@ -12,7 +12,7 @@ from mmcc._cli.mechanism_options import (
     GROUP_SIZE,
     MECHANISM,
 )
-from mmcc._cli.question import JSON, answer
+from mmcc._cli.question import JSON, UNITS, answer
 
 
 def run(epsilon: float, delta: float, **given: Any) -> None:
@@ -27,6 +27,7 @@ COMMAND = Command(
     DELTA,
     GROUP_SIZE,
     *BOUND,
+    UNITS,
     JSON,
     help="Print the smallest noise level found that certifies an epsilon at a delta.",
     example="mmcc sigma --strategy continual-counting --steps 32 --sampling poisson --prob 1/32 "
