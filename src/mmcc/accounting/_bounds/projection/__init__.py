@@ -42,7 +42,13 @@ class Projection(Bound):
     groups: ClassVar[Groups] = Groups.COUNTS
 
     def refusal(self, problem: Problem) -> str | None:
-        if problem.rounds is None and problem.positions is None:
+        allocation = problem.allocation
+        if allocation is not None and allocation.participations > 1:
+            return (
+                "the projection is proven for one participation in every epoch, not for "
+                f"{allocation.participations}."
+            )
+        if problem.rounds is None and problem.positions is None and allocation is None:
             return str(unproven(problem.scheme))
         return None
 
@@ -85,7 +91,7 @@ def _bracket(problem: Problem) -> ProjectionBracket:
     """The bracket of this mechanism, which keeps what it finds."""
 
     def make() -> ProjectionBracket:
-        sampled = problem.rounds or problem.positions
+        sampled = problem.rounds or problem.positions or problem.allocation
         if sampled is None:
             raise unproven(problem.scheme)
         effort = problem.effort

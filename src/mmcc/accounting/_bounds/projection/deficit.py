@@ -36,6 +36,7 @@ from mmcc.accounting._bounds.projection.upper import (
 )
 from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd
 from mmcc.accounting._bounds.projection.upper_bins import ProjectedBins
+from mmcc.accounting._bounds.projection.upper_epochs import ProjectedEpochs
 
 SPACING = 0.03
 BELOW, ABOVE = 3.5, 2.0
@@ -166,3 +167,7 @@ class NodesAround(Projected):
 
 class BinsNodesAround(NodesAround, ProjectedBins):
     """The same for balls-in-bins."""
+
+
+class EpochNodesAround(NodesAround, ProjectedEpochs):
+    """The same for random allocation."""

@@ -21,8 +21,8 @@ from numpy.polynomial.legendre import leggauss
 from scipy import special
 
 from mmcc._arrays import BoolArray, FloatArray, IntArray
-from mmcc.accounting._bounds.projection.bins import rest_of
 from mmcc.accounting._bounds.projection.high_orders import HighOrders, S
+from mmcc.accounting._bounds.projection.laws import rest_of
 from mmcc.accounting._bounds.projection.line import AnyLine, Chance
 from mmcc.accounting._bounds.projection.lower import overlaps
 from mmcc.accounting._bounds.projection.quadratic import Quadratic, quadratic
