@@ -10,6 +10,7 @@ rounds up, the line states its errors.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from mmcc._arrays import ComplexArray, FloatArray
-from mmcc.accounting._bounds.projection.line import Contour, Weights
+from mmcc.accounting._bounds.projection.line import Contour
 from mmcc.accounting._bounds.projection.rest import Rest
 from mmcc.strategies._gram import DenseGram
 
@@ -59,12 +60,10 @@ class EpochLine(Contour):
             np.exp(np.multiply.outer(theta, points) - self._log_sums(theta)[..., None])
         )
 
-    def ratios(self, points: FloatArray, theta: float, gammas: FloatArray) -> ComplexArray:
-        """e^(zeta x) / sum_(l in e) e^(zeta a_l) at zeta = theta + i gamma: gamma, epoch, point."""
-        u = self.tilted(np.array(theta))
-        means = self._means(u, self._phases(gammas))
-        waves = np.exp(1j * np.multiply.outer(gammas, points))
-        return np.asarray(self.densities(points, np.array(theta)) * waves / means[:, :, None])
+    def means(self, u: FloatArray, gammas: FloatArray) -> ComplexArray:
+        """sum_(j in e) u_j e^(i gamma a_j): one table (gamma, epoch) for each row of u."""
+        phases = self._phases(gammas)
+        return np.array([self._means(row, phases) for row in u])
 
     def _log_sums(self, theta: FloatArray) -> FloatArray:
         """Log sum_(j in e) e^(theta a_j) for every epoch."""
@@ -118,18 +117,18 @@ class EpochLine(Contour):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cores:
-    """One matrix a node, made when it is asked for."""
+    """Pair sums at points, zero within an epoch: one matrix a node, made when it is asked for."""
 
-    line: EpochLine
-    weights: Weights
-    points: FloatArray
+    densities: FloatArray
+    waves: ComplexArray
+    means: ComplexArray
+    nodes: ComplexArray
 
     def __getitem__(self, node: int) -> FloatArray:
-        weights = self.weights
-        ratios = self.line.ratios(self.points, float(weights.theta[node]), weights.gammas)
+        ratios = self.densities[node] * self.waves / self.means[node][:, :, None]
         flat = ratios.reshape(len(ratios), -1)
-        scaled = (flat * weights.nodes[node][:, None]).T
-        epochs, count = self.points.shape
+        scaled = (flat * self.nodes[node][:, None]).T
+        epochs, count = self.waves.shape[1:]
         outside = np.repeat(np.repeat(1 - np.eye(epochs), count, axis=0), count, axis=1)
         return np.asarray((scaled.real @ flat.real - scaled.imag @ flat.imag) * outside)
 
@@ -144,16 +143,15 @@ class EpochRest(Rest):
     @cached_property
     def points(self) -> FloatArray:
         """Where pair sums are interpolated, a row an epoch; all overlaps where those are few."""
+        nodes = len(self.weights.t)
+        some = sorted({*range(0, nodes, max(nodes // TRIED, 1)), nodes - 1})
         for count in POINTS:
             if count >= self.line.rows.shape[1]:
-                break
+                return self.line.rows
             points = _points(self.line.rows, count)
-            some = range(0, len(self.weights.t), max(len(self.weights.t) // TRIED, 1))
-            if all(self._missed(points, i) <= GOOD for i in (*some, len(self.weights.t) - 1)):
-                return points
-        else:
-            return points
-        return self.line.rows
+            if np.all(self._missed(points, some) <= GOOD):
+                break
+        return points
 
     @cached_property
     def _functions(self) -> FloatArray:
@@ -171,7 +169,18 @@ class EpochRest(Rest):
     @cached_property
     def core(self) -> _Cores:
         """Pair sums at the points, zero within an epoch."""
-        return _Cores(self.line, self.weights, self.points)
+        weights = self.weights
+        return _Cores(
+            self.line.densities(self.points, weights.theta),
+            np.exp(1j * np.multiply.outer(weights.gammas, self.points)),
+            self._means,
+            weights.nodes,
+        )
+
+    @cached_property
+    def _means(self) -> ComplexArray:
+        """Means of every epoch: node, gamma, epoch."""
+        return self.line.means(self.weights.tilted, self.weights.gammas)
 
     @cached_property
     def quadratic_norm(self) -> FloatArray:
@@ -203,6 +212,11 @@ class EpochRest(Rest):
         moved = means - np.mean(means, axis=0)
         return np.asarray((parts - moved[:, None, :]).reshape(vectors.shape))
 
+    @cached_property
+    def matrix(self) -> FloatArray:
+        """G'."""
+        return np.concatenate([rows for _, rows in self.gram.rest_rows(self.line.a)])
+
     @property
     def _middle(self) -> tuple[int, FloatArray]:
         """The tilted law of the node in the middle."""
@@ -218,21 +232,26 @@ class EpochRest(Rest):
         weights = self.weights
         room = weights.error.copy()
         if self.points.shape != self.line.rows.shape:
-            room += [self._missed(self.points, i) for i in range(len(weights.t))]
+            room += self._missed(self.points, range(len(room)))
         own = weights.error * (weights.tilted @ self.diagonal)
         return np.asarray(room * self.reach**2 + own)
 
-    def _missed(self, points: FloatArray, node: int) -> float:
+    def _missed(self, points: FloatArray, nodes: Sequence[int]) -> FloatArray:
         """A bound on what interpolation in these points misses of V_jl, relative to u_j u_l."""
-        weights, line = self.weights, self.line
-        theta = float(weights.theta[node])
-        u = weights.tilted[node].reshape(line.rows.shape)
-        exact = line.ratios(line.rows, theta, weights.gammas)
-        known = line.ratios(points, theta, weights.gammas)
-        found = np.matmul(known.swapaxes(0, 1), _functions(line.rows, points).swapaxes(1, 2))
-        worst = np.max(np.abs(found.swapaxes(0, 1) - exact) / u, axis=(1, 2))
-        size = np.max(np.abs(exact) / u, axis=(1, 2))
-        return float(np.abs(weights.nodes[node]) @ (worst * (2 * size + worst)))
+        weights, rows = self.weights, self.line.rows
+        exact = np.exp(1j * np.multiply.outer(weights.gammas, rows))
+        waves = np.exp(1j * np.multiply.outer(weights.gammas, points))
+        functions = _functions(rows, points).swapaxes(1, 2)
+        found = np.empty(len(nodes))
+        for i, node in enumerate(nodes):
+            densities = self.line.densities(points, weights.theta[node])
+            u = weights.tilted[node].reshape(rows.shape)
+            near = np.matmul((densities * waves).swapaxes(0, 1), functions).swapaxes(0, 1)
+            size = 1 / np.abs(self._means[node])
+            worst = np.max(np.max(np.abs(near / u - exact), axis=2) * size, axis=1)
+            size = np.max(size, axis=1)
+            found[i] = np.abs(weights.nodes[node]) @ (worst * (2 * size + worst))
+        return found
 
 
 def _points(rows: FloatArray, count: int) -> FloatArray:

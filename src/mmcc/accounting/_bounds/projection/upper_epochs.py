@@ -51,10 +51,9 @@ class Shifted:
         own = np.zeros((epochs, length, epochs))
         own[np.arange(epochs), :, np.arange(epochs)] = shares
         means = own.reshape(-1, epochs) - shares.reshape(-1, 1) / epochs
-        matrix = rest.gram.rest_product(line.a, np.eye(line.a.size))
-        moved = matrix @ means
+        moved = rest.matrix @ means
         inner = means.T @ moved
-        cube = matrix.reshape(epochs, length, epochs, length)
+        cube = rest.matrix.reshape(epochs, length, epochs, length)
         moved = moved.reshape(epochs, length, epochs)
         cube = cube - moved[..., None] - moved.transpose(2, 0, 1)[:, None]
         return np.asarray(cube + inner[:, None, :, None])
