@@ -84,6 +84,11 @@ class Projected:
         return np.asarray(np.maximum(weights.mass, 0.0) * (1 + SLACK) + weights.error)
 
     @property
+    def variance(self) -> FloatArray | None:
+        """A bound on Var X_t in units of Z^2; None where sets are left out of the moments."""
+        return None
+
+    @property
     def above(self) -> float:
         """A bound on P(T > the last node)."""
         weights = self.rest.weights

@@ -175,6 +175,11 @@ class ProjectedEpochs(Projected):
         third = np.where(third >= 0, third, np.inf)
         return (second * (1 + SLACK) + third)[None], third[None]
 
+    @property
+    def variance(self) -> FloatArray:
+        """T_1 and all that follows; s = 1 is the first of S."""
+        return np.asarray(self.rest.linear + self.totals[0][0, 0])
+
     @cached_property
     def lengths(self) -> tuple[FloatArray, FloatArray]:
         """All weights, and a bound on every |A'_S|: the largest entries of all pairs of epochs."""
