@@ -117,15 +117,18 @@ class Shifted:
             total += many * part * self._even_part(k, x)
         return np.asarray(total * (1 + SLACK) + GAIN * _remainder(s * self.error / GAIN))
 
-    @np.errstate(over="ignore", invalid="ignore")
+    @np.errstate(divide="ignore", over="ignore", invalid="ignore")
     def _even_part(self, k: int, x: float) -> FloatArray:
         """E f(x Y_k), by means of e^(+-x g) - 1, each rounded up by what its sum may be off.
 
         |e^y - 1| <= (e^y - 1) + (e^-y - 1) + |y| for the sizes of the terms.
         """
         room = (4 * self.matrix.shape[1] + self.matrix.shape[0] + 64) * UNIT
-        up = np.expm1(x * self.block(k))
-        sides = [self.means(part, k) for part in (up, -up / (1 + up))]
+        exponent = x * self.block(k)
+        rise = np.expm1(np.abs(exponent))
+        fall = -1 / (1 + 1 / rise)  # e^-y - 1 from e^y - 1, without cancellation
+        up, down = np.where(exponent > 0, [rise, fall], [fall, rise])
+        sides = [self.means(up, k), self.means(down, k)]
         sizes = x * np.sqrt(self.seconds[k])
         room_each = room * (sides[0] + sides[1] + sizes)
         value = -0.5 * x * x * self.squares[k]
