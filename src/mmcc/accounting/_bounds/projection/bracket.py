@@ -52,6 +52,14 @@ REPLAN = 0.02
 Asked = Literal["lower_epsilon", "lower_delta", "bound_epsilon", "bound_delta"]
 
 
+def several_times(allocation: Allocation) -> str:
+    """Why nothing is said about several participations in an epoch."""
+    return (
+        "the projection is proven for one participation in every epoch, not for "
+        f"{allocation.participations}. Use another method, or participations=1."
+    )
+
+
 class Curve(Protocol):
     """Something that bounds delta at an epsilon."""
 
@@ -188,14 +196,11 @@ class ProjectionBracket:
         return self.sampled.probability
 
     def _allocated(self, allocation: Allocation) -> Chance:
-        """A single step an epoch is certain; a single epoch is one of so many bins."""
-        if allocation.participations > 1:
-            raise MethodError(
-                f"the projection is proven for one step in every epoch, not for "
-                f"{allocation.participations}. Use another method, or participations=1."
-            )
-        if allocation.epoch_steps == 1:
+        """All steps of an epoch are certain; a single epoch is one of so many bins."""
+        if allocation.participations == allocation.epoch_steps:
             return 1.0
+        if allocation.participations > 1:
+            raise MethodError(several_times(allocation))
         return None if allocation.epoch_steps == self.strategy.steps else allocation
 
     @property

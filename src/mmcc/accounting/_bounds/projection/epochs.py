@@ -20,12 +20,15 @@ from numpy.polynomial import chebyshev
 from mmcc._arrays import ComplexArray, FloatArray
 from mmcc.accounting._bounds.projection.line import Contour
 from mmcc.accounting._bounds.projection.rest import Rest
+from mmcc.errors import MethodError
 from mmcc.strategies._gram import DenseGram
 
 POINTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 28)
 """Numbers of interpolation points in an epoch that are tried; the smallest that is good enough."""
 GOOD = 1e-11
 """What interpolation may miss, relative to u_j u_l."""
+MOST_COLUMNS, MOST_POINTS = 6000, 1200
+"""More columns take too much memory, more points of all epochs together too much time."""
 TRIED = 4
 """At so many nodes that is looked at; at all of them it is measured and paid for."""
 
@@ -143,6 +146,16 @@ class EpochRest(Rest):
     @cached_property
     def points(self) -> FloatArray:
         """Where pair sums are interpolated, a row an epoch; all overlaps where those are few."""
+        points = self._enough_points()
+        if self.line.a.size > MOST_COLUMNS or points.size > MOST_POINTS:
+            raise MethodError(
+                f"the projection under random allocation keeps {self.line.a.size} columns and "
+                f"{points.size} points of {self.line.epochs} epochs in memory, at most "
+                f"{MOST_COLUMNS} and {MOST_POINTS}. Use another method."
+            )
+        return points
+
+    def _enough_points(self) -> FloatArray:
         nodes = len(self.weights.t)
         some = sorted({*range(0, nodes, max(nodes // TRIED, 1)), nodes - 1})
         for count in POINTS:
