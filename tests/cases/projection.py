@@ -75,6 +75,35 @@ def bracket_case(seed: int, fewest: int = 2, most: int = 9) -> BracketCase:
     return BracketCase(shape, strategy, matrix, float(p), separation, float(sigma), float(delta))
 
 
+@dataclass(frozen=True)
+class AllocationCase:
+    """One mechanism of `epochs` epochs, one step of each."""
+
+    shape: str
+    strategy: Strategy
+    matrix: np.ndarray
+    epoch_steps: int
+    sigma: float
+    delta: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.shape} {self.matrix.shape} epochs of {self.epoch_steps} sigma={self.sigma!r} "
+            f"delta={self.delta!r}"
+        )
+
+
+def allocation_case(seed: int) -> AllocationCase:
+    """The seed chooses everything; shapes alternate, at most 3 epochs of 4 steps or 5 of 2."""
+    rng = np.random.default_rng([seed, 412])
+    shape = SHAPES[seed % len(SHAPES)]
+    length = int(rng.integers(2, 5))
+    epochs = int(rng.integers(2, {2: 6, 3: 5, 4: 4}[length]))
+    sigma, delta = np.exp(rng.uniform(LOWEST[1:], HIGHEST[1:]))
+    strategy, matrix = _build(rng, shape, length * epochs)
+    return AllocationCase(shape, strategy, matrix, length, float(sigma), float(delta))
+
+
 def _build(rng: np.random.Generator, shape: str, steps: int) -> tuple[Strategy, np.ndarray]:
     if shape == "binary_tree":
         return strategies.binary_tree(steps), forest_matrix(steps)

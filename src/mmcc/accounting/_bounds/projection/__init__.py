@@ -19,7 +19,7 @@ from mmcc.accounting._bounds.base import (
     LowerEnd,
     Problem,
 )
-from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
+from mmcc.accounting._bounds.projection.bracket import ProjectionBracket, several_times
 from mmcc.errors import MethodError, PrecisionError, StrategyError
 from mmcc.sampling._scheme import unproven
 from mmcc.strategies._gram import MAX_COLUMNS
@@ -42,21 +42,27 @@ class Projection(Bound):
     groups: ClassVar[Groups] = Groups.COUNTS
 
     def refusal(self, problem: Problem) -> str | None:
+        allocation = problem.allocation
+        if allocation is not None:
+            several = 1 < allocation.participations < allocation.epoch_steps
+            return several_times(allocation) if several else None
         if problem.rounds is None and problem.positions is None:
             return str(unproven(problem.scheme))
         return None
 
     def cost(self, problem: Problem) -> Cost:
-        rounds = problem.rounds
-        many = rounds is not None and problem.steps // rounds.separation > LONG
+        many = problem.positions is None and problem.columns > LONG
         return Cost.LONG if many else Cost.SHORT
 
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
         """Not for more bins than fit in memory if they form a tree: its law is tighter anyway.
 
         Nor where a cheaper bound has answered and one direction cannot be enough: many columns, of
-        which each overlaps with few, and little noise.
+        which each overlaps with few, and little noise.  With one step of every epoch the sets
+        differ less, and one direction is worth a try.
         """
+        if problem.allocation is not None:
+            return True
         positions = problem.positions
         if positions is not None:
             return positions <= MAX_COLUMNS or problem.tree_of_positions is None
@@ -85,7 +91,7 @@ def _bracket(problem: Problem) -> ProjectionBracket:
     """The bracket of this mechanism, which keeps what it finds."""
 
     def make() -> ProjectionBracket:
-        sampled = problem.rounds or problem.positions
+        sampled = problem.rounds or problem.positions or problem.allocation
         if sampled is None:
             raise unproven(problem.scheme)
         effort = problem.effort

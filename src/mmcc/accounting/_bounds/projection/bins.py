@@ -8,7 +8,6 @@ omega_r = e^(t a_r - a_r^2/2) / b, Z = m(t) = sum_r omega_r, V = diag(omega).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,9 +15,9 @@ import numpy as np
 from scipy import special
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.projection.line import AnyLine, Chance, Line, Side, Weights
-from mmcc.accounting._bounds.projection.rest import SLACK, TINY, PoissonRest, Rest
-from mmcc.strategies._gram import DenseGram, Gram
+from mmcc.accounting._bounds.projection.line import Side, Weights
+from mmcc.accounting._bounds.projection.rest import SLACK, TINY, Rest
+from mmcc.strategies._gram import DenseGram
 
 UNIT = 2.0**-52
 
@@ -63,11 +62,6 @@ class BinsLine:
         """Log P(T > t)."""
         logs = special.log_ndtr(self.a - t[:, None])
         return np.asarray(special.logsumexp(logs, axis=1) - math.log(self.a.size))
-
-
-def line_of(a: FloatArray, counts: FloatArray, p: Chance) -> AnyLine:
-    """The mechanism along a direction with these overlaps."""
-    return BinsLine(a) if p is None else Line(a, counts, p)
 
 
 @dataclass(eq=False)
@@ -117,19 +111,3 @@ class BinsRest(Rest):
         room = (32 * self.gram.error + 1e-14) * largest
         error = room * (total + 2 * largest) * math.exp(min(room, 1.0)) + UNIT * largest
         return np.asarray((total + error) * (1 + SLACK + 2 * self.weights.error))
-
-
-def rest_of(
-    gram: Gram,
-    a: FloatArray,
-    p: Chance,
-    direction: FloatArray,
-    nodes: Callable[[AnyLine], FloatArray],
-) -> Rest:
-    """Weights and moments beside the direction, at the nodes chosen for its line."""
-    if p is not None:
-        line = Line(a, gram.counts, p)
-        return PoissonRest(gram, line, line.weights(nodes(line)), direction)
-    assert isinstance(gram, DenseGram)
-    bins = BinsLine(a)
-    return BinsRest(gram, bins, bins.weights(nodes(bins)), direction)

@@ -16,16 +16,22 @@ from typing import Literal, Protocol
 
 from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import Answer
-from mmcc.accounting._bounds.projection.deficit import BinsNodesAround, Deficit, NodesAround
+from mmcc.accounting._bounds.projection.deficit import (
+    BinsNodesAround,
+    Deficit,
+    EpochNodesAround,
+    NodesAround,
+)
 from mmcc.accounting._bounds.projection.line import Chance
 from mmcc.accounting._bounds.projection.lower import Lower, lower_delta, lower_epsilon
 from mmcc.accounting._bounds.projection.upper import Projected
 from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd
 from mmcc.accounting._bounds.projection.upper_bins import ProjectedBins
+from mmcc.accounting._bounds.projection.upper_epochs import ProjectedEpochs
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import Progress, one_thread, spread
 from mmcc.errors import MethodError, PrecisionError
-from mmcc.sampling import Rounds
+from mmcc.sampling import Allocation, Rounds
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._gram import DenseGram, Gram
 
@@ -46,6 +52,14 @@ REPLAN = 0.02
 Asked = Literal["lower_epsilon", "lower_delta", "bound_epsilon", "bound_delta"]
 
 
+def several_times(allocation: Allocation) -> str:
+    """Why nothing is said about several participations in an epoch."""
+    return (
+        "the projection is proven for one participation in every epoch, not for "
+        f"{allocation.participations}. Use another method, or participations=1."
+    )
+
+
 class Curve(Protocol):
     """Something that bounds delta at an epsilon."""
 
@@ -59,8 +73,8 @@ class ProjectionBracket:
     """The bracket of one mechanism: lower bounds are kept, upper bounds start from them."""
 
     strategy: Strategy
-    sampled: Rounds | int
-    """Independent rounds, or so many positions of which an example has one in every epoch."""
+    sampled: Rounds | Allocation | int
+    """Independent rounds, one step of every epoch, or so many positions of which one is kept."""
     sigma: float
     progress: Progress | None = None
     executor: Executor | None = None
@@ -147,7 +161,7 @@ class ProjectionBracket:
 
     def _groups(self) -> Sequence[int]:
         """The groups that can be the worst; those with equal Gram matrices once."""
-        if isinstance(self.sampled, int):
+        if not isinstance(self.sampled, Rounds):
             return (0,)
         groups = self.strategy.groups(self._separation)
         if len(groups) > MAX_GROUPS:
@@ -166,8 +180,9 @@ class ProjectionBracket:
 
     @cached_property
     def _only_gram(self) -> Gram:
-        if isinstance(self.sampled, int):
-            return self.strategy.bins_gram(self.sampled, self.sigma)
+        if not isinstance(self.sampled, Rounds):
+            bins = self.sampled if isinstance(self.sampled, int) else self.strategy.steps
+            return self.strategy.bins_gram(bins, self.sigma)
         groups = self.strategy.groups(self._separation)
         return self.strategy.gram(self._separation, groups[0], self.sigma)
 
@@ -176,11 +191,23 @@ class ProjectionBracket:
         """How likely each column of the Gram matrices is; a single bin is certain."""
         if isinstance(self.sampled, int):
             return 1.0 if self.sampled == 1 else None
+        if isinstance(self.sampled, Allocation):
+            return self._allocated(self.sampled)
         return self.sampled.probability
+
+    def _allocated(self, allocation: Allocation) -> Chance:
+        """All steps of an epoch are certain; a single epoch is one of so many bins."""
+        if allocation.participations == allocation.epoch_steps:
+            return 1.0
+        if allocation.participations > 1:
+            raise MethodError(several_times(allocation))
+        return None if allocation.epoch_steps == self.strategy.steps else allocation
 
     @property
     def _separation(self) -> int:
         """Steps between two of the rounds in which one example may take part."""
+        if isinstance(self.sampled, Allocation):
+            return 1
         return self.sampled if isinstance(self.sampled, int) else self.sampled.separation
 
 
@@ -236,7 +263,8 @@ def _bound_add(gram: Gram, p: Chance, delta: float, low: Lower, enough: float) -
 
 
 def _deficit(gram: Gram, p: Chance, low: Lower, delta: float, epsilon: float) -> Deficit:
-    kind = BinsNodesAround if p is None else NodesAround
+    epochs = EpochNodesAround if isinstance(p, Allocation) else NodesAround
+    kind = BinsNodesAround if p is None else epochs
     return Deficit(kind(gram, p, low.direction, low.threshold, delta), epsilon)
 
 
@@ -249,7 +277,8 @@ def _curve(
 
 
 def _projected(gram: Gram, p: Chance, low: Lower, delta: float) -> Projected:
-    kind = ProjectedBins if p is None else Projected
+    epochs = ProjectedEpochs if isinstance(p, Allocation) else Projected
+    kind = ProjectedBins if p is None else epochs
     return kind(gram, p, low.direction, low.threshold, delta)
 
 

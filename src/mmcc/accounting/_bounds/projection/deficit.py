@@ -6,6 +6,9 @@ With X_t = m + Y, W = E(-Y - (m - e^-eps))_+: the same moments and the same law 
 chaoses as for remove, for -Y.  Parts left out are centred, so their negative parts cost what their
 positive parts do.  Where it is smaller, the put of `upper_add` is taken.
 
+Far below its mean X_t has a lognormal tail: log X_t is convex in z, so by Ehrhard's inequality
+Phi^-1 P(log X_t <= y) is concave in y, and beyond two points lies below the line through them.
+
 W falls with t, and W = E_z (X_t - e^-eps)_+ + e^-eps - m with a convex first term, so between nodes
 W is below its left end, and below its chord plus chord of m minus m.  m is convex, so it lies above
 its tangents; the triangle between them and the chord has area at most h^2 (m'_(i+1) - m'_i) / 8.
@@ -34,12 +37,15 @@ from mmcc.accounting._bounds.projection.upper import (
     excess_by_law,
     excess_by_moments,
 )
-from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd
+from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd, put
 from mmcc.accounting._bounds.projection.upper_bins import ProjectedBins
+from mmcc.accounting._bounds.projection.upper_epochs import ProjectedEpochs
 
 SPACING = 0.03
 BELOW, ABOVE = 3.5, 2.0
 """How far the nodes reach on both sides of the threshold."""
+STEPS = (1.4, 1.7, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
+"""Standard deviations from the mean to the points of Ehrhard's line."""
 LOWEST, HIGHEST = -230.0, 600.0
 """Where log(e^eps m) lies outside floats cannot tell; below, W is as good as e^-eps."""
 
@@ -88,7 +94,31 @@ class Deficit:
         exponent = epsilon + projected.rest.weights.log_scale
         inside = (exponent > LOWEST) & (exponent < HIGHEST)
         best = np.where(inside, best * np.exp(np.where(inside, exponent, 0.0)), 1.0)
+        best = np.minimum(best, self._by_ehrhard(epsilon))
         return np.asarray(np.minimum(np.minimum(best, self._put.node_prices(epsilon)), 1.0))
+
+    def _by_ehrhard(self, epsilon: float) -> FloatArray:
+        """e^eps W by a lognormal law below that of X_t on [0, x_1], e^-eps <= x_1 = m - k sd.
+
+        By Cantelli's inequality P(X <= x_1) and P(X > x_2) are at most 1 / (1 + k^2) = Phi(-g) with
+        x_2 = m + k sd, so that P(X <= x) <= Phi(-g - (log x_1 - log x) / vol) for x <= x_1, where
+        vol = (log x_2 - log x_1) / 2g.
+        """
+        projected, weights = self.projected, self.projected.rest.weights
+        best = np.ones(len(weights.t))
+        if projected.variance is None:
+            return best
+        mass = weights.mass * (1 - SLACK) - weights.error
+        for k in STEPS:
+            step = k * np.sqrt(projected.variance) * (1 + SLACK)
+            g = -float(special.ndtri(1 / (1 + k * k))) * (1 - 1e-12)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                first = np.log(mass - step)
+                volatility = (np.log(projected.mass + step) - first + SLACK) / (2 * g)
+                start = epsilon + weights.log_scale + first - SLACK
+                prices = put(start + g * volatility, volatility, 1.0)
+                best = np.where((start >= 0) & (prices < best), prices, best)
+        return best
 
     @cached_property
     def _put(self) -> ProjectedAdd:
@@ -166,3 +196,7 @@ class NodesAround(Projected):
 
 class BinsNodesAround(NodesAround, ProjectedBins):
     """The same for balls-in-bins."""
+
+
+class EpochNodesAround(NodesAround, ProjectedEpochs):
+    """The same for random allocation."""

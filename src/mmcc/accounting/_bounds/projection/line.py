@@ -1,11 +1,12 @@
 """The mechanism seen along one direction d: a scalar Gaussian mixture, computed to many digits.
 
-In: overlaps a_j = <d, A_j> >= 0 and the sampling probability p.  Under P the coordinate
-t = <d, y> is a_S + N(0, 1), S the random participation set; under Q it is N(0, 1).
+In: overlaps a_j = <d, A_j> >= 0 and the law of the participation set S.  Under P the coordinate
+t = <d, y> is a_S + N(0, 1); under Q it is N(0, 1).
 
-With L(z) = sum_j log(1 - p + p e^(z a_j)) everything is an integral along theta + i gamma, where
-theta + L'(theta) = t.  The trapezoidal rule with step h errs upwards: by Poisson summation its
-error is a sum of non-negative copies a period 2 pi / h away, which Chernoff's bound makes small.
+With L(z) = log E e^(z a_S), which is sum_j log(1 - p + p e^(z a_j)) for Poisson sampling with
+probability p, everything is an integral along theta + i gamma, where theta + L'(theta) = t.  The
+trapezoidal rule with step h errs upwards: by Poisson summation its error is a sum of non-negative
+copies a period 2 pi / h away, which Chernoff's bound makes small.
 
 Rounding: `tail` returns a value and the error on both sides of it.
 """
@@ -13,6 +14,7 @@ Rounding: `tail` returns a value and the error on both sides of it.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -21,6 +23,7 @@ import numpy as np
 from mmcc._arrays import ComplexArray, FloatArray
 from mmcc.accounting._bounds.projection.phases import participation, relative_products
 from mmcc.errors import PrecisionError
+from mmcc.sampling import Allocation
 
 CUT = 9.5
 """The Gaussian factor exp(-gamma^2 / 2) is below 2^-65 from here on."""
@@ -32,8 +35,11 @@ NEWTON_STEPS = 80
 TILTS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 Side = Literal["above", "below"]
-Chance = float | None
-"""How likely each column is; None: exactly one column, all as likely (balls-in-bins)."""
+Chance = float | None | Allocation
+"""How likely each column is; None: exactly one column, all as likely (balls-in-bins).
+
+An allocation: one column of every epoch, all as likely.
+"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,7 +59,10 @@ class Weights:
     exponent: FloatArray
     """log of phi(t) Z sqrt(2 pi): Chernoff's bound on P(T > t) for theta > 0."""
     tilted: FloatArray
-    """u_j: omega_S <= Z prod_(j in S) u_j prod_(j not in S) (1 - u_j)."""
+    """u_j: omega_S <= Z times the chance of S where j is in S with chance u_j.
+
+    Independently for Poisson sampling, so that it is prod_(j in S) u_j prod_(j not in S) (1 - u_j).
+    """
     error: FloatArray
     """In units of Z: of `mass`; times u_j of `single`, times u_j u_l of double sums."""
     mass: FloatArray
@@ -85,47 +94,62 @@ class AnyLine(Protocol):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Line:
-    """Overlaps by class, columns in each class, sampling probability."""
+class Contour(ABC):
+    """Overlaps, and by contour integrals what follows from the law of the set."""
 
     a: FloatArray
-    counts: FloatArray
-    p: float
 
+    @property
+    @abstractmethod
+    def largest(self) -> float:
+        """A bound on a_S."""
+
+    @abstractmethod
     def cumulant(self, theta: FloatArray) -> FloatArray:
         """L(theta) for real theta."""
-        x = np.multiply.outer(theta, self.a)
-        if self.p == 1.0:
-            return np.asarray(x @ self.counts)
-        change = self.p * np.expm1(np.minimum(x, LARGE))
-        small = np.log1p(np.maximum(change, -0.5))
-        if (change < -0.5).any():  # 1 + change would cancel; a sum of positive numbers does not
-            small = np.where(
-                change < -0.5, np.log(1 - self.p + self.p * np.exp(np.minimum(x, 0.0))), small
-            )
-        if (x > LARGE).any():
-            over = np.maximum(x, LARGE)
-            large = over + math.log(self.p) + np.log1p((1 - self.p) / self.p * np.exp(-over))
-            small = np.where(x > LARGE, large, small)
-        return np.asarray(small @ self.counts)
 
+    @abstractmethod
     def tilted(self, theta: FloatArray) -> FloatArray:
-        """u_j = p e^(theta a_j) / (1 - p + p e^(theta a_j)), a row for each theta."""
-        if self.p == 1.0:
-            return np.ones((*np.shape(theta), self.a.size))
-        x = np.multiply.outer(theta, self.a) + math.log(self.p) - math.log1p(-self.p)
-        return np.asarray(1 / (1 + np.exp(-np.clip(x, -700, 700))))
+        """u_j, the chance of j under the law of S tilted by e^(theta a_S): a row a theta."""
+
+    @abstractmethod
+    def _moments(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of a_S under the tilted law."""
+
+    @abstractmethod
+    def _products(self, u: FloatArray, phases: ComplexArray) -> ComplexArray:
+        """E e^(i gamma a_S) under the tilted law, for every gamma."""
+
+    @abstractmethod
+    def _participation(
+        self, u: FloatArray, phases: ComplexArray, nodes: ComplexArray
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """`single` and `spare` of `Weights`; the size of pair sums relative to u_j u_l.
+
+        Rounding errors are in proportion to that.
+        """
+
+    @abstractmethod
+    def _rounded(self, u: FloatArray) -> float:
+        """Rounding errors of powers and phases, all factors together, in units of 2^-48 or so."""
+
+    @abstractmethod
+    def _cumulant_size(self, theta: float) -> float:
+        """The size of the terms of L(theta)."""
+
+    @abstractmethod
+    def _given(self, sign: float) -> float:
+        """How far a_S moves up or down, at most, once two of its members are given."""
 
     def saddle(self, t: FloatArray) -> FloatArray:
         """Theta with theta + L'(theta) = t; any theta is valid, this one is best."""
-        low, high = t - float(self.a @ self.counts), t.copy()
+        low, high = t - self.largest, t.copy()
         theta = 0.5 * t
         for _ in range(NEWTON_STEPS):
-            u = self.tilted(theta)
-            excess = theta + u @ (self.a * self.counts) - t
+            mean, variance = self._moments(self.tilted(theta))
+            excess = theta + mean - t
             low, high = np.where(excess < 0, theta, low), np.where(excess < 0, high, theta)
-            slope = 1 + (u * (1 - u)) @ (self.a**2 * self.counts)
-            step = theta - excess / slope
+            step = theta - excess / (1 + variance)
             step = np.where((step >= low) & (step <= high), step, 0.5 * (low + high))
             moved = float(np.max(np.abs(step - theta)))
             theta = step
@@ -154,7 +178,7 @@ class Line:
             return 0.0, math.inf  # beyond the range of floats: nothing is known
         gammas = self._gammas(period)
         u = self.tilted(np.array([theta]))[0]
-        products = relative_products(u, self._phases(gammas), self.counts)
+        products = self._products(u, self._phases(gammas))
         b = t - theta
         terms = np.exp(-0.5 * gammas**2 - 1j * gammas * b) * products
         terms /= sign * (theta + 1j * gammas)
@@ -177,16 +201,15 @@ class Line:
         nodes *= step / math.sqrt(2 * math.pi)
         nodes[:, 1:] *= 2
         single, spare = np.empty_like(tilted), np.empty_like(tilted)
-        # Aliasing and cut-off, then one rounding a factor and those of powers, whose logarithms add
-        # up to at most twice the mean size of a set; relative to the sum of absolute values.
-        size = float(np.max(tilted @ self.counts))
+        # Aliasing and cut-off, then one rounding a factor and those of powers and phases; relative
+        # to the sum of absolute values.
+        size = self._rounded(tilted)
         unit = 4 * ALIAS + (16 * self.a.size + 64 * size + 4096) * 2.0**-52
         error = np.empty(len(t))
         for i, u in enumerate(tilted):
-            nodes[i] *= relative_products(u, phases, self.counts)
-            single[i], second, size = participation(u, phases, nodes[i])
+            nodes[i] *= self._products(u, phases)
+            single[i], spare[i], size = self._participation(u, phases, nodes[i])
             error[i] = unit * (2 + size)
-            spare[i] = single[i] - second
         return Weights(
             t=t,
             theta=theta,
@@ -207,11 +230,6 @@ class Line:
         exponent = 0.5 * theta**2 - theta * t + self.cumulant(theta)
         return np.where(theta > 0, np.minimum(exponent, 0.0), 0.0)
 
-    def ratios(self, u: FloatArray, gammas: FloatArray) -> ComplexArray:
-        """r_j at theta + i gamma from u_j = r_j at theta: a row for each gamma."""
-        phases = self._phases(gammas)
-        return np.asarray(u * (1 + phases) / (1 + u * phases))
-
     def _exponent(self, theta: FloatArray | float, t: float) -> FloatArray:
         theta = np.asarray(theta, dtype=float)
         return 0.5 * theta**2 - theta * t + self.cumulant(theta)
@@ -221,7 +239,7 @@ class Line:
 
         Copies weigh exp(-(a_S - b - P k)^2 / 2) under the tilted law: at most exp(-P^2 / 8) plus
         the chance that |a_S - b| > P / 2, for which Chernoff's bound is solved for P.  Given that
-        two steps j, l are in S, a_S is larger by at most a_j + a_l.
+        two steps are in S, a_S moves by no more than `_given`.
         """
         wanted = math.log(4 / ALIAS)
         halves = [math.sqrt(2 * wanted)]
@@ -230,8 +248,7 @@ class Line:
                 (self.cumulant(theta + sign * tau) - cumulant - sign * tau * b + wanted) / tau
                 for tau in TILTS
             ]
-            given = 2 * float(np.max(self.a)) if sign > 0 else 0.0
-            halves.append(float(np.max(np.min(costs, axis=0))) + given)
+            halves.append(float(np.max(np.min(costs, axis=0))) + self._given(sign))
         return 2 * max(halves)
 
     def _gammas(self, period: float) -> FloatArray:
@@ -251,6 +268,71 @@ class Line:
 
     def _roundoff(self, theta: float, t: float) -> float:
         """Relative to the peak: one rounding a factor, and those of the exponent."""
-        size = 0.5 * theta**2 + abs(theta * t) + abs(float(self.cumulant(np.array(theta))))
-        size += 4 * float(self.tilted(np.array(theta)) @ self.counts)
+        size = 0.5 * theta**2 + abs(theta * t) + self._cumulant_size(theta)
+        size += 4 * self._rounded(self.tilted(np.array(theta)))
         return (8 * self.a.size + 64 + 8 * size) * 2.0**-52
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Line(Contour):
+    """Poisson sampling: overlaps by class, columns in each class, sampling probability."""
+
+    counts: FloatArray
+    p: float
+
+    @property
+    def largest(self) -> float:
+        return float(self.a @ self.counts)
+
+    def cumulant(self, theta: FloatArray) -> FloatArray:
+        """L(theta) for real theta."""
+        x = np.multiply.outer(theta, self.a)
+        if self.p == 1.0:
+            return np.asarray(x @ self.counts)
+        change = self.p * np.expm1(np.minimum(x, LARGE))
+        small = np.log1p(np.maximum(change, -0.5))
+        if (change < -0.5).any():  # 1 + change would cancel; a sum of positive numbers does not
+            small = np.where(
+                change < -0.5, np.log(1 - self.p + self.p * np.exp(np.minimum(x, 0.0))), small
+            )
+        if (x > LARGE).any():
+            over = np.maximum(x, LARGE)
+            large = over + math.log(self.p) + np.log1p((1 - self.p) / self.p * np.exp(-over))
+            small = np.where(x > LARGE, large, small)
+        return np.asarray(small @ self.counts)
+
+    def tilted(self, theta: FloatArray) -> FloatArray:
+        """u_j = p e^(theta a_j) / (1 - p + p e^(theta a_j)), a row for each theta."""
+        if self.p == 1.0:
+            return np.ones((*np.shape(theta), self.a.size))
+        x = np.multiply.outer(theta, self.a) + math.log(self.p) - math.log1p(-self.p)
+        return np.asarray(1 / (1 + np.exp(-np.clip(x, -700, 700))))
+
+    def ratios(self, u: FloatArray, gammas: FloatArray) -> ComplexArray:
+        """r_j at theta + i gamma from u_j = r_j at theta: a row for each gamma."""
+        phases = self._phases(gammas)
+        return np.asarray(u * (1 + phases) / (1 + u * phases))
+
+    def _moments(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
+        mean = u @ (self.a * self.counts)
+        return mean, np.asarray((u * (1 - u)) @ (self.a**2 * self.counts))
+
+    def _products(self, u: FloatArray, phases: ComplexArray) -> ComplexArray:
+        return relative_products(u, phases, self.counts)
+
+    def _participation(
+        self, u: FloatArray, phases: ComplexArray, nodes: ComplexArray
+    ) -> tuple[FloatArray, FloatArray, float]:
+        single, second, size = participation(u, phases, nodes)
+        return single, single - second, size
+
+    def _rounded(self, u: FloatArray) -> float:
+        """Logarithms of powers add up to at most twice the mean size of a set."""
+        return float(np.max(u @ self.counts))
+
+    def _cumulant_size(self, theta: float) -> float:
+        return abs(float(self.cumulant(np.array(theta))))
+
+    def _given(self, sign: float) -> float:
+        """Two members add their overlaps."""
+        return 2 * float(np.max(self.a)) if sign > 0 else 0.0

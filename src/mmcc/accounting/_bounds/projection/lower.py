@@ -20,7 +20,7 @@ from scipy import special
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._adjacency import Adjacency
-from mmcc.accounting._bounds.projection.bins import line_of
+from mmcc.accounting._bounds.projection.laws import line_of
 from mmcc.accounting._bounds.projection.line import AnyLine, Chance
 from mmcc.errors import PrecisionError
 from mmcc.strategies._gram import Gram

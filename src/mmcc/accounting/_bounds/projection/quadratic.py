@@ -147,15 +147,15 @@ def _frame(rest: Rest) -> FloatArray:
     root = np.sqrt(np.maximum(rest.weights.spare[middle], 0.0))
     scale = root / np.sqrt(gram.counts)
     if a.size <= FULL:
-        small = gram.rest_product(a, np.eye(a.size)) * gram.counts[:, None]
+        small = rest.centred(np.eye(a.size))
+        small = rest.centred_back(gram.rest_product(a, small) * gram.counts[:, None])
         lam, vectors = np.linalg.eigh(scale[:, None] * (small + small.T) * scale / 2)
     else:
 
         def apply(x: FloatArray) -> FloatArray:
             x = x.reshape(-1, 1)
-            y = scale[:, None] * x
-            z = root[:, None] * gram.rest_product(a, y) * np.sqrt(gram.counts)[:, None]
-            return np.asarray(z[:, 0])
+            y = gram.rest_product(a, rest.centred(scale[:, None] * x)) * gram.counts[:, None]
+            return np.asarray((scale[:, None] * rest.centred_back(y))[:, 0])
 
         operator = LinearOperator((a.size, a.size), matvec=apply, dtype=np.float64)
         start = np.ones(a.size) + np.arange(a.size) % 7
@@ -164,7 +164,7 @@ def _frame(rest: Rest) -> FloatArray:
     size = float(np.max(root**2 * gram.product(np.ones(a.size))))
     keep = lam > max(1e-7 * float(np.max(lam)), 1e-9 * size)
     keep &= lam >= np.sort(lam)[-min(SUBSPACE, lam.size)]
-    frame = scale[:, None] * vectors[:, keep]
+    frame = rest.centred(scale[:, None] * vectors[:, keep])
     if not frame.shape[1]:
         return np.asarray(frame)
     inner = (frame * gram.counts[:, None]).T @ gram.rest_product(a, frame)

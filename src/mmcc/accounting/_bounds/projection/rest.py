@@ -15,6 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -30,6 +31,12 @@ SLACK = 1e-9
 TINY = 1e-25
 TOP = 96
 """Rows of G' are sorted up to this many entries; further ones count as the mean of these."""
+
+
+class Cores(Protocol):
+    """One matrix a node."""
+
+    def __getitem__(self, node: int, /) -> FloatArray: ...
 
 
 @dataclass(eq=False)
@@ -48,7 +55,7 @@ class Rest(ABC):
 
     @property
     @abstractmethod
-    def core(self) -> FloatArray:
+    def core(self) -> Cores:
         """M: one matrix a node."""
 
     @property
@@ -97,7 +104,8 @@ class Rest(ABC):
         counts, spare = self.gram.counts, self.weights.spare
         own = np.maximum(self.gram.diagonal() - self.line.a**2, 0.0)
         inner = (self.basis * counts[:, None]).T @ self.image
-        total = (spare * counts) @ own + np.einsum("tqr,rq->t", self.core, inner)
+        total = (spare * counts) @ own
+        total += [np.vdot(self.core[i], inner.T) for i in range(len(total))]
         size = (spare * counts) @ self.gram.diagonal()
         return np.asarray(np.maximum(total, 0.0) * (1 + SLACK) + self.residual + 1e-12 * size)
 
@@ -105,6 +113,14 @@ class Rest(ABC):
     def image(self) -> FloatArray:
         """G' Y."""
         return self.gram.rest_product(self.line.a, self.basis)
+
+    def centred(self, vectors: FloatArray) -> FloatArray:
+        """K x for a K with which the columns of A'K are shorter; any K is valid."""
+        return vectors
+
+    def centred_back(self, vectors: FloatArray) -> FloatArray:
+        """K^T x."""
+        return vectors
 
     @cached_property
     def quadratic(self) -> FloatArray:

@@ -21,8 +21,8 @@ from numpy.polynomial.legendre import leggauss
 from scipy import special
 
 from mmcc._arrays import BoolArray, FloatArray, IntArray
-from mmcc.accounting._bounds.projection.bins import rest_of
 from mmcc.accounting._bounds.projection.high_orders import HighOrders, S
+from mmcc.accounting._bounds.projection.laws import rest_of
 from mmcc.accounting._bounds.projection.line import AnyLine, Chance
 from mmcc.accounting._bounds.projection.lower import overlaps
 from mmcc.accounting._bounds.projection.quadratic import Quadratic, quadratic
@@ -82,6 +82,11 @@ class Projected:
         """E_z X_t, rounded up."""
         weights = self.rest.weights
         return np.asarray(np.maximum(weights.mass, 0.0) * (1 + SLACK) + weights.error)
+
+    @property
+    def variance(self) -> FloatArray | None:
+        """A bound on Var X_t in units of Z^2; None where sets are left out of the moments."""
+        return None
 
     @property
     def above(self) -> float:

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import special
 
 from mmcc._arrays import FloatArray
-from mmcc.accounting._bounds.projection.bins import rest_of
+from mmcc.accounting._bounds.projection.laws import rest_of
 from mmcc.accounting._bounds.projection.line import Chance
 from mmcc.accounting._bounds.projection.lower import overlaps
 from mmcc.accounting._bounds.projection.rest import SLACK, TINY, Rest
@@ -53,7 +53,7 @@ class ProjectedAdd:
     @cached_property
     def log_empty(self) -> float:
         """Log x_0, rounded down."""
-        if self.p is None or self.p == 1.0:
+        if not isinstance(self.p, float) or self.p == 1.0:  # somewhere every example takes part
             return -math.inf
         return self.gram.columns * math.log1p(-self.p) * (1 + 1e-14)
 

@@ -1,0 +1,37 @@
+"""Which line and which rest belong to the law of the participation set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mmcc._arrays import FloatArray
+from mmcc.accounting._bounds.projection.bins import BinsLine, BinsRest
+from mmcc.accounting._bounds.projection.epochs import EpochLine, EpochRest
+from mmcc.accounting._bounds.projection.line import AnyLine, Chance, Line
+from mmcc.accounting._bounds.projection.rest import PoissonRest, Rest
+from mmcc.strategies._gram import DenseGram, Gram
+
+
+def line_of(a: FloatArray, counts: FloatArray, p: Chance) -> AnyLine:
+    """The mechanism along a direction with these overlaps."""
+    if p is None:
+        return BinsLine(a)
+    return Line(a, counts, p) if isinstance(p, float) else EpochLine(a, a.size // p.epoch_steps)
+
+
+def rest_of(
+    gram: Gram,
+    a: FloatArray,
+    p: Chance,
+    direction: FloatArray,
+    nodes: Callable[[AnyLine], FloatArray],
+) -> Rest:
+    """Weights and moments beside the direction, at the nodes chosen for its line."""
+    line = line_of(a, gram.counts, p)
+    weights = line.weights(nodes(line))
+    if isinstance(line, Line):
+        return PoissonRest(gram, line, weights, direction)
+    assert isinstance(gram, DenseGram)
+    if isinstance(line, EpochLine):
+        return EpochRest(gram, line, weights, direction)
+    return BinsRest(gram, line, weights, direction)

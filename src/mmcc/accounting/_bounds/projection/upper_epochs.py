@@ -1,0 +1,206 @@
+"""Upper bounds on delta for random allocation: those of Poisson sampling, one column an epoch.
+
+Nothing is truncated: every set has one column of each of the E epochs.  Shifts of the columns of an
+epoch by the same vector cancel if the shifts of all epochs add up to zero, so that
+<A'_S, A'_S'> = sum_(e, f) G''_(j_e, j'_f) with the Gram matrix G'' of the shifted columns, here
+those whose means agree.  For each k the pairs (j_e, j'_(e+k)) are independent over e: the even
+orders from four on, E f(s sum_k Y_k) with f(x) = cosh x - 1 - x^2/2 convex, lie below
+sum_k lam_k E f(s Y_k / lam_k), Y_k = sum_e G''_(j_e, j'_(e+k)), whose moment generating function is
+a product over epochs.  Proofs: docs/theory-allocation-projection.md.  Rounding: upwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mmcc._arrays import BoolArray, FloatArray
+from mmcc.accounting._bounds.projection.epochs import EpochRest
+from mmcc.accounting._bounds.projection.high_orders import S
+from mmcc.accounting._bounds.projection.rest import SLACK, TINY
+from mmcc.accounting._bounds.projection.upper import Projected
+
+STRIDE = 32
+"""Shifts are chosen anew for so many nodes."""
+LEAST = 1e-3
+"""The smallest lam_k, relative to the largest."""
+GAIN = 1e-5
+"""Part of s set aside for the rounding of G''."""
+UNIT = 2.0**-52
+
+
+@dataclass(eq=False)
+class Shifted:
+    """G'' with the means of some node, and what sums of its entries tell about other nodes."""
+
+    rest: EpochRest
+    nodes: slice
+    """The nodes that are asked about; the means are those of the one in the middle."""
+
+    @cached_property
+    def matrix(self) -> FloatArray:
+        """G'': epoch, place, epoch, place."""
+        rest, line = self.rest, self.rest.line
+        epochs, length = line.rows.shape
+        middle = (self.nodes.start + self.nodes.stop - 1) // 2
+        shares = rest.weights.tilted[middle].reshape(epochs, length)
+        own = np.zeros((epochs, length, epochs))
+        own[np.arange(epochs), :, np.arange(epochs)] = shares
+        means = own.reshape(-1, epochs) - shares.reshape(-1, 1) / epochs
+        moved = rest.matrix @ means
+        inner = means.T @ moved
+        cube = rest.matrix.reshape(epochs, length, epochs, length)
+        moved = moved.reshape(epochs, length, epochs)
+        cube = cube - moved[..., None] - moved.transpose(2, 0, 1)[:, None]
+        return np.asarray(cube + inner[:, None, :, None])
+
+    @cached_property
+    def error(self) -> float:
+        """A bound on the rounding error of <A'_S, A'_S'> as a sum of entries of G''."""
+        gram, epochs = self.rest.gram, self.rest.line.epochs
+        relative = 64 * gram.error + (8 * self.rest.line.a.size + 64) * UNIT
+        return float(epochs**2 * relative * np.max(gram.diagonal()))
+
+    def block(self, k: int) -> FloatArray:
+        """G'' between epoch e and e + k: epoch, place, place."""
+        epochs = self.rest.line.epochs
+        first = np.arange(epochs)
+        return np.asarray(self.matrix[first, :, (first + k) % epochs])
+
+    def means(self, block: FloatArray, k: int) -> FloatArray:
+        """sum_(j in e, l in e + k) u_j u_l block_ejl: node, epoch."""
+        epochs = self.rest.line.epochs
+        u = self.rest.weights.tilted[self.nodes].reshape(-1, epochs, block.shape[1])
+        first = u.swapaxes(0, 1)
+        second = np.roll(first, -k, axis=0)
+        return np.asarray(np.sum(np.matmul(first, block) * second, axis=2).T)
+
+    @cached_property
+    def seconds(self) -> list[FloatArray]:
+        """E G''_(j_e, j'_(e+k))^2 for each k: node, epoch."""
+        return [self.means(self.block(k) ** 2, k) for k in self.shifts]
+
+    @cached_property
+    def squares(self) -> FloatArray:
+        """E Y_k^2 for each k, from independent pairs, by node."""
+        means = [self.means(self.block(k), k) for k in self.shifts]
+        pairs = zip(self.seconds, means, strict=True)
+        return np.array([np.sum(m2 - m**2, axis=1) + np.sum(m, axis=1) ** 2 for m2, m in pairs])
+
+    @property
+    def shifts(self) -> range:
+        """k; E - k gives the same."""
+        return range(self.rest.line.epochs // 2 + 1)
+
+    @cached_property
+    def times(self) -> FloatArray:
+        """How many k are alike."""
+        epochs = self.rest.line.epochs
+        return np.array([1.0 if 2 * k % epochs == 0 else 2.0 for k in self.shifts])
+
+    @cached_property
+    def parts(self) -> FloatArray:
+        """lam_k: any positive numbers that add up to one (with `times`) are valid."""
+        sizes = np.sqrt(np.maximum(self.squares[:, self.squares.shape[1] // 2], 0.0))
+        sizes = sizes + LEAST * np.max(sizes) + TINY
+        return np.asarray(sizes / (self.times @ sizes) * (1 - 8 * UNIT))
+
+    def even(self, s: float) -> FloatArray:
+        """sum_(r = 4, 6, ...) s^r T_r, rounded up, in units of Z^2."""
+        total = np.zeros(self.nodes.stop - self.nodes.start)
+        for k, part, many in zip(self.shifts, self.parts, self.times, strict=True):
+            x = s * (1 + 2 * GAIN) / part
+            total += many * part * self._even_part(k, x)
+        return np.asarray(total * (1 + SLACK) + GAIN * _remainder(s * self.error / GAIN))
+
+    @np.errstate(divide="ignore", over="ignore", invalid="ignore")
+    def _even_part(self, k: int, x: float) -> FloatArray:
+        """E f(x Y_k), by means of e^(+-x g) - 1, each rounded up by what its sum may be off.
+
+        |e^y - 1| <= (e^y - 1) + (e^-y - 1) + |y| for the sizes of the terms.
+        """
+        room = (4 * self.matrix.shape[1] + self.matrix.shape[0] + 64) * UNIT
+        exponent = x * self.block(k)
+        rise = np.expm1(np.abs(exponent))
+        fall = -1 / (1 + 1 / rise)  # e^-y - 1 from e^y - 1, without cancellation
+        up, down = np.where(exponent > 0, [rise, fall], [fall, rise])
+        sides = [self.means(up, k), self.means(down, k)]
+        sizes = x * np.sqrt(self.seconds[k])
+        room_each = room * (sides[0] + sides[1] + sizes)
+        value = -0.5 * x * x * self.squares[k]
+        value += room * (np.sum(sizes**2, axis=1) + 2 * np.sum(sizes, axis=1) ** 2)
+        for side in sides:
+            logs = np.log1p(side + room_each)
+            top = np.expm1(np.sum(logs, axis=1))
+            value += 0.5 * top + room * (1 + np.abs(top)) * np.sum(np.abs(logs), axis=1)
+        return np.where(value < np.inf, np.maximum(value, 0.0), np.inf)  # infinite also for NaN
+
+
+@dataclass(eq=False)
+class ProjectedEpochs(Projected):
+    """The bound for remove; every set has one column an epoch, so nothing is set aside."""
+
+    shares: Sequence[float] = (0.0,)
+
+    @cached_property
+    def limits(self) -> list[int]:
+        """Every set has the same size."""
+        return [self._rest.line.epochs]
+
+    @property
+    def _rest(self) -> EpochRest:
+        rest = self.rest
+        assert isinstance(rest, EpochRest)
+        return rest
+
+    @cached_property
+    def _shifted(self) -> list[Shifted]:
+        nodes = len(self.rest.weights.t)
+        starts = range(0, nodes, STRIDE)
+        return [Shifted(self._rest, slice(i, min(i + STRIDE, nodes))) for i in starts]
+
+    @cached_property
+    def totals(self) -> tuple[FloatArray, FloatArray]:
+        """Chaos sums from two and from three on: shape (1, S, nodes)."""
+        even = np.empty((S.size, len(self.rest.weights.t)))
+        for shifted in self._shifted:
+            for i, s in enumerate(S):
+                even[i, shifted.nodes] = shifted.even(float(s))
+            del shifted.matrix
+        second = np.multiply.outer(S**2, self.rest.quadratic)
+        # Odd orders lie under the geometric mean of their even neighbours.
+        with np.errstate(over="ignore", invalid="ignore"):
+            third = (even + np.sqrt(4 / 3 * (second + even) * even)) * (1 + SLACK)
+        third = np.where(third >= 0, third, np.inf)
+        return (second * (1 + SLACK) + third)[None], third[None]
+
+    @property
+    def variance(self) -> FloatArray:
+        """T_1 and all that follows; s = 1 is the first of S."""
+        return np.asarray(self.rest.linear + self.totals[0][0, 0])
+
+    @cached_property
+    def lengths(self) -> tuple[FloatArray, FloatArray]:
+        """All weights, and a bound on every |A'_S|: the largest entries of all pairs of epochs."""
+        shifted = Shifted(self._rest, slice(0, len(self.rest.weights.t)))
+        square = float(np.sum(np.max(shifted.matrix, axis=(1, 3))))
+        square = max(square, 0.0) * (1 + SLACK) + shifted.error + TINY
+        return self.mass[:, None], np.array([math.sqrt(square)])
+
+    @property
+    def beyond(self) -> FloatArray:
+        """Nothing."""
+        return np.zeros(len(self.rest.weights.t))
+
+    def cost(self, limit: int, share: float, threshold: FloatArray, here: BoolArray) -> FloatArray:
+        """Nothing."""
+        return np.zeros(int(np.count_nonzero(here)))
+
+
+def _remainder(x: float) -> float:
+    """Cosh x - 1 - x^2 / 2, rounded up; it is no more than x^4 cosh(x) / 24."""
+    return x**4 * math.cosh(x) / 24 * (1 + SLACK) if x < 300 else math.inf
