@@ -1,6 +1,7 @@
 """The reveal bounds: the adversary is told who took part, after the evidence was used.
 
-For Toeplitz strategies and trees under independent rounds.  Proofs: docs/theory-reveal.md.
+For Toeplitz strategies and trees under independent rounds, and for Toeplitz strategies under random
+allocation.  Proofs: docs/theory-reveal.md, docs/theory-allocation-chains.md.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from mmcc.accounting._bounds.reveal import lower, trees
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.domination import Shape
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
+from mmcc.accounting._bounds.reveal.epochs.upper import allocation_problem
 from mmcc.accounting._bounds.reveal.planes.upper import problem_for
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError
-from mmcc.sampling import Rounds
+from mmcc.sampling import Allocation, Rounds
 from mmcc.strategies._tree import Tree
 
 MOST_MEMBERS = 32
@@ -46,10 +48,12 @@ class Reveal(Bound):
     """Of the dominating chain; None if it is yet to be chosen."""
 
     def refusal(self, problem: Problem) -> str | None:
+        if problem.allocation is not None:
+            return _refused_allocation(problem, problem.allocation)
         if problem.rounds is None:
             return (
                 f"the reveal bounds are for independent rounds, as in Poisson and CyclicPoisson, "
-                f"and prove nothing for {problem.scheme!r}."
+                f"and for RandomAllocation, and prove nothing for {problem.scheme!r}."
             )
         size, tree = problem.group_size, _tree(problem)
         if tree is not None:
@@ -72,7 +76,7 @@ class Reveal(Bound):
         return None
 
     def cost(self, problem: Problem) -> Cost:
-        return Cost.STEADY
+        return Cost.STEADY if problem.allocation is None else Cost.SHORT
 
     def close(self, problem: Problem) -> bool:
         """The chain's Gram matrix is that of a one-buffer BLT itself, so it loses little there."""
@@ -123,9 +127,26 @@ class Reveal(Bound):
         return self.shape is not None or problem.certain or _tree(problem) is not None
 
 
+def _refused_allocation(problem: Problem, allocation: Allocation) -> str | None:
+    if problem.strategy.toeplitz is None:
+        return (
+            "under random allocation the reveal bounds need a Toeplitz strategy, not "
+            f"{problem.strategy!r}."
+        )
+    if problem.group_size > 1:
+        return "under random allocation the reveal bounds are proven for one example."
+    if allocation.participations > 1:
+        return (
+            "under random allocation the reveal bounds are proven for one participation in an "
+            f"epoch, not for {allocation.participations}."
+        )
+    return None
+
+
 def _tree(problem: Problem) -> Tree | None:
     """The strategy as a tree, for one example: counts of a group are not proven there."""
-    return problem.strategy.tree if problem.group_size == 1 else None
+    once = problem.group_size == 1 and problem.allocation is None
+    return problem.strategy.tree if once else None
 
 
 def _known(ask: Callable[..., float], problem: Problem, at: float) -> LowerEnd:
@@ -150,6 +171,9 @@ def _chain_problem(problem: Problem) -> ChainProblem:
     def make() -> ChainProblem:
         toeplitz, rounds = problem.strategy.toeplitz, problem.rounds
         refused = Reveal().refusal(problem)
+        if toeplitz is not None and problem.allocation is not None and refused is None:
+            length = problem.allocation.epoch_steps
+            return allocation_problem(toeplitz, length, problem.sigma, problem.effort.progress)
         if toeplitz is None or rounds is None or refused is not None:
             raise MethodError(str(refused))
         prior = binomial_prior(problem.group_size, rounds.probability)

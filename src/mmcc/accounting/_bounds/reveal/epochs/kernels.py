@@ -45,7 +45,7 @@ def _series_product(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     product = first[..., :1] * second
     for k in range(1, first.shape[-1]):
         product[..., k:] += first[..., k : k + 1] * second[..., :-k]
-    return product
+    return np.asarray(product)
 
 
 def _epoch(lattice: EpochLattice, factors: np.ndarray, times: Times) -> np.ndarray:

@@ -76,7 +76,12 @@ def gap_for(lattice: EpochLattice, epochs: int, alpha: float, last: float) -> fl
 
 
 def ray_for(
-    lattice: EpochLattice, series: FloatArray, alpha: float, last: float, gap: float, accuracy: float
+    lattice: EpochLattice,
+    series: FloatArray,
+    alpha: float,
+    last: float,
+    gap: float,
+    accuracy: float,
 ) -> Ray:
     """A ray whose errors are about `accuracy`: any is valid."""
     digits = -math.log(accuracy)
@@ -162,7 +167,9 @@ class Transform:
 
     def _end(self, alpha: float) -> float:
         """Upper bound on sum_{n >= count} h r_n^al e^{-cos(phi) (r_n - r_count) F}, F the least."""
-        least = self.ray.cosine * float(self.lattice.parts[0]) * self.lattice.length * (1 - 2.0**-40)
+        least = (
+            self.ray.cosine * float(self.lattice.parts[0]) * self.lattice.length * (1 - 2.0**-40)
+        )
         first = math.exp(self.ray.start + self.ray.step * self.ray.count)
         most = math.ceil(math.log1p(800 / (least * first)) / self.ray.step) + 1
         ratios = np.exp(self.ray.step * np.arange(float(most)))
@@ -224,4 +231,4 @@ def moments(found: Transform, epochs: int, zeta: ComplexArray) -> Moments | None
     total = worst + product
     if not (total < LARGEST_ERROR and np.isfinite(together).all()):
         return None
-    return Moments(together, 0.0, total)
+    return Moments(together.astype(complex), 0.0, total)
