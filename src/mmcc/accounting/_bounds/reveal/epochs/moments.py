@@ -33,7 +33,7 @@ from mmcc.accounting._bounds.reveal.epochs.kernels import laplace, powers, round
 from mmcc.accounting._bounds.reveal.epochs.lattice import EpochLattice
 from mmcc.accounting._bounds.reveal.inversion import ROUND, Moments
 
-TERMS = 16
+TERMS = 20
 """Of the Taylor polynomial."""
 KEPT = 0.9
 """Rounding of e^{-a} is at most |a| times rounding, and a e^{-a} <= e^{-KEPT a}/(e (1 - KEPT))."""
@@ -85,13 +85,15 @@ def ray_for(
 ) -> Ray:
     """A ray whose errors are about `accuracy`: any is valid."""
     digits = -math.log(accuracy)
-    least = max(digits / gap, (math.pi * last + digits) / (math.pi - gap))
-    step = 2 * math.pi / (least + max(alpha - 0.5, 0.0) * math.log(least) / gap)
+    turns = max(digits / gap, (math.pi * last + digits) / (math.pi - gap))
+    step = 2 * math.pi / (turns + max(alpha - 0.5, 0.0) * math.log(turns) / gap)
     ratio = float((series[TERMS] / series[0]).max())
     start = (math.log(0.01 * accuracy) - math.log(ratio)) / TERMS
+    # Re lam ahead, until e^{-lam F} is nothing even for the least F.
     reach = math.exp(start) * math.sin(gap)
-    ahead = np.exp(STEPS_AHEAD * np.arange(64.0)) * reach
-    ahead = ahead[: 1 + int(np.argmax(ahead * float(lattice.parts[0]) * lattice.length > 60))]
+    least = float(lattice.parts[0]) * lattice.length
+    count = math.ceil(max(math.log(60 / (reach * least)), 1.0) / STEPS_AHEAD)
+    ahead = np.exp(STEPS_AHEAD * np.arange(float(count))) * reach
     chances = (laplace(lattice, ahead) / series[0]).max(axis=(1, 2)) * ahead ** max(alpha, 0.0)
     far = int(np.argmax(chances < 0.1 * accuracy)) if chances.min() < 0.1 * accuracy else ahead.size
     return Ray(math.pi / 2 - gap, step, start, math.ceil(far * STEPS_AHEAD / step) + 1)
@@ -116,7 +118,7 @@ def alias_error(zeta: ComplexArray, ray: Ray) -> FloatArray:
         slope = ray.angle if side > 0 else math.atan(away / max(zeta[0].real, 1.0)) - ray.angle
         if not (away > 0 and slope > 0):
             return np.full(zeta.size, math.inf)
-        total = total + term / math.expm1(first * slope)
+        total = total + term / math.expm1(min(first * slope, 700.0))
     return np.asarray(total * (1 + 2.0**-30))
 
 

@@ -43,8 +43,8 @@ from mmcc.accounting._parallel import Progress
 from mmcc.sampling import Rounds
 from mmcc.strategies._toeplitz import Toeplitz
 
-ORDER = 1.6
-"""Of the moments: below the best one, but Laplace transforms lose digits at large orders."""
+LARGEST_EXCESS = 0.6
+"""Of the order over one: Laplace transforms lose digits at large orders."""
 BLUR = 1e-3
 """What smoothing may cost in epsilon, relative to the larger of epsilon and a deviation."""
 UNSEEN = 1e-3
@@ -120,13 +120,13 @@ def line_near(best: float, rough: float, variance: float, delta: float) -> Line:
 
     Smoothing costs as much as at the best order; the end of the line is where it is not seen.
     """
-    deviation = math.sqrt(variance)
+    deviation, excess = math.sqrt(variance), min(0.3 * (best - 1), LARGEST_EXCESS)
     smoothing = 2 * BLUR * max(rough, deviation) / best
-    period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / (ORDER - 1))
+    period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / excess)
     step = 2 * math.pi / period
-    size = (ORDER - 1) * (0.5 * ORDER * variance - rough)
+    size = excess * (0.5 * (1 + excess) * variance - rough)
     seen = math.log(UNSEEN * delta) - size
     last = 1 / math.sqrt(smoothing)
     while -0.5 * smoothing * last * last - math.log(math.pi * smoothing * last**3) > seen:
         last *= 1.02
-    return Line(ORDER, step, math.ceil(last / step) + 1, smoothing)
+    return Line(1 + excess, step, math.ceil(last / step) + 1, smoothing)
