@@ -66,12 +66,12 @@ class Ray:
         return np.asarray(self.start + self.step * np.arange(self.count) + 1j * self.angle)
 
 
-def gap_for(lattice: EpochLattice, epochs: int, alpha: float, last: float) -> float:
-    """A good pi/2 - phi: at frequency `last` rounding may be felt, but its epochs-th power not.
+def gap_for(lattice: EpochLattice, epochs: int, alpha: float, last: float, allowed: float) -> float:
+    """A good pi/2 - phi: rounding at frequency `last`, to the power of epochs, is about allowed.
 
     There e^{-phi om}/|Gamma(zeta)| is about e^{gap om} om^{1/2 - al}.
     """
-    room = 0.1 * 10 ** (-9 / epochs) / (10 * rounding(lattice, 40.0))
+    room = 0.01 * allowed ** (1 / epochs) / rounding(lattice, 40.0)
     return min(max((math.log(room) - (0.5 - alpha) * math.log(last)) / last, NARROWEST), WIDEST)
 
 
@@ -95,7 +95,7 @@ def ray_for(
     count = math.ceil(max(math.log(60 / (reach * least)), 1.0) / STEPS_AHEAD)
     ahead = np.exp(STEPS_AHEAD * np.arange(float(count))) * reach
     chances = (laplace(lattice, ahead) / series[0]).max(axis=(1, 2)) * ahead ** max(alpha, 0.0)
-    far = int(np.argmax(chances < 0.1 * accuracy)) if chances.min() < 0.1 * accuracy else ahead.size
+    far = 1 + int(np.flatnonzero(chances >= 0.1 * accuracy).max(initial=0))
     return Ray(math.pi / 2 - gap, step, start, math.ceil(far * STEPS_AHEAD / step) + 1)
 
 

@@ -49,6 +49,8 @@ BLUR = 1e-3
 """What smoothing may cost in epsilon, relative to the larger of epsilon and a deviation."""
 UNSEEN = 1e-3
 """Part of delta that the end of the line may cost."""
+ALLOWED = 0.01
+"""Part of delta that rounding may cost at the highest frequencies."""
 ACCURACY, FINEST = 1e-4, 1e-13
 """Part of delta that each error of a moment may cost; and the finest that is asked for."""
 MOST_WORK = 4e11
@@ -93,7 +95,8 @@ def epoch_curve(chain: Chain, length: int, adjacency: str, delta: float) -> Curv
     zeta = zeta.real + 1j * np.abs(zeta.imag)
     alpha, last = float(zeta[0].real), float(zeta[-1].imag)
     accuracy = max(ACCURACY * delta / epochs, FINEST)
-    ray = ray_for(lattice, series, alpha, last, gap_for(lattice, epochs, alpha, last), accuracy)
+    gap = gap_for(lattice, epochs, alpha, last, ALLOWED * delta)
+    ray = ray_for(lattice, series, alpha, last, gap, accuracy)
     if ray.count * length * float(lattice.states.size) ** 3 > MOST_WORK:
         return None
     found = moments(transform(lattice, series, ray), epochs, zeta)
