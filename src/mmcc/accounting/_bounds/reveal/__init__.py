@@ -1,7 +1,8 @@
 """The reveal bounds: the adversary is told who took part, after the evidence was used.
 
 For Toeplitz strategies and trees under independent rounds, and for Toeplitz strategies where
-participations are a gap apart.  Proofs: docs/theory-reveal.md, docs/theory-reveal-separation.md.
+participations are a gap apart or allocated at random.  Proofs: docs/theory-reveal.md,
+docs/theory-reveal-separation.md, docs/theory-allocation-chains.md.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from mmcc.accounting._bounds.reveal import lower, trees
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.domination import Shape
 from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem, problem_apart
+from mmcc.accounting._bounds.reveal.epochs.upper import allocation_problem
 from mmcc.accounting._bounds.reveal.lower import apart
 from mmcc.accounting._bounds.reveal.planes.upper import problem_for
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError
-from mmcc.sampling import Rounds
+from mmcc.sampling import Allocation, Rounds
 from mmcc.strategies._tree import Tree
 
 MOST_MEMBERS = 32
@@ -48,6 +50,8 @@ class Reveal(Bound):
     """Of the dominating chain; None if it is yet to be chosen."""
 
     def refusal(self, problem: Problem) -> str | None:
+        if problem.allocation is not None:
+            return _refused_allocation(problem, problem.allocation)
         if problem.rounds is None:
             return _refusal_apart(problem)
         size, tree = problem.group_size, _tree(problem)
@@ -71,7 +75,7 @@ class Reveal(Bound):
         return None
 
     def cost(self, problem: Problem) -> Cost:
-        return Cost.STEADY
+        return Cost.STEADY if problem.allocation is None else Cost.SHORT
 
     def close(self, problem: Problem) -> bool:
         """The chain's Gram matrix is that of a one-buffer BLT itself, so it loses little there."""
@@ -132,8 +136,8 @@ def _refusal_apart(problem: Problem) -> str | None:
     """Why nothing is said where there are no independent rounds."""
     if problem.renewal is None:
         return (
-            "the reveal bounds are for independent rounds or a gap between participations, as in "
-            f"Poisson, CyclicPoisson and MinSeparation, and prove nothing for {problem.scheme!r}."
+            "the reveal bounds are for independent rounds, a gap between participations or random "
+            f"allocation, and prove nothing for {problem.scheme!r}."
         )
     if problem.strategy.toeplitz is None:
         return (
@@ -142,6 +146,22 @@ def _refusal_apart(problem: Problem) -> str | None:
         )
     if problem.group_size > 1:
         return "with a gap between participations the reveal bounds are proven for one example."
+    return None
+
+
+def _refused_allocation(problem: Problem, allocation: Allocation) -> str | None:
+    if problem.strategy.toeplitz is None:
+        return (
+            "under random allocation the reveal bounds need a Toeplitz strategy, not "
+            f"{problem.strategy!r}."
+        )
+    if problem.group_size > 1:
+        return "under random allocation the reveal bounds are proven for one example."
+    if allocation.participations > 1:
+        return (
+            "under random allocation the reveal bounds are proven for one participation in an "
+            f"epoch, not for {allocation.participations}."
+        )
     return None
 
 
@@ -187,6 +207,9 @@ def _chain_problem(problem: Problem) -> ChainProblem:
         refused = Reveal().refusal(problem)
         if toeplitz is None or refused is not None:
             raise MethodError(str(refused))
+        if problem.allocation is not None:
+            length = problem.allocation.epoch_steps
+            return allocation_problem(toeplitz, length, problem.sigma, problem.effort.progress)
         if renewal is not None:
             return problem_apart(toeplitz, renewal, problem.sigma, problem.effort.progress)
         assert rounds is not None

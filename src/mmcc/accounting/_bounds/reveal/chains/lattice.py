@@ -233,14 +233,15 @@ def reach(
     far = ceiling(moment, deviation, budget / chain.blocks)
     if not far.level < OUT_OF_REACH:
         return 0.0, math.inf, math.inf
-    driven = _grid_up(far.level / deviation)
-    free = _grid_up(math.sqrt(-2 * math.log(SIDES * budget / chain.steps)))
+    driven = grid_up(far.level / deviation)
+    free = grid_up(math.sqrt(-2 * math.log(SIDES * budget / chain.steps)))
     exits = passing(moment, driven * deviation, far.rate) + math.exp(-0.5 * free * free)
     low, high = (-free, driven) if adjacency == "remove" else (-driven, free)
     return low, high, chain.blocks * exits * UP
 
 
-def _grid_up(value: float) -> float:
+def grid_up(value: float) -> float:
+    """The next point of the binary grid, upwards."""
     return math.ldexp(math.ceil(math.ldexp(value, DIGITS)), -DIGITS)
 
 

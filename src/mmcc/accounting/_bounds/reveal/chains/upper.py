@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._bounds.base import Answer
@@ -42,6 +42,9 @@ ADJACENCIES = ("remove", "add")
 class ChainProblem:
     """What a chain may dominate, with the noise and the law of participations at a step."""
 
+    alike: ClassVar[float] = 0.2
+    """A curve is good at deltas whose logarithms differ by no more than this."""
+
     spectrum: Spectrum
     prior: FloatArray
     sigma: float
@@ -49,9 +52,14 @@ class ChainProblem:
     renewal: Renewal | None = None
     """Where participations are a gap apart: how."""
 
+    @property
+    def in_range(self) -> bool:
+        """Whether there is noise enough to look for amplification."""
+        return bool(self.spectrum.lags[0] / self.sigma / self.sigma <= MAX_DIAGONAL)
+
     def setting(self, shape: Shape, adjacency: str, delta: float) -> Setting | None:
         """Good choices for the chain of a shape; None if there are none."""
-        if not self.spectrum.lags[0] / self.sigma / self.sigma <= MAX_DIAGONAL:
+        if not self.in_range:
             return None
         chain = self.spectrum.chain(shape, self.sigma, self.prior, self.renewal)
         return None if chain is None else good_setting(chain, adjacency, delta)
@@ -98,7 +106,7 @@ class ChainProblem:
                 if value < found[adjacency]:
                     found[adjacency], notes[adjacency] = value, curve.notes
                 guess = _within(curve.inversion.excess(epsilon))
-                if abs(math.log(guess / last)) < 0.2 or value < NEGLIGIBLE * found["remove"]:
+                if abs(math.log(guess / last)) < self.alike or value < NEGLIGIBLE * found["remove"]:
                     break
         return Answer(found["remove"], found["add"], notes=notes)
 

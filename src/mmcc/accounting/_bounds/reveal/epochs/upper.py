@@ -1,0 +1,135 @@
+"""Certified epsilons and deltas of a Toeplitz strategy under random allocation.
+
+In: strategy, the length of an epoch, sigma.  Out: `Answer`.
+Rounding: results are upper bounds; infinite (delta: 1) where nothing could be certified.
+
+The Gram matrix is dominated by a chain's, chosen as if participation were independent from step to
+step; then an epoch at a time is revealed (`lattice`, `kernels`), moments come from Laplace
+transforms (`moments`) and give delta by a Mellin inversion.  The cost grows with the length of an
+epoch.  Proofs: docs/theory-allocation-chains.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from mmcc.accounting._bounds.reveal.chains.chain import Chain, binomial_prior
+from mmcc.accounting._bounds.reveal.chains.curve import (
+    EXIT_SHARE,
+    LEFT,
+    PERIODS,
+    powers,
+    renyi_epsilon,
+)
+from mmcc.accounting._bounds.reveal.chains.domination import Shape, spectrum_of
+from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem
+from mmcc.accounting._bounds.reveal.epochs.lattice import epoch_lattice
+from mmcc.accounting._bounds.reveal.epochs.moments import (
+    TERMS,
+    gap_for,
+    moments,
+    ray_for,
+    taylor,
+    transform,
+    whole_moment,
+)
+from mmcc.accounting._bounds.reveal.inversion import Curve, Inversion, Line
+from mmcc.accounting._parallel import Progress
+from mmcc.sampling import Rounds
+from mmcc.strategies._toeplitz import Toeplitz
+
+LARGEST_EXCESS = 0.6
+"""Of the order over one: Laplace transforms lose digits at large orders."""
+BLUR = 1e-3
+"""What smoothing may cost in epsilon, relative to the larger of epsilon and a deviation."""
+UNSEEN = 1e-3
+"""Part of delta that the end of the line may cost."""
+ALLOWED = 0.01
+"""Part of delta that rounding may cost at the highest frequencies."""
+ACCURACY, FINEST = 1e-4, 1e-13
+"""Part of delta that each error of a moment may cost; and the finest that is asked for."""
+MOST_WORK = 4e11
+"""Multiplications: a few minutes."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EpochProblem(ChainProblem):
+    """What a chain may dominate, one step of every `length` counting."""
+
+    alike: ClassVar[float] = 2.0
+    length: int = 1
+
+    def _curves(self, shape: Shape, adjacency: str, delta: float) -> Iterator[Curve]:
+        chain = self.spectrum.chain(shape, self.sigma, self.prior)
+        fits = chain is not None and chain.block == 1 and self.in_range
+        curve = epoch_curve(chain, self.length, adjacency, delta) if chain and fits else None
+        if curve is not None:
+            yield curve
+
+
+def allocation_problem(
+    strategy: Toeplitz, length: int, sigma: float, progress: Progress | None = None
+) -> EpochProblem:
+    """The mechanism in which each example takes part once in every epoch."""
+    rounds = Rounds(1 / length, 1)
+    prior = binomial_prior(1, rounds.probability)
+    return EpochProblem(spectrum_of(strategy, rounds), prior, sigma, progress, length=length)
+
+
+def epoch_curve(chain: Chain, length: int, adjacency: str, delta: float) -> Curve | None:
+    """A curve that is good near delta; None if it would take too long or errors take over."""
+    lattice = epoch_lattice(chain, length, adjacency, EXIT_SHARE * delta)
+    if lattice is None:
+        return None
+    epochs = chain.steps // length
+    series = taylor(lattice)
+    logs = [whole_moment(lattice, series, epochs, k) for k in range(1, TERMS)]
+    rough, best = min((renyi_epsilon(log, k, delta), k) for k, log in enumerate(logs, start=2))
+    line = line_near(best, rough, logs[0], delta)
+    zeta = -powers(adjacency, line.nodes())
+    zeta = zeta.real + 1j * np.abs(zeta.imag)
+    alpha, last = float(zeta[0].real), float(zeta[-1].imag)
+    accuracy = max(ACCURACY * delta / epochs, FINEST)
+    gap = gap_for(lattice, epochs, alpha, last, ALLOWED * delta)
+    ray = ray_for(lattice, series, alpha, last, gap, accuracy)
+    if ray.count * length * float(lattice.states.size) ** 3 > MOST_WORK:
+        return None
+    found = moments(transform(lattice, series, ray), epochs, zeta)
+    if found is None:
+        return None
+    if adjacency == "remove":  # Lhat^{z-1} has the power -zeta, zeta = 1 - z
+        found = replace(found, values=found.values.conj())
+    notes = {
+        "kappa": chain.shared,
+        "rho": chain.decay,
+        "omega": chain.white,
+        "epochs": epochs,
+        "order": line.order,
+        "exits": lattice.exits,
+        "states": lattice.states.size,
+        "nodes": line.count,
+        "rates": ray.count,
+    }
+    return Curve(Inversion(line, found), lattice.exits, lattice.inflation, rough, notes)
+
+
+def line_near(best: float, rough: float, variance: float, delta: float) -> Line:
+    """Where moments are looked at if `best` is the best order and `rough` about the epsilon.
+
+    Smoothing costs as much as at the best order; the end of the line is where it is not seen.
+    """
+    deviation, excess = math.sqrt(variance), min(0.3 * (best - 1), LARGEST_EXCESS)
+    smoothing = 2 * BLUR * max(rough, deviation) / best
+    period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / excess)
+    step = 2 * math.pi / period
+    size = excess * (0.5 * (1 + excess) * variance - rough)
+    seen = math.log(UNSEEN * delta) - size
+    last = 1 / math.sqrt(smoothing)
+    while -0.5 * smoothing * last * last - math.log(math.pi * smoothing * last**3) > seen:
+        last *= 1.02
+    return Line(1 + excess, step, math.ceil(last / step) + 1, smoothing)

@@ -1,0 +1,102 @@
+"""Claim: the reveal bound of chains under random allocation never goes below the truth.
+
+Truth: all participation sets of small mechanisms (`oracles.allocation`) with a standard error below
+0.2 % of delta, compared at four standard errors; a long run, simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from cases import reveal
+from oracles.allocation import allocation_delta
+
+from mmcc import sampling, strategies
+
+ACCURACY = 0.0018
+ADJACENCIES = ("remove", "add")
+
+
+@dataclass(frozen=True)
+class Case:
+    strategy: strategies.Toeplitz
+    length: int
+    sigma: float
+    delta: float
+
+    @property
+    def scheme(self) -> sampling.Scheme:
+        return sampling.RandomAllocation(self.length)
+
+    def check(self, epsilon: float, delta: float, adjacency: str, seed: int) -> None:
+        found = allocation_delta(
+            self.strategy.to_dense(),
+            self.length,
+            1,
+            self.sigma,
+            epsilon,
+            adjacency,
+            relative=ACCURACY,
+            absolute=ACCURACY * delta,
+            seed=seed,
+        )
+        assert found.mean <= delta + 4 * found.error, (self, adjacency, epsilon, delta, found)
+
+
+def case(seed: int, epochs: int, longest: int) -> Case:
+    """A random BLT, bands or a banded inverse; noise for epsilons that are neither 0 nor huge."""
+    rng = np.random.default_rng([seed, 2107])
+    length = int(rng.integers(2, longest + 1))
+    steps = int(rng.integers(1, epochs + 1)) * length
+    kind = rng.random()
+    if kind < 0.5:
+        decay = rng.uniform(0.05, 0.98)
+        strategy = strategies.blt(steps, decay=[decay], scale=[decay * rng.uniform(0.02, 1)])
+    elif kind < 0.6:
+        strategy = strategies.banded_inverse(steps, int(rng.integers(1, 3)))
+    elif kind < 0.7:
+        strategy = strategies.identity(steps).toeplitz
+    else:
+        later = np.sort(rng.random(int(rng.integers(1, 4))))[::-1]
+        strategy = strategies.toeplitz(np.concatenate([[1.0], later]), steps)
+    size = strategy.sensitivity_shuffled(length)
+    sigma = size / math.exp(rng.uniform(math.log(0.4), math.log(2.2)))
+    return Case(strategy, length, sigma, 10 ** rng.uniform(-7, -1.5))
+
+
+def check_epsilon(this: Case, seed: int) -> bool:
+    """Whether there was anything to check."""
+    answer = reveal.bound_epsilon(this.strategy, this.scheme, this.sigma, this.delta)
+    found = [side for side in ADJACENCIES if math.isfinite(getattr(answer, side))]
+    for side in found:
+        this.check(getattr(answer, side), this.delta, side, seed)
+    return len(found) == len(ADJACENCIES)
+
+
+def check_delta(this: Case, seed: int) -> None:
+    epsilon = float(np.random.default_rng([seed, 3]).uniform(0.1, 4))
+    answer = reveal.bound_delta(this.strategy, this.scheme, this.sigma, epsilon)
+    for side in ADJACENCIES:
+        this.check(epsilon, getattr(answer, side), side, seed)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_epsilon_is_above_the_truth(seed):
+    assert check_epsilon(case(seed, epochs=2, longest=3), seed)
+
+
+@pytest.mark.parametrize("seed", range(10, 12))
+def test_delta_is_above_the_truth(seed):
+    check_delta(case(seed, epochs=2, longest=3), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(300))
+def test_every_random_mechanism_is_above_the_truth(seed):
+    this = case(1000 + seed, epochs=3, longest=4)
+    check_epsilon(this, seed)
+    if seed % 3 == 0:
+        check_delta(this, seed)
