@@ -28,11 +28,14 @@ NARROW = 1e-5
 ONE_STEP = 5e-3
 """From this near the next step is expected to meet the target."""
 MAX_TURNS = 16
-EXPLORED = (5, 9, 13)
+EXPLORED = (5, 9, 13, 15)
 """Turns in which all bounds are tried again: one that was good elsewhere may have failed here."""
 FLOOR_TURNS = 12
 SLOPE = -1.2
 """Of log epsilon against log sigma, before anything is known."""
+
+NO_ADD = Answer(math.inf, 0.0)
+"""Taken for granted on the way to a sigma where remove sets the promise: add costs as much."""
 
 Points = list[tuple[float, float]]
 """Log sigma, log epsilon against the target."""
@@ -106,8 +109,8 @@ def _search(
     """Close in on epsilon(sigma) = epsilon from both sides; return the safe side.
 
     A single bound is asked as it is.  Of several all are tried at the first guess; those that were
-    best alone while the target is far; and all at the answer, so that asking for epsilon at this
-    sigma gives the same number.
+    best alone, and roughly, while the target is far; and all at the answer, so that asking for
+    epsilon at this sigma gives the same number.
     """
     safe: tuple[Problem, Best] | None = None
     points: Points = []
@@ -115,17 +118,22 @@ def _search(
     refused = 0.0  # the largest sigma at which all bounds were tried in vain
     chosen, several = list(bounds), len(bounds) > 1
     explore = several
+    granted: tuple[Answer, ...] = ()
     for turn in range(MAX_TURNS):
-        best = _ask(problem, bounds if explore else chosen, delta, explore=explore)
+        known = () if explore else granted
+        asked = bounds if explore else chosen
+        best = _ask(problem, asked, delta, explore=explore, known=known)
         now, away = problem.sigma, math.log(max(best.value, 1e-12) / epsilon)
         if explore and best.bounds != chosen:
             # What other bounds could not certify says nothing about these.
             low, points = refused, []
-        chosen = best.bounds
+        if explore:
+            chosen = best.bounds
+            granted = (NO_ADD,) if best.remove.remove >= best.add.add else ()
         if best.value <= epsilon:
-            high, safe = now, (problem, best)
+            high, safe = now, safe if known else (problem, best)
         else:
-            low = now
+            low, high = now, high if high > now else math.inf
             refused = max(refused, now) if explore else refused
         near = best.value >= epsilon * (1 - TOLERANCE) or high - low <= NARROW * high
         if near and best.value <= epsilon and (explore or not several):
@@ -155,10 +163,18 @@ def _between(low: float, high: float, now: float, points: Points, slope: float) 
     return math.sqrt(low * high) if high < math.inf else 2 * now
 
 
-def _ask(problem: Problem, bounds: Sequence[Bound], delta: float, *, explore: bool) -> Best:
+def _ask(
+    problem: Problem,
+    bounds: Sequence[Bound],
+    delta: float,
+    *,
+    explore: bool,
+    known: Sequence[Answer] = (),
+) -> Best:
+    """Several bounds in earnest (`explore`), or each of some; `known` is taken for granted."""
     if explore:
         return best_epsilon(problem, delta, bounds)
-    answers: list[Answer] = []
+    answers = list(known)
     for bound in sorted(bounds, key=lambda bound: bound.cost(problem)):
         answers.append(ask_epsilon(bound, problem, delta, answers))
     return best_of(answers)
