@@ -9,17 +9,22 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 from cases.projection import BracketCase, bracket_case, bracket_of
 from cases.samples import first
 from oracles.truth import ADJACENCIES
 
 import mmcc
+from mmcc import strategies
 from mmcc.accounting._bounds.projection.bracket import TOLERANCE, _bound_epsilon, _curve
 from mmcc.accounting._bounds.projection.lower import lower_epsilon
+from mmcc.strategies import Strategy
 
 QUICK = range(14)
 ALL = range(1000)
+CHEAP = (20, 7, 17, 2)
+"""Seeds of `structured` that take a fraction of a second: bands, BLTs and trees, also cyclic."""
 LOOSE = 3e-3
 """How much a different plan (nodes, limits) may change the upper bound in the wrong direction."""
 
@@ -116,3 +121,49 @@ def test_public_bracket_is_ordered_and_no_wider_than_the_projection(seed):
     bracket = mmcc.bracket(case.strategy, case.scheme, **given)
     alone = mmcc.epsilon(case.strategy, case.scheme, method="projection", **given).epsilon
     assert 0 <= bracket.lower <= bracket.upper <= alone * (1 + 2 * TOLERANCE)
+
+
+def structured(seed: int) -> BracketCase:
+    """20 to 400 steps of bands, BLTs of one and two buffers, and trees; a third is cyclic."""
+    rng = np.random.default_rng([seed, 77])
+    steps = round(float(np.exp(rng.uniform(np.log(20), np.log(400.49)))))
+    shape = ("bands", "one buffer", "two buffers", "tree")[seed % 4]
+    strategy = _strategy(rng, shape, steps)
+    separation = int(2 ** rng.integers(1, 5)) if rng.random() < 1 / 3 else 1
+    p = float(np.exp(rng.uniform(np.log(1 / steps), np.log(0.5))))
+    column = strategy.sensitivity(steps)
+    sigma = column * float(np.exp(rng.uniform(np.log(0.4), np.log(20))))
+    delta = 10 ** rng.uniform(-9, -2)
+    return BracketCase(shape, strategy, np.empty((steps, 0)), p, separation, sigma, float(delta))
+
+
+def _strategy(rng: np.random.Generator, shape: str, steps: int) -> Strategy:
+    if shape == "tree":
+        return strategies.binary_tree(steps)
+    if shape == "bands":
+        bands = int(np.exp(rng.uniform(np.log(2), np.log(min(steps, 40)))))
+        falling = np.sort(rng.uniform(0, 1, bands))[::-1]
+        counting = strategies.continual_counting(bands).coefficients
+        return strategies.toeplitz(falling if rng.random() < 0.5 else counting, steps)
+    buffers = 1 if shape == "one buffer" else 2
+    decay = np.sort(1 - np.exp(rng.uniform(np.log(0.01), np.log(0.6), buffers)))[::-1]
+    scale = (1 - decay) * rng.uniform(0.3, 0.9) / buffers + rng.uniform(0, 0.1, buffers)
+    return strategies.blt(steps, decay=decay, scale=scale)
+
+
+def check_public_bracket(case: BracketCase) -> float:
+    """Upper over lower; `bracket` raises where they are the wrong way round."""
+    found = mmcc.bracket(case.strategy, case.scheme, sigma=case.sigma, delta=case.delta)
+    assert 0 <= found.lower <= found.upper < math.inf, str(case)
+    return found.upper / found.lower if found.lower > 0 else math.inf
+
+
+@pytest.mark.parametrize("seed", CHEAP)
+def test_public_bracket_of_bands_blts_and_trees_is_ordered(seed):
+    check_public_bracket(structured(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ALL)
+def test_public_bracket_is_ordered_for_bands_blts_and_trees(seed):
+    check_public_bracket(structured(seed))

@@ -82,7 +82,7 @@ def test_the_search_forgets_what_a_bound_that_fails_could_not_certify(monkeypatc
             value = (2 / sigma) ** 2 if sigma < 1 else 100.0
         return Answer(value, value, bound=bound)
 
-    def ask(problem, bounds, _delta, *, explore):
+    def ask(problem, bounds, _delta, *, explore, known):
         return best_of(answer(bound, problem.sigma) for bound in bounds)
 
     monkeypatch.setattr(calibrate, "_ask", ask)

@@ -98,10 +98,15 @@ def best_of(answers: Iterable[Answer], lower: float = 0.0) -> Best:
     )
 
 
-def ask_epsilon(bound: Bound, problem: Problem, delta: float) -> Answer:
-    """What one bound says, signed by it."""
+def ask_epsilon(
+    bound: Bound, problem: Problem, delta: float, known: Sequence[Answer] = ()
+) -> Answer:
+    """What one bound says, signed by it; beside answers of others only what may be smaller."""
     _check_group(bound, problem)
-    return _signed(bound, bound.epsilon(problem, delta), math.inf)
+    if not known:
+        return _signed(bound, bound.epsilon(problem, delta), math.inf)
+    beside = Answer(min(one.remove for one in known), min(one.add for one in known))
+    return _signed(bound, bound.epsilon_beside(problem, delta, beside), math.inf)
 
 
 def ask_delta(bound: Bound, problem: Problem, epsilon: float) -> Answer:
@@ -192,8 +197,8 @@ def best_epsilon(problem: Problem, delta: float, bounds: Sequence[Bound]) -> Bes
         return best_of([ask_epsilon(CHANCE, problem, delta)])
     lower = lower_epsilon(problem, delta)
 
-    def ask(bound: Bound) -> Answer:
-        return ask_epsilon(bound.settled_for_epsilon(problem, delta), problem, delta)
+    def ask(bound: Bound, known: list[Answer]) -> Answer:
+        return ask_epsilon(bound.settled_for_epsilon(problem, delta), problem, delta, known)
 
     def enough(answers: list[Answer], worth: float) -> bool:
         if best_of(answers).value <= (1 + worth * (CLOSED - 1)) * lower:
@@ -210,7 +215,7 @@ def best_delta(problem: Problem, epsilon: float, bounds: Sequence[Bound]) -> Bes
     """The smallest certified delta at epsilon, by bounds in the order of their cost."""
     lower = lower_delta(problem, epsilon)
 
-    def ask(bound: Bound) -> Answer:
+    def ask(bound: Bound, _: list[Answer]) -> Answer:
         return ask_delta(bound.settled_for_delta(problem, epsilon), problem, epsilon)
 
     def enough(answers: list[Answer], worth: float) -> bool:
@@ -225,7 +230,7 @@ def best_delta(problem: Problem, epsilon: float, bounds: Sequence[Bound]) -> Bes
 def _in_turn(
     problem: Problem,
     bounds: Sequence[Bound],
-    ask: Callable[[Bound], Answer],
+    ask: Callable[[Bound, list[Answer]], Answer],
     enough: Callable[[list[Answer], float], bool],
 ) -> list[Answer]:
     """Ask bound after bound until it is enough for what the next one costs."""
@@ -236,7 +241,7 @@ def _in_turn(
         if (answers and enough(answers, worth)) or not bound.worthwhile(problem, answers):
             continue
         try:
-            answers.append(ask(bound))
+            answers.append(ask(bound, answers))
         except PrecisionError as too_far:
             refusal = refusal or too_far
         except (MethodError, StrategyError) as not_possible:

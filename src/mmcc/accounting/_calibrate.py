@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mmcc.accounting._best_bound import (
-    CLOSED,
     Best,
     ask_epsilon,
     best_epsilon,
     best_of,
     lower_epsilon,
 )
-from mmcc.accounting._bounds import PLAIN, Bound, Problem
+from mmcc.accounting._bounds import PLAIN, Answer, Bound, Problem
 from mmcc.accounting._gaussian import bound_gaussian_delta
 from mmcc.errors import MethodError
 
@@ -26,12 +25,20 @@ TOLERANCE = 1e-4
 """Epsilon may be this much (relative) below the target."""
 NARROW = 1e-5
 """Sigma may be this much (relative) above one that certifies less, where epsilon jumps."""
+ONE_STEP = 5e-3
+"""From this near the next step is expected to meet the target."""
 MAX_TURNS = 16
-EXPLORED = (0, 4, 8, 12)
-"""Turns in which all bounds are tried."""
+EXPLORED = (5, 9, 13, 15)
+"""Turns in which all bounds are tried again: one that was good elsewhere may have failed here."""
 FLOOR_TURNS = 12
 SLOPE = -1.2
 """Of log epsilon against log sigma, before anything is known."""
+
+NO_ADD = Answer(math.inf, 0.0)
+"""Taken for granted on the way to a sigma where remove sets the promise: add costs as much."""
+
+Points = list[tuple[float, float]]
+"""Log sigma, log epsilon against the target."""
 
 
 def smallest_sigma(
@@ -41,11 +48,13 @@ def smallest_sigma(
 
     `problem.sigma` is where the search may end at the latest (0: unknown).
     """
-    floor = impossible_sigma(problem, epsilon, delta)
+    floor, ends = _floor(problem, epsilon, delta)
     start = floor * 1.002 if floor > 0 else _first_guess(problem)
     if problem.sigma > 0:
         start = min(start, problem.sigma)
-    found, best = _search(problem.at(start), bounds, epsilon, delta)
+    # Upper bounds fall about as fast as lower ones.
+    slope = _slope(ends, 0.0, SLOPE) if floor > 0 else SLOPE
+    found, best = _search(problem.at(start), bounds, epsilon, delta, slope)
     if len(bounds) > 1 and best.lower == 0:
         best = replace(best, lower=lower_epsilon(found, delta))
     return found, best, floor
@@ -53,6 +62,11 @@ def smallest_sigma(
 
 def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
     """A sigma at which epsilon is certainly above the target; 0 where nothing is known."""
+    return _floor(problem, epsilon, delta)[0]
+
+
+def _floor(problem: Problem, epsilon: float, delta: float) -> tuple[float, Points]:
+    """That sigma, and lower ends at it and around it."""
     largest = 0.0
 
     def excess(sigma: float) -> float:
@@ -63,7 +77,7 @@ def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
         return math.log(max(value, 1e-12) / epsilon)
 
     guess = _first_guess(problem)
-    points: list[tuple[float, float]] = []
+    points: Points = []
     above = math.inf
     for _ in range(FLOOR_TURNS):
         found = excess(guess)
@@ -74,7 +88,7 @@ def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
         guess = next_sigma(points, 0.3 * TOLERANCE)
         if largest > 0 and not largest < guess < above and above < math.inf:
             guess = math.sqrt(largest * above)
-    return largest
+    return largest, points
 
 
 def _first_guess(problem: Problem) -> float:
@@ -86,50 +100,51 @@ def _first_guess(problem: Problem) -> float:
 
 
 def _search(
-    problem: Problem, bounds: Sequence[Bound], epsilon: float, delta: float
+    problem: Problem,
+    bounds: Sequence[Bound],
+    epsilon: float,
+    delta: float,
+    slope: float = SLOPE,
 ) -> tuple[Problem, Best]:
     """Close in on epsilon(sigma) = epsilon from both sides; return the safe side.
 
-    A single bound is asked as it is; of several, those that were best are asked again.
+    A single bound is asked as it is.  Of several all are tried at the first guess; those that were
+    best alone, and roughly, while the target is far; and all at the answer, so that asking for
+    epsilon at this sigma gives the same number.
     """
     safe: tuple[Problem, Best] | None = None
-    points: list[tuple[float, float]] = []  # log sigma, log epsilon against the target
+    points: Points = []
     low, high = 0.0, math.inf
     refused = 0.0  # the largest sigma at which all bounds were tried in vain
-    goal = -0.5 * TOLERANCE
-    chosen = list(bounds)
-    several = len(bounds) > 1
-    confirmed, closed = False, False
+    chosen, several = list(bounds), len(bounds) > 1
+    explore = several
+    granted: tuple[Answer, ...] = ()
     for turn in range(MAX_TURNS):
-        # All bounds are tried at the first guess, after the first steps, and at the answer, so that
-        # asking for epsilon at this sigma gives the same number.
-        # Later again: a bound that was good elsewhere may have failed here.
-        explore = several and (confirmed or turn in EXPLORED)
-        best = _ask(problem, bounds if explore else chosen, delta, explore=explore)
-        near = abs(best.value / epsilon - 1) <= TOLERANCE
-        if near and several and not explore and not closed:
-            confirmed = explore = True
-            best = _ask(problem, bounds, delta, explore=True)
-        now = problem.sigma
-        closed = best.value <= CLOSED * best.lower if explore else closed
+        known = () if explore else granted
+        asked = bounds if explore else chosen
+        best = _ask(problem, asked, delta, explore=explore, known=known)
+        now, away = problem.sigma, math.log(max(best.value, 1e-12) / epsilon)
         if explore and best.bounds != chosen:
             # What other bounds could not certify says nothing about these.
             low, points = refused, []
-        chosen = best.bounds
+        if explore:
+            chosen = best.bounds
+            granted = (NO_ADD,) if best.remove.remove >= best.add.add else ()
         if best.value <= epsilon:
-            high = now
-            safe = (problem, best)
-            if best.value >= epsilon * (1 - TOLERANCE) or high - low <= NARROW * high:
-                break
+            high, safe = now, safe if known else (problem, best)
         else:
-            low = now
+            low, high = now, high if high > now else math.inf
             refused = max(refused, now) if explore else refused
-        points.append((math.log(now), math.log(max(best.value, 1e-12) / epsilon)))
-        guess = next_sigma(points, goal)
-        if not low < guess < high:
-            guess = math.sqrt(low * high) if low > 0 and high < math.inf else 2 * now
-            guess = now / 4 if low == 0 else guess
-        problem = problem.at(guess)
+        near = best.value >= epsilon * (1 - TOLERANCE) or high - low <= NARROW * high
+        if near and best.value <= epsilon and (explore or not several):
+            break
+        if near and away <= TOLERANCE and several and not explore:
+            explore = True  # at the same sigma
+            continue
+        points.append((math.log(now), away))
+        slope = _slope(points, -0.5 * TOLERANCE, slope)
+        problem = problem.at(_between(low, high, now, points, slope))
+        explore = several and (turn + 1 in EXPLORED or (explore and abs(away) <= ONE_STEP))
     if safe is None:
         raise MethodError(
             f"no sigma up to {problem.sigma:g} reaches epsilon = {epsilon:g} by "
@@ -138,23 +153,47 @@ def _search(
     return safe
 
 
-def _ask(problem: Problem, bounds: Sequence[Bound], delta: float, *, explore: bool) -> Best:
+def _between(low: float, high: float, now: float, points: Points, slope: float) -> float:
+    """The next sigma, between those that are too small and large enough."""
+    guess = next_sigma(points, -0.5 * TOLERANCE, slope)
+    if low < guess < high:
+        return guess
+    if low == 0:
+        return now / 4
+    return math.sqrt(low * high) if high < math.inf else 2 * now
+
+
+def _ask(
+    problem: Problem,
+    bounds: Sequence[Bound],
+    delta: float,
+    *,
+    explore: bool,
+    known: Sequence[Answer] = (),
+) -> Best:
+    """Several bounds in earnest (`explore`), or each of some; `known` is taken for granted."""
     if explore:
         return best_epsilon(problem, delta, bounds)
-    lower = lower_epsilon(problem, delta) if len(bounds) > 1 else 0.0
-    return best_of((ask_epsilon(bound, problem, delta) for bound in bounds), lower)
+    answers = list(known)
+    for bound in sorted(bounds, key=lambda bound: bound.cost(problem)):
+        answers.append(ask_epsilon(bound, problem, delta, answers))
+    return best_of(answers)
 
 
-def next_sigma(points: list[tuple[float, float]], goal: float) -> float:
-    """Secant through the two points nearest to the goal; a usual slope from one point."""
-    nearest = sorted(points, key=lambda point: abs(point[1] - goal))[:2]
-    x, y = nearest[0]
-    slope = SLOPE
-    if len(nearest) == 2 and nearest[1][0] != x:
-        slope = (nearest[1][1] - y) / (nearest[1][0] - x)
-        slope = min(max(slope, -20.0), -0.3)
-    step = min(max((goal - y) / slope, -3.0), 3.0)
+def next_sigma(points: Points, goal: float, usual: float = SLOPE) -> float:
+    """Secant through the two points nearest to the goal; the usual slope from one point."""
+    x, y = min(points, key=lambda point: abs(point[1] - goal))
+    step = min(max((goal - y) / _slope(points, goal, usual), -3.0), 3.0)
     return math.exp(x + step)
+
+
+def _slope(points: Points, goal: float, usual: float) -> float:
+    """Of log epsilon against log sigma near the goal; the usual one if two points do not tell."""
+    nearest = sorted(points, key=lambda point: abs(point[1] - goal))[:2]
+    if len(nearest) < 2 or nearest[0][0] == nearest[1][0]:
+        return usual
+    (x, y), (other, height) = nearest
+    return min(max((height - y) / (other - x), -20.0), -0.3)
 
 
 def gaussian_problem(problem: Problem, epsilon: float, delta: float) -> Problem:

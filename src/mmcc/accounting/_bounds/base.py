@@ -287,6 +287,13 @@ class Bound(ABC):
     def epsilon(self, problem: Problem, delta: float) -> Answer:
         """Certified epsilon at delta; infinite where nothing is certified."""
 
+    def epsilon_beside(self, problem: Problem, delta: float, known: Answer) -> Answer:
+        """The same where others have certified `known`.
+
+        A side that cannot change the promise, the larger of the two smallest, may stay infinite.
+        """
+        return self.epsilon(problem, delta)
+
     @abstractmethod
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         """Certified delta at epsilon."""

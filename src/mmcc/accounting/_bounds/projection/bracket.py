@@ -80,6 +80,8 @@ class ProjectionBracket:
     executor: Executor | None = None
     """Where groups of examples are analysed, if there are several."""
     _known: dict[tuple[str, float, int, Adjacency], Lower] = field(default_factory=dict)
+    beside: tuple[float, float] = (math.inf, math.inf)
+    """Epsilons for remove and add that another bound has certified."""
 
     def lower_epsilon(self, delta: float) -> Answer:
         """Certified lower bounds on epsilon at delta: no method can prove less."""
@@ -108,7 +110,8 @@ class ProjectionBracket:
         with one_thread() if gram.counts.size <= SMALL else nullcontext():
             remove = self._side(asked, at, group, gram, "remove", math.inf)
             # The promise is the larger one: add is not looked at closely below remove.
-            add = self._side(asked, at, group, gram, "add", remove)
+            known = asked == "bound_epsilon" and self.beside[1] <= min(remove, self.beside[0])
+            add = math.inf if known else self._side(asked, at, group, gram, "add", remove)
         if math.isnan(remove) or math.isnan(add):
             raise PrecisionError(
                 "the projection bound is beyond floating point here; use method='tight'."

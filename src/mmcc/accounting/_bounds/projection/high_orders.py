@@ -54,6 +54,11 @@ class HighOrders:
         return self.rest.gram.power_sums(self.rest.line.a, self.rest.weights.tilted.T, orders)
 
     @cached_property
+    def largest(self) -> FloatArray:
+        """max_j |P_r|: shape (orders, nodes)."""
+        return np.asarray(np.max(np.abs(self.sums), axis=1))
+
+    @cached_property
     def moments(self) -> FloatArray:
         """E Y_j^r / r! for Y_j = sum_l G'_jl N_l, N Poisson(u): from the cumulants P_r."""
         return _moments([self.sums[r] / math.factorial(r) for r in range(SERIES)])
@@ -191,7 +196,7 @@ class HighOrders:
 
     def _log_series(self, x: FloatArray) -> FloatArray:
         """max_j log E e^(x |Y_j|), crudely: shape (x, nodes); infinite if the series is short."""
-        largest = np.max(np.abs(self.sums), axis=1)
+        largest = self.largest
         orders = np.arange(1, SERIES + 1)
         factorials = np.array([math.factorial(r) for r in orders], dtype=float)
         terms = x[:, None] ** orders / factorials

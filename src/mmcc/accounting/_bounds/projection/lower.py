@@ -167,7 +167,21 @@ def _scan(
         low, high = scan[max(place - 1, 0)], scan[min(place + 1, len(scan) - 1)]
     else:
         low, high = centre - 0.3, centre + 0.3
-    for _ in range(22 if centre is None else 14):
-        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        low, high = (low, right) if value(left) > value(right) else (left, high)
+    return _golden(value, low, high, 22 if centre is None else 14)
+
+
+def _golden(value: Callable[[float], float], low: float, high: float, turns: int) -> float:
+    """About where a function is largest: golden section, one new value a turn."""
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = value(left), value(right)
+    for turn in range(turns):
+        last = turn == turns - 1
+        if at_left > at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = at_right if last else value(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = at_left if last else value(right)
     return float(0.5 * (low + high))

@@ -7,6 +7,7 @@ docs/theory-reveal-separation.md, docs/theory-allocation-chains.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -82,14 +83,20 @@ class Reveal(Bound):
         return problem.strategy.toeplitz is not None and problem.strategy.toeplitz.geometric
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
+        return self.epsilon_beside(problem, delta, Answer(math.inf, math.inf))
+
+    def epsilon_beside(self, problem: Problem, delta: float, known: Answer) -> Answer:
         if problem.certain:
             exact = bound_gaussian_epsilon(problem.ratio, delta)
             return Answer(exact, exact)
         if _tree(problem) is not None:
             return trees.bound_epsilon(*_tree_problem(problem), delta, problem.effort.progress)
-        chosen = self.settled_for_epsilon(problem, delta)
-        with one_thread():
-            return _chain_problem(problem).epsilon(_shape(chosen), delta)
+        shape = _shape(self.settled_for_epsilon(problem, delta))
+        remove = _side(problem, shape, "remove", delta)
+        if known.add <= min(remove.remove, known.remove):
+            return remove
+        add = _side(problem, shape, "add", delta)
+        return Answer(remove.remove, add.add, notes={**remove.notes, **add.notes})
 
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         if problem.certain:
@@ -217,6 +224,16 @@ def _chain_problem(problem: Problem) -> ChainProblem:
         return problem_for(toeplitz, rounds, prior, problem.sigma, problem.effort.progress)
 
     return problem.kept(ChainProblem, make)
+
+
+def _side(problem: Problem, shape: Shape, adjacency: str, delta: float) -> Answer:
+    """Epsilon of one adjacency, computed once: a calibration asks for `add` later."""
+
+    def make() -> Answer:
+        with one_thread():
+            return _chain_problem(problem).epsilon(shape, delta, (adjacency,))
+
+    return problem.kept((shape, adjacency, delta), make)
 
 
 def _shape(chosen: Reveal) -> Shape:

@@ -13,7 +13,7 @@ Proofs: docs/theory-reveal.md, docs/theory-reveal-separation.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -76,12 +76,14 @@ class ChainProblem:
 
         return min(shapes, key=rough)
 
-    def epsilon(self, shape: Shape, delta: float) -> Answer:
-        """Certified epsilons at delta."""
+    def epsilon(
+        self, shape: Shape, delta: float, adjacencies: Sequence[str] = ADJACENCIES
+    ) -> Answer:
+        """Certified epsilons at delta; infinite for an adjacency that is not asked about."""
         found = dict.fromkeys(ADJACENCIES, math.inf)
         notes: dict[str, Any] = {}
-        for count, adjacency in enumerate(ADJACENCIES):
-            self._report(adjacency, count)
+        for adjacency in adjacencies:
+            self._report(adjacency, ADJACENCIES.index(adjacency))
             for curve in self._curves(shape, adjacency, delta):
                 value = curve.epsilon(delta)
                 if value <= found[adjacency]:
