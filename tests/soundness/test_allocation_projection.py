@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from cases.projection import AllocationCase, allocation_case
 from oracles.allocation import allocation_delta
 from oracles.truth import ADJACENCIES
 
-from mmcc import sampling, strategies
 from mmcc.accounting._bounds.projection.bracket import (
-    ProjectionBracket,
     _bound_delta,
     _bound_epsilon,
 )
 from mmcc.accounting._bounds.projection.lower import lower_delta, lower_epsilon
-from mmcc.errors import MethodError
 from mmcc.sampling import Allocation
 
 ACCURACY = 0.002
