@@ -180,9 +180,10 @@ class Toeplitz(Strategy):
         separation = min(separation, self.length)
         tiles = self._tiles(separation)
         width = len(tiles)
-        times = -(-self.length // separation)
-        times = times if at_most is None else min(at_most, times)
-        sums = window_sums(tiles, min(times, width))
+        every = -(-self.length // separation)
+        times = every if at_most is None else min(at_most, every)
+        ends = times < every  # before the last row, so that blocks lose tiles again
+        sums = window_sums(tiles, min(times, width)) if ends else np.cumsum(tiles, axis=0)
         more = max(times - width, 0)
         blocks, rest = divmod(self.length, separation)
         total = float(np.sum(sums[: min(blocks, width)] ** 2))
