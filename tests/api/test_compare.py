@@ -157,7 +157,7 @@ def test_a_shuffled_pass_is_in_the_0_1_setting():
 
 def test_estimates_are_marked_and_never_win():
     scheme = sampling.MinSeparation(0.4, 3)
-    two = first_bands(12, 2)
+    two = strategies.binary_tree(12)
     certified, estimated = ask({"two": two}, scheme, epsilon=8.0, estimates=True).rows
     assert certified.certified
     assert certified.bound == "unamplified"

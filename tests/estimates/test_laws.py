@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from oracles import separation
 
 from mmcc import sampling, strategies
 from mmcc._simulation.one_example import Mechanism
@@ -35,6 +36,15 @@ def renewal_pairs(steps, p, gap):
     return pairs
 
 
+def warm_pairs(steps, p, gap):
+    """P(j and l take part) after a warm start, from all sets."""
+    pairs = np.zeros((steps, steps))
+    for members, chance in separation.law_of_sets(steps, p, gap, True).items():
+        for j, k in itertools.product(members, repeat=2):
+            pairs[j, k] += chance
+    return pairs
+
+
 def epoch_pairs(steps, length, same):
     """Balls in bins (the same place in every epoch) or a shuffle (independent places)."""
     pairs = np.zeros((steps, steps))
@@ -53,6 +63,10 @@ CASES = [
     (sampling.MinSeparation(0.4, 3), 7, renewal_pairs(7, 0.4, 3)),
     (sampling.MinSeparation(0.2, 2), 9, renewal_pairs(9, 0.2, 2)),
     (sampling.MinSeparation(0.5, 20), 7, renewal_pairs(7, 0.5, 20)),
+    (sampling.MinSeparation(0.4, 3, True), 7, warm_pairs(7, 0.4, 3)),
+    (sampling.MinSeparation(0.5, 20, True), 7, warm_pairs(7, 0.5, 20)),
+    (sampling.MinSeparation(1.0, 3, True), 7, warm_pairs(7, 1.0, 3)),
+    (sampling.MinSeparation(1.0, 9, True), 7, warm_pairs(7, 1.0, 9)),
     (sampling.BallsInBins(3), 9, epoch_pairs(9, 3, same=True)),
     (sampling.RandomAllocation(3), 9, epoch_pairs(9, 3, same=False)),
     (sampling.RandomAllocation(6, 2), 6, (1 + 4 * np.eye(6)) / 15),
@@ -86,7 +100,7 @@ def test_listed_sets_have_the_law(scheme, steps, pairs):
 
 
 @pytest.mark.parametrize("tilts", [None, [0.3, 0.6], [0.05, 0.8]])
-@pytest.mark.parametrize(("scheme", "steps", "pairs"), CASES[:4], ids=lambda x: repr(x)[:40])
+@pytest.mark.parametrize(("scheme", "steps", "pairs"), CASES[:6], ids=lambda x: repr(x)[:40])
 def test_weights_of_drawn_sets_are_right_on_average(scheme, steps, pairs, tilts):
     mechanism = Mechanism(strategies.identity(steps), scheme, 1.0)
     rng = np.random.default_rng(5)

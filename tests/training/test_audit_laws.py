@@ -12,6 +12,7 @@ from itertools import chain, combinations, product
 
 import numpy as np
 import pytest
+from oracles import separation
 from scipy.stats import binom, kstest, multivariate_normal
 
 import mmcc
@@ -38,20 +39,11 @@ def sets_of(scheme, steps):
         every = list(product(range(length), repeat=len(starts)))
         return [([a + b for a, b in zip(starts, p, strict=True)], 1 / len(every)) for p in every]
     p, b = scheme.probability, scheme.separation
+    if isinstance(scheme, sampling.MinSeparation):
+        return list(separation.law_of_sets(steps, p, b, scheme.warm_start).items())
     found = []
     for marks in product((0, 1), repeat=steps):
         members = [step for step in range(steps) if marks[step]]
-        if isinstance(scheme, sampling.MinSeparation):
-            chance, eligible = 1.0, 0
-            for step in range(steps):
-                if step >= eligible:
-                    chance *= p if marks[step] else 1 - p
-                elif marks[step]:
-                    chance = 0.0
-                if marks[step]:
-                    eligible = step + b
-            found.append((members, chance))
-            continue
         for group in range(b):
             own = range(group, steps, b)
             if all(step in own for step in members):
@@ -68,6 +60,9 @@ SCHEMES = [
     sampling.MinSeparation(0.3, 2),
     sampling.MinSeparation(0.7, 4),
     sampling.MinSeparation(0.5, 9),
+    sampling.MinSeparation(0.3, 2, warm_start=True),
+    sampling.MinSeparation(0.7, 4, warm_start=True),
+    sampling.MinSeparation(0.5, 9, warm_start=True),
     sampling.BallsInBins(3),
     sampling.RandomAllocation(3),
     sampling.RandomAllocation(3, 2),
@@ -124,6 +119,8 @@ CHAINED = (strategies.banded_toeplitz(13, 2), sampling.Poisson(0.2))
         (strategies.binary_tree(5), sampling.Poisson(0.3)),
         (strategies.continual_counting(6), sampling.BallsInBins(3)),
         (strategies.continual_counting(6), sampling.MinSeparation(0.3, 2)),
+        (strategies.continual_counting(6), sampling.MinSeparation(0.3, 2, warm_start=True)),
+        (strategies.banded_toeplitz(13, 2), sampling.MinSeparation(0.2, 3, warm_start=True)),
         (strategies.blt(6, 2), sampling.Shuffle(3)),
         (strategies.blt(6, 2), sampling.RandomAllocation(3, 2)),
         CHAINED,

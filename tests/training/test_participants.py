@@ -16,6 +16,7 @@ from itertools import chain, combinations, product
 import numpy as np
 import pytest
 from cases.samples import first
+from oracles import separation
 from scipy import stats
 
 from mmcc.errors import MmccError, ParameterError, SamplingError
@@ -106,6 +107,10 @@ def min_separation(p, separation, steps, examples):
     return independent(waits(steps, p, separation), examples)
 
 
+def warm_start(p, gap, steps, examples):
+    return independent(separation.law_of_sets(steps, p, gap, True), examples)
+
+
 def balls_in_bins(bins, steps, examples):
     law = {tuple(range(place, steps, bins)): 1 / bins for place in range(bins)}
     return independent(law, examples)
@@ -145,6 +150,8 @@ CASES = [
     (MinSeparation(0.5, 2), 4, 2, min_separation(0.5, 2, 4, 2)),
     (MinSeparation(0.3, 3), 5, 2, min_separation(0.3, 3, 5, 2)),
     (MinSeparation(0.4, 9), 3, 3, min_separation(0.4, 9, 3, 3)),
+    (MinSeparation(0.5, 2, True), 4, 2, warm_start(0.5, 2, 4, 2)),
+    (MinSeparation(0.4, 9, True), 3, 3, warm_start(0.4, 9, 3, 3)),
     (BallsInBins(3), 6, 3, balls_in_bins(3, 6, 3)),
     (BallsInBins(4), 4, 2, balls_in_bins(4, 4, 2)),
     (RandomAllocation(3), 6, 2, random_allocation(3, 1, 6, 2)),
@@ -213,6 +220,8 @@ LARGE = [
     (MinSeparation(0.05, 2), 6, waits(6, 0.05, 2)),
     (MinSeparation(0.6, 1), 3, coins(range(3), 0.6)),
     (MinSeparation(1.0, 3), 7, {(0, 3, 6): 1.0}),
+    (MinSeparation(0.3, 3, True), 6, separation.law_of_sets(6, 0.3, 3, True)),
+    (MinSeparation(1.0, 3, True), 7, {tuple(range(k, 7, 3)): 1 / 3 for k in range(3)}),
     (BallsInBins(5), 15, {(k, k + 5, k + 10): 0.2 for k in range(5)}),
     (RandomAllocation(3), 9, allocated(3, 1, 9)),
     (RandomAllocation(5, 2), 5, allocated(5, 2, 5)),
@@ -298,6 +307,16 @@ def test_sizes_under_min_separation_are_binomial_with_the_rate_of_the_step(step)
         for seed in range(2000)
     )
     assert_law(sizes, binomial(examples, rate))
+
+
+def test_a_warm_start_has_the_same_law_of_sizes_at_every_step():
+    scheme, steps, examples = MinSeparation(0.4, 4, True), 9, 20_000
+    drawn = Participants(scheme, steps, examples, seed=5)
+    sizes = np.array([drawn.at(step).size for step in range(steps)])
+    rate = drawn.expected / examples
+    assert rate == pytest.approx(0.4 / 2.2, rel=1e-12)
+    assert np.abs(sizes - examples * rate).max() < 5 * math.sqrt(examples * rate * (1 - rate))
+    assert np.allclose(scheme.law(steps).rates, rate, rtol=1e-14)
 
 
 def test_sizes_of_bins_and_groups_are_binomial():

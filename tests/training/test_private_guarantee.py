@@ -29,11 +29,12 @@ SAMPLED = [
     (strategies.toeplitz([1.0, 0.5], 16), CyclicPoisson(0.5, 2)),
     (strategies.identity(16), BallsInBins(8)),
     (strategies.identity(16), RandomAllocation(8)),
+    (strategies.toeplitz([1.0, 0.5], 16), MinSeparation(0.3, 4, warm_start=True)),
 ]
 SEPARATE = [
     (strategies.identity(16), Shuffle()),
     (strategies.binary_tree(16), Shuffle(8)),
-    (strategies.toeplitz([1.0, 0.5], 16), MinSeparation(0.3, 4)),
+    (strategies.binary_tree(16), MinSeparation(0.3, 4)),
 ]
 
 

@@ -250,7 +250,7 @@ def test_bounds_come_in_the_order_of_their_cost_and_some_are_too_dear():
     certain = Problem(strategies.identity(3), sampling.Poisson(1.0), 3.0)
     assert bounds_for(certain) == [PLAIN]
     with pytest.raises(MethodError, match="no amplification is proven"):
-        bounds_for(Problem(strategies.identity(6), sampling.MinSeparation(0.1, 2), 3.0))
+        bounds_for(Problem(strategies.binary_tree(6), sampling.MinSeparation(0.1, 2), 3.0))
 
 
 def test_bounds_are_registered_once_under_a_name_of_their_own():

@@ -280,10 +280,12 @@ def _checked_target(epsilon: float, delta: float, method: str | None, chance: fl
 
 def _checked_scheme(sampling: Scheme, steps: int) -> Scheme:
     checked_scheme(sampling).check(steps)
-    if sampling.setting or not amplified(Problem(identity(steps), sampling, 1.0)):
+    problem = Problem(identity(steps), sampling, 1.0)
+    # With a gap between participations nothing is proven for dense matrices, which it tries.
+    if sampling.setting or problem.renewal is not None or not amplified(problem):
         raise SamplingError(
             f"optimise is for Poisson, CyclicPoisson and BallsInBins, got {sampling!r}: other "
-            "schemes have no certificate for adaptive inputs. Use one of these three."
+            "schemes have no certificate for every matrix and adaptive inputs. Use one of these."
         )
     return sampling
 

@@ -53,7 +53,7 @@ def planned(
     """A run for a plan: its guarantee at `delta`, and dots of its delta curve.
 
     `fingerprint` is the one with which the run will begin, `method` the one of its guarantee: runs
-    of `mmcc.training` under Shuffle and MinSeparation have "unamplified".  Every dot holds under
+    of `mmcc.training` under Shuffle have "unamplified".  Every dot holds under
     what the guarantee assumes.  Each is a question to the accounting: up to a minute for strategies
     that take a second each.
     """

@@ -74,7 +74,8 @@ def make_private(
     Either `sigma` is given, in units of the clip norm, or `epsilon`, and the least certified noise
     is used.  `optimizer.guarantee` is that of all the strategy's steps; `stop_after` declares in
     advance that the run ends earlier, and the guarantee is then that of these steps.  Under
-    `Shuffle` and `MinSeparation` it uses no amplification, for none is proven.
+    `Shuffle`, and under `MinSeparation` of a strategy that is not Toeplitz, it uses no
+    amplification, for none is proven.
 
     With `ledger`, a file, the run is accounted for now and written there before its first step, as
     one on the data set `data_name`; `mmcc ledger` adds up all of them.

@@ -285,7 +285,7 @@ def _run(lattice: Lattice, chain: Chain, z: Array) -> tuple[Run, float]:
     exponent = round(shift / LOG2)
     usual = float(lattice.entrance @ mean[0, 0, 0].real)
     size = math.frexp(usual)[1]  # a step should leave a vector about as large as it was
-    mean = mean[:, :, 0] * math.ldexp(math.exp(shift - exponent * LOG2), -size)
+    mean = mean[:, :, 0] * np.ldexp(math.exp(shift - exponent * LOG2), -size)
     idle, taken = (np.ascontiguousarray(mean[:, s].T) for s in range(2))
     return Run(lattice, chain, idle, taken, exponent + size), 8 * ROUND * (1 + abs(shift))
 
@@ -296,11 +296,11 @@ def output_weights(lattice: Lattice, chain: Chain, power: float) -> FloatArray:
     What comes before and after an open step in the middle of a long run, without the factor of the
     cell itself.
     """
-    run, _ = _run(lattice, chain, np.array([power]))
     turns = min(chain.steps, max(TURNS, 4 * min(chain.gap, chain.steps)))
     idle, taken = (kernel.T for kernel in lattice.kernels)
     ahead = deque([Vector(np.ones((lattice.states.size, 1)), 0)], maxlen=chain.gap)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+        run, _ = _run(lattice, chain, np.array([power]))
         for turn in range(1, turns + 1):
             run.advance()
             new = ahead[-1].times(idle).scaled(run.idle, run.exponent)
