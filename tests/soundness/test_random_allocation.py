@@ -113,8 +113,9 @@ def test_true_delta_lies_in_the_bracket(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ALL)
 def test_true_epsilon_lies_in_the_bracket_of_every_random_mechanism(seed):
-    check(case(1000 + seed), seed)
-    check_deltas(case(1000 + seed), seed)
+    this = case(1000 + seed, most=6 if seed % 10 else 8)
+    check(this, seed)
+    check_deltas(this, seed)
 
 
 @pytest.mark.parametrize("seed", range(20))
