@@ -26,14 +26,20 @@ SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 STRATEGIES = {entry.name: entry for entry in ENTRIES if entry.label}
 """What is offered; names as on the command line."""
 SIZES = tuple(dict.fromkeys(entry.size for entry in STRATEGIES.values() if entry.size))
-ROUNDS = ("separation", "bins")
+ROUNDS = tuple(
+    dict.fromkeys(
+        one.option
+        for entry in SCHEMES.values()
+        for one in entry.arguments
+        if one.required and one.kind == "whole"
+    )
+)
 FIELDS = ("steps", *SIZES, "prob", *ROUNDS, "sigma", "delta")
 """Everything that is typed."""
 LABELS: Mapping[str, str] = {
     **{some.name: some.label for entry in STRATEGIES.values() for some in entry.arguments},
     "prob": "Probability p",
-    "separation": "Separation",
-    "bins": "Bins",
+    **{name: name.replace("-", " ").capitalize() for name in ROUNDS},
     "sigma": f"Noise {SIGMA}",
     "delta": "δ",
 }
@@ -44,9 +50,13 @@ DEFAULTS: Mapping[str, str] = {
     "height": "5",
     "bands": "8",
     "buffers": "2",
+    "largest-batch": "40",
+    "examples": "2000",
     "prob": "1/256",
     "separation": "8",
     "bins": "16",
+    "epoch-steps": "16",
+    "at-most": "4",
     "sigma": "14",
     "delta": "1e-6",
 }
@@ -76,8 +86,8 @@ class Settings:
     scheme: str
     prob: str | None
     """A plain number or a fraction, written so that Python and the command line read it alike."""
-    round: int | None
-    """Separation or bins, where the scheme has one."""
+    rounds: tuple[tuple[str, int], ...]
+    """Whole numbers that the scheme has, such as separation or bins, each with its option."""
     sigma: float
     delta: float
 
@@ -92,14 +102,10 @@ class Settings:
         return STRATEGIES[self.strategy].size or None
 
     @property
-    def round_name(self) -> str | None:
-        """What the round of the scheme is called."""
-        return next((name for name in scheme_fields(self.scheme) if name in ROUNDS), None)
-
-    @property
     def proven(self) -> bool:
-        """Whether there is an amplified certificate for the scheme."""
-        return bool(amplified(Problem(self.build_strategy(), self.build_scheme(), 1.0)))
+        """Whether there is an amplified certificate for the scheme, or nothing to amplify."""
+        problem = Problem(self.build_strategy(), self.build_scheme(), 1.0)
+        return problem.certain or bool(amplified(problem))
 
     def at(self, sigma: float) -> Settings:
         """The same mechanism with another noise level."""
@@ -111,9 +117,9 @@ class Settings:
 
     def build_scheme(self) -> Scheme:
         """Who takes part when."""
-        entry = SCHEMES[self.scheme]
+        entry, rounds = SCHEMES[self.scheme], dict(self.rounds)
         given = {
-            one.name: self.probability if one.option == "prob" else self.round or 0
+            one.name: self.probability if one.option == "prob" else rounds[one.option]
             for one in entry.arguments
             if one.required
         }
@@ -144,7 +150,7 @@ def read(values: Mapping[str, object]) -> Settings:
         size=next((int(found[name]) for name in SIZES if name in found), None),
         scheme=scheme,
         prob=str(found["prob"]) if "prob" in found else None,
-        round=next((int(found[name]) for name in ROUNDS if name in found), None),
+        rounds=tuple((name, int(found[name])) for name in scheme_fields(scheme) if name in ROUNDS),
         sigma=float(found["sigma"]),
         delta=float(found["delta"]),
     )

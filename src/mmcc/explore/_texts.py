@@ -20,8 +20,8 @@ def command(shown: Settings) -> str:
     words.append(f"--sampling {shown.scheme}")
     if shown.prob is not None:
         words[1] += f" --prob {shown.prob}"
-    if shown.round is not None:
-        words[1] += f" --{shown.round_name} {shown.round}"
+    for name, value in shown.rounds:
+        words[1] += f" --{name} {value}"
     words.append(f"--sigma {_short(shown.sigma)} --delta {_short(shown.delta)}")
     if not shown.proven:
         words[2] += f" --method {PLAIN.name}"
@@ -32,7 +32,8 @@ def snippet(shown: Settings) -> str:
     """The question in Python."""
     name = shown.strategy.replace("-", "_")
     sizes = str(shown.steps) if shown.size is None else f"{shown.steps}, {shown.size}"
-    rounds = ", ".join(str(part) for part in (shown.prob, shown.round) if part is not None)
+    whole = [str(value) for _, value in shown.rounds]
+    rounds = ", ".join(whole if shown.prob is None else [shown.prob, *whole])
     sigma, delta = _short(shown.sigma), _short(shown.delta)
     method = "" if shown.proven else f', method="{PLAIN.name}"'
     return "\n".join(
