@@ -26,7 +26,6 @@ from mmcc.errors import (
     MethodError,
     ParameterError,
     PrecisionError,
-    SamplingError,
     StrategyError,
     real,
     whole,
@@ -208,13 +207,7 @@ def _mechanism(
     checked_strategy(strategy)
     checked_scheme(scheme).check_drawn()
     scheme.check(strategy.steps)
-    relaxed = scheme.relaxed(strategy.steps)
-    if relaxed is not None:
-        raise SamplingError(
-            f"one example is simulated, and under {scheme!r} it is not independent of the others. "
-            f"Estimate {relaxed.scheme!r}, which it is but for an event whose chance is up to "
-            f"{relaxed.chance:.3g}."
-        )
+    scheme.check_alone(strategy.steps)
     if strategy.rows + strategy.steps > MOST_NUMBERS:
         raise StrategyError(
             f"{strategy!r} is too large to simulate: one output and its columns are "

@@ -198,6 +198,7 @@ def _check(strategy: Strategy, scheme: Scheme) -> None:
     """Refuse what cannot be played, before anything is computed."""
     checked_scheme(scheme).check_drawn()
     scheme.check(strategy.steps)
+    scheme.check_alone(strategy.steps)
     if strategy.steps > MAX_AUDITED_STEPS:
         raise ParameterError(
             f"an audit keeps whole runs and is meant for at most {MAX_AUDITED_STEPS} steps, not "

@@ -50,6 +50,8 @@ DEFAULTS: Mapping[str, str] = {
     "height": "5",
     "bands": "8",
     "buffers": "2",
+    "largest-batch": "40",
+    "examples": "2000",
     "prob": "1/256",
     "separation": "8",
     "bins": "16",

@@ -293,6 +293,16 @@ class Scheme(ABC):
         """
         return
 
+    def check_alone(self, steps: int) -> None:
+        """Refuse to be simulated by one example, where it is not independent of the others."""
+        relaxed = self.relaxed(steps)
+        if relaxed is not None:
+            raise SamplingError(
+                f"one example is simulated, and under {self!r} it is not independent of the "
+                f"others. Use {relaxed.scheme!r}, which it is but for an event whose chance is at "
+                f"most {relaxed.chance:.3g}."
+            )
+
     def rounds(self, steps: int) -> Rounds | None:
         """Independent rounds, if participation is that: what amplified bounds are proven for."""
         return None

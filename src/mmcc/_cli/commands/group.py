@@ -11,6 +11,7 @@ from mmcc._cli.mechanism_options import (
     DELTA,
     MECHANISM,
     METHODS,
+    ROUNDS,
     SIGMA,
     Given,
     check_options,
@@ -36,21 +37,22 @@ def run(
     as_json: bool,
     **given: Any,
 ) -> None:
+    plain = given["strategy"] in (None, DPSGD) and given["sampling"] in (None, POISSON)
+    if not plain:
+        if batch is not None or zero_one:
+            raise UsageError(
+                "--batch and --zero-one are for DP-SGD with fixed batches; leave them or "
+                "--strategy and --sampling out."
+            )
+        given["examples"] = examples
+        of_mechanism(needed("group", group), given, sigma, delta, as_json)
+        return
     fixed = examples is not None or batch is not None
     if fixed and given["prob"] is not None:
         raise UsageError(
             "--prob is for Poisson sampling, --examples and --batch are for fixed batches; leave "
             "one or the other out."
         )
-    plain = given["strategy"] in (None, DPSGD) and given["sampling"] in (None, POISSON)
-    if not plain:
-        if fixed or zero_one:
-            raise UsageError(
-                "--examples, --batch and --zero-one are for DP-SGD; leave them or --strategy and "
-                "--sampling out."
-            )
-        of_mechanism(needed("group", group), given, sigma, delta, as_json)
-        return
     size, steps = needed("group", group), needed("steps", given["steps"])
     check_options(
         [name for name, value in given.items() if value not in (None, False)],
@@ -107,9 +109,9 @@ def show(found: Guarantee, seconds: float, as_json: bool) -> None:
 COMMAND = Command(
     "group",
     run,
-    *(option.optional() for option in MECHANISM),
+    *(option.optional() for option in MECHANISM if option is not ROUNDS["examples"]),
     Option("--group", WHOLE, SCHEME, "Examples that are protected together.", metavar="K"),
-    Option("--examples", WHOLE, SCHEME, "Fixed batches: examples in the data set."),
+    Option("--examples", WHOLE, SCHEME, "Of fixed or truncated batches: those of the data set."),
     Option(
         "--batch",
         WHOLE,
