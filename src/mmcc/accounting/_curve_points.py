@@ -12,7 +12,7 @@ docs/units.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -61,10 +61,13 @@ class Point:
         return min((-math.expm1(-self.epsilon) + 2 * small * self.delta) / (1 + small) * UP, 1.0)
 
 
-def hull(points: Iterable[Point]) -> list[Point]:
-    """The corners of the lower convex hull, the first of them and the smallest delta included."""
+def hull(points: Sequence[Point]) -> list[Point]:
+    """The corners of the lower convex hull from epsilon 0 to the smallest delta.
+
+    At epsilon 0 delta is the advantage, about which every point says something.
+    """
     falling: list[Point] = []
-    for point in sorted(points):
+    for point in sorted([Point(0.0, min(point.advantage for point in points)), *points]):
         if point.epsilon <= FARTHEST and not (falling and point.delta >= falling[-1].delta):
             falling.append(point)
     corners: list[Point] = []
@@ -82,14 +85,14 @@ def _above(left: Point, middle: Point, right: Point) -> bool:
     return middle.delta >= left.delta + share * (right.delta - left.delta)
 
 
-def bound_mu(points: Iterable[Point], floor: float) -> float:
+def bound_mu(points: Sequence[Point], floor: float) -> float:
     """Delta of the curve is at most that of this mu plus `floor`, at every epsilon.
 
-    The points must begin at epsilon 0.  Infinite if the last one lies above the floor: behind it
-    the curve may stay where it is, and every Gaussian's falls to nothing.
+    Infinite if the last point lies above the floor: behind it the curve may stay where it is, and
+    every Gaussian's falls to nothing.
     """
     corners = hull(points)
-    if not corners or corners[0].epsilon > 0 or corners[-1].delta > floor:
+    if corners[-1].delta > floor:
         return math.inf
     return max((mu_between(*both, floor) for both in pairwise(corners)), default=0.0)
 

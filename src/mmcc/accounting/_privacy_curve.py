@@ -40,6 +40,8 @@ CLOSE = 2e-3
 """Mu this close above what single points need is not worth more of them."""
 MANY, FEW = 96, 32
 """Points for mu, of bounds that answer at once and of others."""
+TINY = 1e-3
+"""An epsilon for bounds that have no answer at 0."""
 WIDTH, STEP, TURNS = 4.0, 0.1, 9
 """Of the search for the best point of a test, in log delta."""
 
@@ -130,7 +132,7 @@ class PrivacyCurve:
             if found <= (1 + CLOSE) * max(likely_mu(point, floor) for point in points):
                 break
             corners = hull(points)
-            if len(corners) < 2 or corners[-1].delta > floor:
+            if corners[-1].delta > floor:
                 break  # the curve is too long for floats; unamplified is all there is
             points.append(self.at(self._most_useful(corners, floor)))
             if hull(points) == corners:
@@ -167,9 +169,16 @@ class PrivacyCurve:
 
     @cached_property
     def _start(self) -> Point:
-        """At epsilon 0 delta is the total variation, which both adjacencies share."""
+        """At epsilon 0 delta is the total variation, which both adjacencies share.
+
+        Long grids may not reach so far; a tiny epsilon says nearly the same.
+        """
         answers = self._answers(ask_delta, 0.0)
-        return Point(0.0, min(min(answer.remove, answer.add) for answer in answers))
+        found = min(min(answer.remove, answer.add) for answer in answers)
+        if len(answers) <= len(self._few):
+            answers = self._answers(ask_delta, TINY)
+            found = min(found, *(Point(TINY, answer.value).advantage for answer in answers))
+        return Point(0.0, found)
 
     def _answers(self, ask: Callable[[Bound, Problem, float], Answer], at: float) -> list[Answer]:
         """Of all that can answer: without sampling there is always one."""
