@@ -93,12 +93,12 @@ class AllocationCase:
         )
 
 
-def allocation_case(seed: int) -> AllocationCase:
+def allocation_case(seed: int, most: int = 4) -> AllocationCase:
     """The seed chooses everything; shapes alternate, at most 3 epochs of 4 steps or 5 of 2."""
     rng = np.random.default_rng([seed, 412])
     shape = SHAPES[seed % len(SHAPES)]
-    length = int(rng.integers(2, 5))
-    epochs = int(rng.integers(2, {2: 6, 3: 5, 4: 4}[length]))
+    length = int(rng.integers(2, most + 1))
+    epochs = int(rng.integers(2, {2: 6, 3: 5, 4: 4}[length])) if most > 2 else 2
     sigma, delta = np.exp(rng.uniform(LOWEST[1:], HIGHEST[1:]))
     strategy, matrix = _build(rng, shape, length * epochs)
     return AllocationCase(shape, strategy, matrix, length, float(sigma), float(delta))

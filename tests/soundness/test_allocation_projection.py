@@ -13,12 +13,17 @@ from cases.projection import AllocationCase, allocation_case
 from oracles.allocation import allocation_delta
 from oracles.truth import ADJACENCIES
 
+from mmcc import sampling, strategies
+from mmcc.accounting._bounds.base import Problem
+from mmcc.accounting._bounds.projection import Projection, epochs
 from mmcc.accounting._bounds.projection.bracket import (
+    ProjectionBracket,
     _bound_delta,
     _bound_epsilon,
 )
 from mmcc.accounting._bounds.projection.lower import lower_delta, lower_epsilon
-from mmcc.sampling import Allocation
+from mmcc.errors import MethodError
+from mmcc.sampling import Allocation, Rounds
 
 ACCURACY = 0.002
 ALL = range(300)
@@ -75,10 +80,46 @@ def check(case: AllocationCase, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", QUICK)
 def test_true_epsilon_lies_in_the_bracket(seed):
-    check(allocation_case(seed), seed)
+    case = allocation_case(seed, most=2)
+    adjacency = ADJACENCIES[seed // 2 % 2]
+    low, high = check_epsilon(case, adjacency, seed)
+    if math.isfinite(high) and seed % 6 == 0:
+        check_delta(case, adjacency, 0.5 * (low + high), seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ALL)
 def test_true_epsilon_lies_in_the_bracket_of_every_random_mechanism(seed):
     check(allocation_case(1000 + seed), seed)
+
+
+def test_one_epoch_is_one_of_as_many_bins():
+    """And all steps of every epoch are every step."""
+    strategy = strategies.continual_counting(8)
+    for sampled, alike in (
+        (Allocation(8), 8),
+        (Allocation(1), Rounds(1.0, 1)),
+        (Allocation(4, 4), Rounds(1.0, 1)),
+    ):
+        one, other = (ProjectionBracket(strategy, law, 4.0) for law in (sampled, alike))
+        for ask in ("lower_epsilon", "bound_epsilon"):
+            found, known = getattr(one, ask)(1e-5), getattr(other, ask)(1e-5)
+            assert found.remove == pytest.approx(known.remove, rel=1e-9)
+            assert found.add == pytest.approx(known.add, rel=1e-9)
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_several_participations_in_an_epoch_are_refused(times):
+    scheme = sampling.RandomAllocation(4, times)
+    with pytest.raises(MethodError, match="one participation in every epoch"):
+        ProjectionBracket(strategies.identity(8), Allocation(4, times), 1.0).bound_epsilon(1e-5)
+    problem = Problem(strategies.identity(8), scheme, 1.0)
+    assert "one participation" in str(Projection().refusal(problem))
+
+
+def test_more_points_than_memory_holds_are_refused(monkeypatch):
+    monkeypatch.setattr(epochs, "MOST_POINTS", 5)
+    bracket = ProjectionBracket(strategies.continual_counting(8), Allocation(4), 4.0)
+    with pytest.raises(MethodError, match="at most"):
+        bracket.bound_epsilon(1e-5)
+    assert bracket.lower_epsilon(1e-5).value > 0

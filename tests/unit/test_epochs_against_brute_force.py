@@ -1,0 +1,204 @@
+"""Claim: under random allocation every part of the projection agrees with, or lies above, its sum.
+
+Sums over all participation sets of small mechanisms, written out here: one column of every epoch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+
+from mmcc.accounting._bounds.projection.deficit import Deficit, EpochNodesAround
+from mmcc.accounting._bounds.projection.epochs import EpochLine, EpochRest, _points
+from mmcc.accounting._bounds.projection.high_orders import S
+from mmcc.accounting._bounds.projection.lower import overlaps
+from mmcc.accounting._bounds.projection.upper_epochs import ProjectedEpochs, Shifted
+from mmcc.sampling import Allocation
+from mmcc.strategies._gram import DenseGram
+
+SEEDS = range(6)
+TIMES = np.array([-3.0, 0.0, 1.7, 4.0, 6.0])
+
+
+@dataclass(frozen=True)
+class Brute:
+    """Every participation set of a random mechanism, and what is left of it beside a direction."""
+
+    epochs: int
+    A: np.ndarray
+    w: np.ndarray
+    sets: np.ndarray
+
+    @classmethod
+    def draw(cls, seed: int, scale: tuple[float, float] = (0.05, 0.6)) -> Brute:
+        rng = np.random.default_rng([seed, 77])
+        epochs, length = int(rng.integers(2, 5)), int(rng.integers(2, 5))
+        columns = epochs * length
+        choices = np.array(list(itertools.product(range(length), repeat=epochs)))
+        sets = np.eye(length)[choices].reshape(len(choices), columns)
+        A = np.tril(rng.random((columns, columns))) * rng.uniform(*scale)
+        return cls(epochs, A, rng.uniform(0.3, 1, columns), sets)
+
+    @property
+    def a(self) -> np.ndarray:
+        return self.A.T @ (self.A @ self.w) / np.linalg.norm(self.A @ self.w)
+
+    @property
+    def beside(self) -> np.ndarray:
+        """A'."""
+        d = self.A @ self.w / np.linalg.norm(self.A @ self.w)
+        return self.A - np.outer(d, self.a)
+
+    def omega(self, t: float) -> np.ndarray:
+        along = self.sets @ self.a
+        return np.exp(t * along - along**2 / 2) / len(self.sets)
+
+    @property
+    def gram(self) -> DenseGram:
+        return DenseGram(self.A.T @ self.A, 1.0, len(self.A))
+
+    def rest(self, t: np.ndarray = TIMES) -> EpochRest:
+        line = EpochLine(overlaps(self.gram, self.w), self.epochs)
+        return EpochRest(self.gram, line, line.weights(t), self.w)
+
+    @property
+    def law(self) -> Allocation:
+        return Allocation(self.A.shape[1] // self.epochs)
+
+    @property
+    def inner(self) -> np.ndarray:
+        shifts = self.sets @ self.beside.T
+        return shifts @ shifts.T
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights_and_pair_sums_are_sums_over_all_sets(seed):
+    brute = Brute.draw(seed)
+    rest = brute.rest()
+    weights = rest.weights
+    for i, t in enumerate(weights.t):
+        Z, omega = math.exp(weights.log_scale[i]), brute.omega(t)
+        assert Z * weights.mass[i] == pytest.approx(omega.sum(), rel=1e-12)
+        assert Z * weights.single[i] == pytest.approx(omega @ brute.sets, rel=1e-11)
+        pairs = np.diag(weights.spare[i]) + rest.basis @ rest.core[i] @ rest.basis.T
+        exact = (brute.sets.T * omega) @ brute.sets
+        assert np.abs(Z * pairs - exact).max() <= 1e-12 * exact.max()
+        error = weights.error[i] * Z
+        assert abs(Z * weights.mass[i] - omega.sum()) <= error + 1e-15 * Z
+        assert error <= 1e-10 * omega.sum()
+        law = np.prod(np.where(brute.sets == 1, weights.tilted[i], 1.0), axis=1)
+        assert np.all(omega <= Z * law * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tail_error_covers_the_exact_tail(seed):
+    brute = Brute.draw(seed)
+    line = EpochLine(brute.a, brute.epochs)
+    along = brute.sets @ brute.a
+    for t in np.linspace(-9, 8 + along.max(), 12):
+        for side, sign in (("above", 1.0), ("below", -1.0)):
+            exact = np.mean(np.exp(log_ndtr(sign * (along - t))))
+            value, error = line.tail(float(t), side)
+            assert abs(value - exact) <= error + 1e-13 * exact
+            if exact < 0.9:
+                assert error <= 1e-9 * exact
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_first_two_orders_and_the_trace_are_rounded_up(seed):
+    brute = Brute.draw(seed)
+    rest = brute.rest()
+    inner = brute.inner
+    for i, t in enumerate(TIMES):
+        omega = brute.omega(t) / math.exp(rest.weights.log_scale[i])
+        exact = [omega @ inner @ omega, omega @ inner**2 @ omega / 2, omega @ np.diag(inner)]
+        found = [rest.linear[i], rest.quadratic[i], rest.trace[i]]
+        for value, bound in zip(exact, found, strict=True):
+            assert value <= bound <= value * (1 + 1e-4) + 1e-12
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_interpolation_pays_for_what_it_misses(seed):
+    """With too few points pair sums are wrong, and the residual is as large."""
+    brute = Brute.draw(seed)
+    exact = brute.rest()
+    for count in (1, 2):
+        rest = brute.rest()
+        length = rest.line.rows.shape[1]
+        if count >= length:
+            continue
+        rest.__dict__["points"] = _points(rest.line.rows, count)
+        missed = np.abs(rest.quadratic_norm - exact.quadratic_norm)
+        assert np.all(missed <= rest.residual)
+        assert np.all(rest.quadratic >= exact.lower_quadratic)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shifted_columns_have_the_same_inner_products(seed):
+    brute = Brute.draw(seed)
+    shifted = Shifted(brute.rest(), slice(1, 4))
+    columns = brute.A.shape[1]
+    matrix = shifted.matrix.reshape(columns, columns)
+    error = np.abs(brute.sets @ matrix @ brute.sets.T - brute.inner).max()
+    assert error <= shifted.error <= 1e-9
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_even_orders_from_four_on_lie_below_their_bound(seed):
+    brute = Brute.draw(seed)
+    rest = brute.rest()
+    shifted = Shifted(rest, slice(0, len(TIMES)))
+    for s in (1.0, 2.0, 5.0):
+        bound = shifted.even(s)
+        for i in range(len(TIMES)):
+            law = np.prod(np.where(brute.sets == 1, rest.weights.tilted[i], 1.0), axis=1)
+            x = s * brute.inner
+            exact = law @ (np.cosh(x) - 1 - x**2 / 2) @ law
+            assert exact <= bound[i] * (1 + 1e-12)
+            assert bound[i] <= 60 * exact + 1e-9
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_orders_lie_below_their_bounds(seed):
+    brute = Brute.draw(seed)
+    projected = ProjectedEpochs(brute.gram, brute.law, brute.w, 3.0, 1e-5)
+    projected.__dict__["rest"] = rest = brute.rest()
+    inner = brute.inner
+    assert projected.lengths[1][0] ** 2 >= np.diag(inner).max()
+    for i, t in enumerate(TIMES):
+        omega = brute.omega(t) / math.exp(rest.weights.log_scale[i])
+        for j in (0, 2, 5):
+            x = S[j] * inner
+            second = omega @ (np.expm1(x) - x) @ omega
+            third = omega @ (np.expm1(x) - x - x**2 / 2) @ omega
+            assert second <= projected.totals[0][0, j, i]
+            assert third <= projected.totals[1][0, j, i]
+        variance = omega @ np.expm1(inner) @ omega
+        assert variance <= projected.variance[i]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_lognormal_tail_lies_above_the_mean_deficit(seed):
+    """Prices of e^-eps - X_t by Ehrhard's line against a simulation of z, at four errors."""
+    brute = Brute.draw(seed, scale=(0.02, 0.15))
+    rng = np.random.default_rng(seed)
+    projected = EpochNodesAround(brute.gram, brute.law, brute.w, 0.0, 1e-5)
+    projected.__dict__["rest"] = rest = brute.rest(np.array([-1.0, 0.0, 1.0]))
+    shifts = brute.sets @ brute.beside.T
+    lengths = np.sum(shifts**2, axis=1)
+    z = rng.standard_normal((20_000, len(brute.A)))
+    powers = np.exp(z @ shifts.T - lengths / 2)
+    seen = 0
+    for epsilon in (0.0, 0.1, 0.2, 0.4, 0.8):
+        found = Deficit(projected, epsilon)._by_ehrhard(epsilon)
+        for i, t in enumerate(rest.weights.t):
+            X = powers @ brute.omega(t)
+            price = np.maximum(1 - math.exp(epsilon) * X, 0)
+            assert found[i] >= price.mean() - 4 * price.std() / math.sqrt(len(z))
+            seen += found[i] < 1
+    assert seen > 0
