@@ -42,7 +42,7 @@ STEPS_AHEAD = 0.5
 LARGEST_ERROR = 0.01
 LEAST = 1e-200
 """Entries of the positive matrices stay above this, so that nothing underflows unseen."""
-WIDEST, NARROWEST = 0.45, 0.02
+WIDEST, NARROWEST = 0.45, 0.05
 """Of pi/2 - phi."""
 BATCH_ENTRIES = 2**22
 
