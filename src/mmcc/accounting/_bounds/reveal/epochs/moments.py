@@ -42,7 +42,7 @@ STEPS_AHEAD = 0.5
 LARGEST_ERROR = 0.01
 LEAST = 1e-200
 """Entries of the positive matrices stay above this, so that nothing underflows unseen."""
-WIDEST, NARROWEST = 0.45, 0.01
+WIDEST, NARROWEST = 0.45, 0.05
 """Of pi/2 - phi."""
 BATCH_ENTRIES = 2**22
 
@@ -66,29 +66,37 @@ class Ray:
         return np.asarray(self.start + self.step * np.arange(self.count) + 1j * self.angle)
 
 
-def gap_for(lattice: EpochLattice, epochs: int, alpha: float, last: float, allowed: float) -> float:
-    """A good pi/2 - phi: rounding at frequency `last`, to the power of epochs, is about allowed.
+def start_of(series: FloatArray, accuracy: float) -> float:
+    """Where the Taylor polynomial is about so accurate, as a logarithm of lam."""
+    ratio = float((series[TERMS] / series[0]).max())
+    return (math.log(0.01 * accuracy) - math.log(ratio)) / TERMS
 
-    There e^{-phi om}/|Gamma(zeta)| is about e^{gap om} om^{1/2 - al}.
+
+def gap_for(
+    lattice: EpochLattice, series: FloatArray, zeta: ComplexArray, epochs: int, allowed: float
+) -> float:
+    """A good pi/2 - phi: rounding at the last zeta, to the power of epochs, is about allowed.
+
+    There e^{-phi om}/|Gamma(zeta)| is about e^{gap om} om^{1/2 - al}.  For al < 0 the start of the
+    ray is felt as well.
     """
-    room = 0.01 * allowed ** (1 / epochs) / rounding(lattice, 40.0)
-    return min(max((math.log(room) - (0.5 - alpha) * math.log(last)) / last, NARROWEST), WIDEST)
+    alpha, last = float(zeta[0].real), float(zeta[-1].imag)
+    felt = (0.5 - alpha) * math.log(last)
+    if alpha < 0:
+        felt += alpha * (start_of(series, allowed) + math.log(float((series[1] / series[0]).min())))
+    room = math.log(0.005 / rounding(lattice, 40.0)) + math.log(allowed) / epochs
+    return min(max((room - felt) / last, NARROWEST), WIDEST)
 
 
 def ray_for(
-    lattice: EpochLattice,
-    series: FloatArray,
-    alpha: float,
-    last: float,
-    gap: float,
-    accuracy: float,
+    lattice: EpochLattice, series: FloatArray, zeta: ComplexArray, gap: float, accuracy: float
 ) -> Ray:
     """A ray whose errors are about `accuracy`: any is valid."""
+    alpha, last = float(zeta[0].real), float(zeta[-1].imag)
     digits = -math.log(accuracy)
     turns = max(digits / gap, (math.pi * last + digits) / (math.pi - gap))
     step = 2 * math.pi / (turns + max(alpha - 0.5, 0.0) * math.log(turns) / gap)
-    ratio = float((series[TERMS] / series[0]).max())
-    start = (math.log(0.01 * accuracy) - math.log(ratio)) / TERMS
+    start = start_of(series, accuracy)
     # Re lam ahead, until e^{-lam F} is nothing even for the least F.
     reach = math.exp(start) * math.sin(gap)
     least = float(lattice.parts[0]) * lattice.length

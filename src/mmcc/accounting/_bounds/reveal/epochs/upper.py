@@ -43,7 +43,7 @@ from mmcc.accounting._parallel import Progress
 from mmcc.sampling import Rounds
 from mmcc.strategies._toeplitz import Toeplitz
 
-LARGEST_EXCESS = 0.6
+LARGEST_EXCESS = 0.4
 """Of the order over one: Laplace transforms lose digits at large orders."""
 BLUR = 1e-3
 """What smoothing may cost in epsilon, relative to the larger of epsilon and a deviation."""
@@ -93,10 +93,9 @@ def epoch_curve(chain: Chain, length: int, adjacency: str, delta: float) -> Curv
     line = line_near(best, rough, logs[0], delta)
     zeta = -powers(adjacency, line.nodes())
     zeta = zeta.real + 1j * np.abs(zeta.imag)
-    alpha, last = float(zeta[0].real), float(zeta[-1].imag)
     accuracy = max(ACCURACY * delta / epochs, FINEST)
-    gap = gap_for(lattice, epochs, alpha, last, ALLOWED * delta)
-    ray = ray_for(lattice, series, alpha, last, gap, accuracy)
+    gap = gap_for(lattice, series, zeta, epochs, ALLOWED * delta)
+    ray = ray_for(lattice, series, zeta, gap, accuracy)
     if ray.count * length * float(lattice.states.size) ** 3 > MOST_WORK:
         return None
     found = moments(transform(lattice, series, ray), epochs, zeta)
