@@ -90,3 +90,39 @@ def test_the_search_forgets_what_a_bound_that_fails_could_not_certify(monkeypatc
     found, best = calibrate._search(problem, [good, steady], 1.0, 1e-5)
     assert 0.999 <= best.value <= 1.0
     assert found.sigma == pytest.approx(2.2, rel=1e-3)
+
+
+def test_what_is_taken_for_granted_on_the_way_is_not_promised(monkeypatch):
+    """Add is the smaller side at the first guess, and the larger one at the answer."""
+    bounds = [Projection(), Reveal()]
+    asked = []
+
+    def ask(problem, _bounds, _delta, *, explore, known):
+        sigma = problem.sigma
+        add = (2.2 / sigma) ** 2 if sigma > 1 else 0.0
+        asked.append(bool(known))
+        own = Answer((2 / sigma) ** 2, math.inf if known else add, bound=bounds[0])
+        return best_of([*known, own])
+
+    monkeypatch.setattr(calibrate, "_ask", ask)
+    problem = Problem(strategies.identity(1), Poisson(0.5), 0.5)
+    found, best = calibrate._search(problem, bounds, 1.0, 1e-5)
+    assert any(asked)
+    assert best.add.add == (2.2 / found.sigma) ** 2
+    assert 0.999 <= best.value <= 1.0
+
+
+@pytest.mark.parametrize("bound", [Projection(), Reveal()], ids=str)
+def test_beside_another_bound_a_side_is_left_out_only_where_it_cannot_matter(bound):
+    problem = Problem(strategies.toeplitz([1.0, 0.5], 6), Poisson(0.3), 3.0)
+    alone = bound.epsilon(problem, 1e-4)
+    assert alone.add < alone.remove
+    small = bound.epsilon_beside(problem, 1e-4, Answer(math.inf, alone.remove))
+    assert (small.remove, small.add) == (alone.remove, math.inf)
+    for known in (
+        Answer(math.inf, math.nextafter(alone.remove, math.inf)),
+        Answer(0.5 * alone.remove, 0.6 * alone.remove),  # add would set the promise
+        Answer(math.inf, math.inf),
+    ):
+        full = bound.epsilon_beside(problem, 1e-4, known)
+        assert (full.remove, full.add) == (alone.remove, alone.add)
