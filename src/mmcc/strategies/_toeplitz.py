@@ -24,6 +24,7 @@ from mmcc.strategies._hierarchy import Epochs, Node, apart
 from mmcc.strategies._provenance import Provenance
 from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TOEPLITZ
 from mmcc.strategies._series import product, quotient
+from mmcc.strategies._worst_sets import window_sums
 
 if TYPE_CHECKING:
     from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload
@@ -373,26 +374,6 @@ def _products(c: FloatArray, length: int, places: IntArray) -> FloatArray:
         flat[k :: columns + 1][: columns - k] = diagonal
         flat[k * columns :: columns + 1] = diagonal
     return matrix
-
-
-def window_sums(tiles: FloatArray, width: int) -> FloatArray:
-    """Row q: the sum of tiles q - width + 1 .. q, as far as there are such; for all q with any.
-
-    Tiles are cut into pieces of `width`; a window is the end of one and the start of the next, so
-    that nothing is subtracted.
-    """
-    count, size = tiles.shape
-    rows = count + width - 1
-    pieces = -(-rows // width)
-    padded = np.zeros((pieces * width, size))
-    padded[:count] = tiles
-    padded = padded.reshape(pieces, width, size)
-    ends = np.cumsum(padded[:, ::-1], axis=1)[:, ::-1].reshape(-1, size)
-    sums = np.cumsum(padded, axis=1).reshape(-1, size)
-    inside = np.arange(width, rows)
-    inside = inside[(inside + 1) % width > 0]  # the others are whole pieces
-    sums[inside] += ends[inside - width + 1]
-    return np.asarray(sums[:rows])
 
 
 def toeplitz(coefficients: Sequence[float] | FloatArray, steps: int) -> Toeplitz:

@@ -31,6 +31,7 @@ from mmcc.strategies._tree_errors import (
     schedule_variances,
     toeplitz_variances,
 )
+from mmcc.strategies._worst_sets import most_in_two
 
 if TYPE_CHECKING:
     from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
@@ -386,15 +387,6 @@ class Tree(Strategy):
         top = self.levels - 1
         cut = [(root, 1) for root in range(top - 1, -1, -1) if self.leaves >> root & 1]
         return [(top, self.leaves >> top), *cut]
-
-
-def most_in_two(first: IntArray, second: IntArray, most: int) -> IntArray:
-    """The largest first[i] + second[m - i], for m up to `most` or as far as there are such."""
-    found = np.zeros(min(first.size + second.size - 2, most) + 1, np.int64)
-    for i in range(min(first.size, found.size)):
-        part = found[i : i + second.size]
-        np.maximum(part, first[i] + second[: part.size], out=part)
-    return found
 
 
 def _grouped(spans: list[tuple[int, int, int]]) -> list[tuple[int, list[tuple[int, int]]]]:

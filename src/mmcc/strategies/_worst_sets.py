@@ -3,6 +3,7 @@
 In: the matrix of inner products G = C^T C >= 0.  Out: upper bounds on max_S 1_S^T G 1_S.
 For each column j the most that a set with j can add to it, c_j = max_(S with j) sum_(l in S) G_jl;
 then the most that a set can collect of these, max_S sum_(j in S) c_j.  Sums of non-negative terms.
+Below them, what strategies with more structure add up (docs/theory-unsampled.md).
 """
 
 from __future__ import annotations
@@ -53,6 +54,35 @@ def _most_in_epochs(rows: FloatArray, epoch_steps: int, times: int) -> FloatArra
         return np.asarray(epochs.max(axis=2).sum(axis=1))
     largest = np.partition(epochs, epoch_steps - times, axis=2)[:, :, epoch_steps - times :]
     return np.asarray(largest.sum(axis=(1, 2)))
+
+
+def window_sums(tiles: FloatArray, width: int) -> FloatArray:
+    """Row q: the sum of tiles q - width + 1 .. q, as far as there are such; for all q with any.
+
+    Tiles are cut into pieces of `width`; a window is the end of one and the start of the next, so
+    that nothing is subtracted.
+    """
+    count, size = tiles.shape
+    rows = count + width - 1
+    pieces = -(-rows // width)
+    padded = np.zeros((pieces * width, size))
+    padded[:count] = tiles
+    padded = padded.reshape(pieces, width, size)
+    ends = np.cumsum(padded[:, ::-1], axis=1)[:, ::-1].reshape(-1, size)
+    sums = np.cumsum(padded, axis=1).reshape(-1, size)
+    inside = np.arange(width, rows)
+    inside = inside[(inside + 1) % width > 0]  # the others are whole pieces
+    sums[inside] += ends[inside - width + 1]
+    return np.asarray(sums[:rows])
+
+
+def most_in_two(first: IntArray, second: IntArray, most: int) -> IntArray:
+    """The largest first[i] + second[m - i], for m up to `most` or as far as there are such."""
+    found = np.zeros(min(first.size + second.size - 2, most) + 1, np.int64)
+    for i in range(min(first.size, found.size)):
+        part = found[i : i + second.size]
+        np.maximum(part, first[i] + second[: part.size], out=part)
+    return found
 
 
 def _most_apart(rows: FloatArray, separation: int, at_most: int) -> FloatArray:
