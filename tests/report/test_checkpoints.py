@@ -17,7 +17,7 @@ from cases.private import backward, private  # noqa: E402
 import mmcc  # noqa: E402
 from mmcc import MmccError, report, strategies  # noqa: E402
 from mmcc._cli.app import main  # noqa: E402
-from mmcc.sampling import BallsInBins, MinSeparation, Poisson, Shuffle  # noqa: E402
+from mmcc.sampling import BallsInBins, Poisson, Shuffle  # noqa: E402
 from mmcc.training import save_checkpoint  # noqa: E402
 from mmcc.training._checkpoint_file import DIGEST, MAGIC  # noqa: E402
 

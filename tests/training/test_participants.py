@@ -16,7 +16,7 @@ from itertools import chain, combinations, product
 import numpy as np
 import pytest
 from cases.samples import first
-from oracles import separation
+from oracles.separation import law_of_sets
 from scipy import stats
 
 from mmcc.errors import MmccError, ParameterError, SamplingError
@@ -93,7 +93,7 @@ def min_separation(p, separation, steps, examples):
 
 
 def warm_start(p, gap, steps, examples):
-    return independent(separation.law_of_sets(steps, p, gap, True), examples)
+    return independent(law_of_sets(steps, p, gap, True), examples)
 
 
 def balls_in_bins(bins, steps, examples):
@@ -189,7 +189,7 @@ LARGE = [
     (MinSeparation(0.05, 2), 6, waits(6, 0.05, 2)),
     (MinSeparation(0.6, 1), 3, coins(range(3), 0.6)),
     (MinSeparation(1.0, 3), 7, {(0, 3, 6): 1.0}),
-    (MinSeparation(0.3, 3, True), 6, separation.law_of_sets(6, 0.3, 3, True)),
+    (MinSeparation(0.3, 3, True), 6, law_of_sets(6, 0.3, 3, True)),
     (MinSeparation(1.0, 3, True), 7, {tuple(range(k, 7, 3)): 1 / 3 for k in range(3)}),
     (BallsInBins(5), 15, {(k, k + 5, k + 10): 0.2 for k in range(5)}),
 ]
