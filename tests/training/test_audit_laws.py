@@ -120,7 +120,7 @@ CHAINED = (strategies.banded_toeplitz(13, 2), sampling.Poisson(0.2))
         (strategies.continual_counting(6), sampling.BallsInBins(3)),
         (strategies.continual_counting(6), sampling.MinSeparation(0.3, 2)),
         (strategies.continual_counting(6), sampling.MinSeparation(0.3, 2, warm_start=True)),
-        (strategies.banded_toeplitz(13, 2), sampling.MinSeparation(0.2, 3, warm_start=True)),
+        (CHAINED[0], sampling.MinSeparation(0.2, 3, warm_start=True)),
         (strategies.blt(6, 2), sampling.Shuffle(3)),
         (strategies.blt(6, 2), sampling.RandomAllocation(3, 2)),
         CHAINED,
