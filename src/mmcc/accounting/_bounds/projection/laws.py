@@ -9,6 +9,7 @@ from mmcc.accounting._bounds.projection.bins import BinsLine, BinsRest
 from mmcc.accounting._bounds.projection.epochs import EpochLine, EpochRest
 from mmcc.accounting._bounds.projection.line import AnyLine, Chance, Line
 from mmcc.accounting._bounds.projection.rest import PoissonRest, Rest
+from mmcc.sampling import Allocation
 from mmcc.strategies._gram import DenseGram, Gram
 
 
@@ -16,7 +17,9 @@ def line_of(a: FloatArray, counts: FloatArray, p: Chance) -> AnyLine:
     """The mechanism along a direction with these overlaps."""
     if p is None:
         return BinsLine(a)
-    return Line(a, counts, p) if isinstance(p, float) else EpochLine(a, a.size // p.epoch_steps)
+    if isinstance(p, Allocation):
+        return EpochLine(a, a.size // p.epoch_steps)
+    return Line(a, counts, p)
 
 
 def rest_of(

@@ -25,6 +25,7 @@ from mmcc.accounting._bounds.projection.laws import rest_of
 from mmcc.accounting._bounds.projection.line import Chance
 from mmcc.accounting._bounds.projection.lower import overlaps
 from mmcc.accounting._bounds.projection.rest import SLACK, TINY, Rest
+from mmcc.sampling import Allocation
 from mmcc.strategies._gram import Gram
 
 SPACING = 0.1
@@ -53,7 +54,7 @@ class ProjectedAdd:
     @cached_property
     def log_empty(self) -> float:
         """Log x_0, rounded down."""
-        if not isinstance(self.p, float) or self.p == 1.0:  # somewhere every example takes part
+        if self.p is None or isinstance(self.p, Allocation) or self.p == 1.0:
             return -math.inf
         return self.gram.columns * math.log1p(-self.p) * (1 + 1e-14)
 
