@@ -50,7 +50,7 @@ def case(seed: int, epochs: int, longest: int) -> Case:
     """A random BLT, bands or a banded inverse; noise for epsilons that are neither 0 nor huge."""
     rng = np.random.default_rng([seed, 2107])
     length = int(rng.integers(2, longest + 1))
-    steps = int(rng.integers(1, epochs + 1)) * length
+    steps = min(int(rng.integers(1, epochs + 1)), 9 // length) * length
     kind = rng.random()
     if kind < 0.5:
         decay = rng.uniform(0.05, 0.98)
@@ -96,5 +96,5 @@ def test_epsilon_and_delta_are_above_the_truth(seed):
 def test_every_random_mechanism_is_above_the_truth(seed):
     this = case(1000 + seed, epochs=3, longest=4)
     epsilon = check_epsilon(this, seed)
-    if seed % 3 == 0 and epsilon < math.inf:
+    if seed % 10 == 0 and epsilon < math.inf:
         check_delta(this, 0.9 * epsilon, seed)
