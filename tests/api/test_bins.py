@@ -54,10 +54,10 @@ def test_without_a_tree_the_cascade_has_an_upper_end(strategy):
 def test_schemes_without_a_proof_say_so(scheme, method):
     for ask in (mmcc.epsilon, mmcc.bracket):
         with pytest.raises(MethodError, match="no amplification is proven"):
-            ask(strategies.identity(12), scheme, method=method, **ASK)
+            ask(strategies.binary_tree(12), scheme, method=method, **ASK)
     with pytest.raises(MethodError, match="no amplification is proven"):
-        mmcc.sigma(strategies.identity(12), scheme, epsilon=1.0, delta=1e-5, method=method)
-    plain = mmcc.epsilon(strategies.identity(12), scheme, method="unamplified", **ASK)
+        mmcc.sigma(strategies.binary_tree(12), scheme, epsilon=1.0, delta=1e-5, method=method)
+    plain = mmcc.epsilon(strategies.binary_tree(12), scheme, method="unamplified", **ASK)
     assert plain.epsilon > 0
     assert plain.setting == ""
 

@@ -18,6 +18,7 @@ SCHEMES = {
     "shuffle": sampling.Shuffle(),
     "shuffle --epoch-steps 4": sampling.Shuffle(4),
     "min-separation --prob 1/4 --separation 3": sampling.MinSeparation(0.25, 3),
+    "min-separation --prob 1/4 --separation 3 --warm-start": sampling.MinSeparation(0.25, 3, True),
 }
 PROVEN = (
     "balls-in-bins --bins 4",

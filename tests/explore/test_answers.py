@@ -268,7 +268,7 @@ def test_wrong_values_are_one_sentence_at_their_field(field, text, said):
     ("changed", "said"),
     [
         ({"scheme": "balls-in-bins", "bins": "3"}, "not a whole number of epochs"),
-        ({"scheme": "min-separation"}, "no amplification is proven"),
+        ({"strategy": "binary-tree", "scheme": "min-separation"}, "no amplification is proven"),
         ({"strategy": "banded-toeplitz", "bands": "9"}, "bands"),
     ],
 )
