@@ -20,9 +20,9 @@ import numpy as np
 
 from mmcc.accounting._bounds.reveal.chains.chain import Chain, binomial_prior
 from mmcc.accounting._bounds.reveal.chains.curve import (
+    DROP,
     EXIT_SHARE,
     LEFT,
-    MAX_NODES,
     PERIODS,
     powers,
     renyi_epsilon,
@@ -57,6 +57,7 @@ ACCURACY, FINEST = 1e-4, 1e-13
 MOST_WORK, MOST_ENTRIES = 4e11, 2e7
 """Multiplications: a few minutes; and numbers that are kept."""
 LEAST_VARIANCE = 1e-10
+MOST_NODES = 3000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -132,8 +133,7 @@ def line_near(best: float, rough: float, variance: float, delta: float) -> Line:
     smoothing = 2 * BLUR * max(rough, deviation) / best
     period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / excess)
     step = 2 * math.pi / period
-    # A line of MAX_NODES ends where smoothing is seen at least.
-    smoothing = max(smoothing, 2 * (LEFT - math.log(delta)) / (MAX_NODES * step) ** 2)
+    smoothing = max(smoothing, 2 * DROP / (MOST_NODES * step) ** 2)  # else the line is too long
     size = excess * (0.5 * (1 + excess) * variance - rough)
     seen = math.log(UNSEEN * delta) - size
     last = 1 / math.sqrt(smoothing)
