@@ -98,3 +98,39 @@ def test_every_random_mechanism_is_above_the_truth(seed):
     epsilon = check_epsilon(this, seed)
     if seed % 10 == 0 and epsilon < math.inf:
         check_delta(this, 0.9 * epsilon, seed)
+
+
+@pytest.mark.slow
+def test_a_long_run_is_above_its_simulation():
+    """20 epochs of 100 steps: the loss of the revealed pair itself, sampled under P~."""
+    epochs, length, decay, scale, sigma = 20, 100, 0.8975, 0.2165, 2.927
+    shared = (scale / decay + scale**2 / (1 - decay**2)) / sigma**2
+    diagonal = (1 + scale**2 / (1 - decay**2)) / sigma**2
+    steps, rng = epochs * length, np.random.default_rng(8)
+    losses = []
+    for _ in range(20):
+        count = 2000
+        state = np.sqrt(shared) * rng.standard_normal(count)
+        x = np.empty((count, steps))
+        for step in range(steps):
+            x[:, step] = state
+            fresh = rng.standard_normal(count)
+            state = decay * state + np.sqrt(shared * (1 - decay**2)) * fresh
+        x += np.sqrt(diagonal - shared) * rng.standard_normal(x.shape) - diagonal / 2
+        for epoch in range(epochs):
+            mark = epoch * length + rng.integers(length, size=count)
+            seen = np.arange((epoch + 1) * length)
+            x[:, : seen.size] += shared * decay ** np.abs(seen - mark[:, None])
+            x[np.arange(count), mark] += diagonal - shared
+        means = np.exp(x).reshape(count, epochs, length).mean(axis=2)
+        losses.append(np.log(means).sum(axis=1))
+    loss = np.concatenate(losses)
+    strategy = strategies.blt(steps, decay=[decay], scale=[scale])
+    epsilon = 1.0
+    found = reveal.bound_delta(strategy, sampling.RandomAllocation(length), sigma, epsilon)
+    for side, excess in (
+        ("remove", np.maximum(1 - np.exp(epsilon - loss), 0)),
+        ("add", np.maximum(np.exp(-loss) - math.exp(epsilon), 0)),
+    ):
+        error = excess.std() / math.sqrt(loss.size)
+        assert excess.mean() <= getattr(found, side) + 4 * error

@@ -43,6 +43,8 @@ from mmcc.accounting._bounds.reveal.chains.lattice import (
 from mmcc.accounting._bounds.reveal.inversion import ROUND, UP
 
 MAX_STATES, MAX_OUTPUTS = 200, 3000
+FARTHEST = 30.0
+"""Outputs up to this have powers e^{20 x} that are numbers."""
 FINE = Fineness(trapezoid=1e-3, cell=0.05)
 SPAN = 5.0
 """Deviations of x up to which cells are narrow where it is not an exit."""
@@ -184,4 +186,5 @@ def _nodes(
         low, high = middle - free * deviation - kick, middle + near + chain.diagonal
     low, high = low - ROUND * abs(low), high + ROUND * abs(high)
     count = math.ceil((high - low) / (fineness.cell * deviation))
-    return np.linspace(low, high, count + 1) if count <= MAX_OUTPUTS else None
+    fits = count <= MAX_OUTPUTS and max(-low, high) <= FARTHEST
+    return np.linspace(low, high, count + 1) if fits else None

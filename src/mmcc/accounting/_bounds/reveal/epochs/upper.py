@@ -20,6 +20,7 @@ import numpy as np
 
 from mmcc.accounting._bounds.reveal.chains.chain import Chain, binomial_prior
 from mmcc.accounting._bounds.reveal.chains.curve import (
+    DROP,
     EXIT_SHARE,
     LEFT,
     PERIODS,
@@ -53,8 +54,10 @@ ALLOWED = 0.01
 """Part of delta that rounding may cost at the highest frequencies."""
 ACCURACY, FINEST = 1e-4, 1e-13
 """Part of delta that each error of a moment may cost; and the finest that is asked for."""
-MOST_WORK = 4e11
-"""Multiplications: a few minutes."""
+MOST_WORK, MOST_ENTRIES = 4e11, 2e7
+"""Multiplications: a few minutes; and numbers that are kept."""
+LEAST_VARIANCE = 1e-10
+MOST_NODES = 3000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -96,7 +99,8 @@ def epoch_curve(chain: Chain, length: int, adjacency: str, delta: float) -> Curv
     accuracy = max(ACCURACY * delta / epochs, FINEST)
     gap = gap_for(lattice, series, zeta, epochs, ALLOWED * delta)
     ray = ray_for(lattice, series, zeta, gap, accuracy)
-    if ray.count * length * float(lattice.states.size) ** 3 > MOST_WORK:
+    entries = ray.count * float(lattice.states.size) ** 2
+    if entries > MOST_ENTRIES or entries * lattice.states.size * length > MOST_WORK:
         return None
     found = moments(transform(lattice, series, ray), epochs, zeta)
     if found is None:
@@ -122,10 +126,14 @@ def line_near(best: float, rough: float, variance: float, delta: float) -> Line:
 
     Smoothing costs as much as at the best order; the end of the line is where it is not seen.
     """
-    deviation, excess = math.sqrt(variance), min(0.3 * (best - 1), LARGEST_EXCESS)
+    deviation, excess = (
+        math.sqrt(max(variance, LEAST_VARIANCE)),
+        min(0.3 * (best - 1), LARGEST_EXCESS),
+    )
     smoothing = 2 * BLUR * max(rough, deviation) / best
     period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / excess)
     step = 2 * math.pi / period
+    smoothing = max(smoothing, 2 * DROP / (MOST_NODES * step) ** 2)  # else the line is too long
     size = excess * (0.5 * (1 + excess) * variance - rough)
     seen = math.log(UNSEEN * delta) - size
     last = 1 / math.sqrt(smoothing)
