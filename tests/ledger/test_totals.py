@@ -388,3 +388,13 @@ def test_a_delta_without_a_plan_is_refused(tmp_path):
     begin(ledger)
     with pytest.raises(LedgerError, match="plan"):
         ledger.total("d", delta=1e-6)
+
+
+def test_a_plan_whose_scheme_certifies_no_smaller_delta_ends_there():
+    """An event of a chance just below delta is in every delta under truncated Poisson sampling."""
+    scheme = sampling.TruncatedPoisson(0.01, 26, 1000)
+    assert 1e-8 < scheme.relaxed(4).chance < 1e-6
+    asked = {"sigma": 2.0, "delta": 1e-6, "method": "mmcc", "fingerprint": "a run"}
+    run = planned(strategies.identity(4), scheme, **asked)
+    assert run.curve
+    assert all(dot.remove >= scheme.relaxed(4).chance for dot in run.curve)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mmcc.accounting._guarantee import assumes_more
-from mmcc.errors import PrecisionError, real
+from mmcc.errors import NothingCertifiedError, PrecisionError, real
 from mmcc.ledger._entries import DeltaDot, Fingerprint, Planned
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
@@ -72,7 +72,10 @@ def planned(
         method = PLAIN.name
         return question(strategy, sampling, sigma=sigma, method=method, **at)
 
-    far = ask(solve.epsilon, delta=END * delta)
+    try:
+        far = ask(solve.epsilon, delta=END * delta)
+    except NothingCertifiedError:  # no such delta is certified: the dots end where the guarantee is
+        far = found
     dots: list[DeltaDot] = []
     if 0 < far.epsilon <= FARTHEST:
         spacing = 2.0 ** math.floor(math.log2(far.epsilon / DOTS))  # multiples are exact

@@ -19,7 +19,7 @@ from typing import ClassVar
 from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, LowerEnd, Problem
 from mmcc.accounting._bounds.translated import Translated
 from mmcc.accounting._guarantee import Details
-from mmcc.errors import MethodError
+from mmcc.errors import MethodError, NothingCertifiedError
 from mmcc.sampling import Relaxed
 
 
@@ -84,7 +84,7 @@ def _left(problem: Problem, delta: float) -> float:
     """Delta without the chance of the event, rounded down."""
     relaxed = _relaxed(problem)
     if relaxed.chance >= delta:
-        raise MethodError(
+        raise NothingCertifiedError(
             f"{problem.scheme!r} is {relaxed.scheme!r} but for an event whose chance is up to "
             f"{relaxed.chance:.3g}, no less than delta = {delta:g}: {relaxed.event}. Use a larger "
             "delta, or method='unamplified'."
