@@ -27,7 +27,7 @@ from mmcc.sampling import Allocation, Rounds
 
 ACCURACY = 0.002
 ALL = range(300)
-QUICK = range(12)
+QUICK = range(6)
 
 
 def true_delta(case: AllocationCase, epsilon: float, adjacency: str, seed: int, near: float):
