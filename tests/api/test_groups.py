@@ -206,7 +206,7 @@ def test_group_of_dpsgd_is_what_it_was(capsys):
     ("words", "said"),
     [
         (["group", *WORDS], "--group is needed"),
-        (["group", *WORDS, "--group", "2", "--batch", "3"], "leave one or the other out"),
+        (["group", *WORDS, "--group", "2", "--batch", "3"], "leave them or"),
         (["bracket", *WORDS, "--group-size", "2", "--estimate"], "is for one example"),
         (["epsilon", *WORDS, "--group-size", "0"], "group_size"),
     ],

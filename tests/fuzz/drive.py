@@ -21,7 +21,7 @@ from pathlib import Path
 from fuzz import canary
 
 CORPUS = Path(__file__).parent / "corpus"
-SECONDS = 5.0
+SECONDS = 20.0
 """Of processor time, not of the clock: other processes are not the input's fault."""
 BYTES = 2**30
 """How much the largest memory that the process ever had may grow by one input."""

@@ -96,7 +96,7 @@ def test_schemes_without_amplification_have_the_number_of_training(tmp_path, sch
         strategies.continual_counting(7),
         strategies.banded_inverse(7, 3),
         strategies.banded(7, 3),
-        strategies.blt(7, 2),
+        strategies.blt(7, decay=[0.9, 0.5], scale=[0.1, 0.2]),
         strategies.tree_restart(7, 2),
     ],
     ids=repr,

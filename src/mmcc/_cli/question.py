@@ -74,7 +74,7 @@ def answer(
         )
         seconds = time.perf_counter() - start
         compared = None if others is None else others(strategy, scheme, found, progress)
-        units = in_units(found) if given["units"] else None
+        units = in_units(found) if given.get("units") else None
     if given["as_json"]:
         output.print_json(found, seconds, compared, units)
     else:
