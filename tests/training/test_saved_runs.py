@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -42,10 +43,12 @@ def test_a_saved_run_goes_on_to_the_end_that_it_had(folder, name):
         assert torch.allclose(p, torch.tensor(end, dtype=p.dtype), rtol=1e-9, atol=1e-12)
 
 
-def test_a_ledger_amounts_to_the_same_to_the_last_bit(folder):
+def test_a_ledger_amounts_to_the_same_but_for_the_last_bits(folder):
+    """Which are those of sums and exponentials, and not the same on every processor."""
     for data, delta, epsilon, stored in json.loads((folder / "totals.json").read_text()):
         total = Ledger(folder / "ledger.jsonl").total(data, delta=delta)
-        assert (total.epsilon.hex(), total.delta.hex()) == (epsilon, stored)
+        for found, kept in ((total.epsilon, epsilon), (total.delta, stored)):
+            assert math.isclose(found, float.fromhex(kept), rel_tol=4 * 2.0**-52)
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_a_guarantee_says_which_bound_gave_what():
     other = Answer(1.2, 0.7, notes=notes, bound=Mmcc("reversed"))
     problem = Problem(strategies.identity(2), Poisson(0.5), 2.0)
     best = Best(one, other, 0.9)
-    found = _guarantee(problem, "tight", best, best.value, 1e-5, "sigma", 1.6)
+    found = _guarantee(problem, "tight", best.bounds, best, best.value, 1e-5, "sigma", 1.6)
     assert found.epsilon == 1.0
     assert found.details["remove"] == 1.0
     assert found.details["add"] == 0.7
@@ -208,6 +208,6 @@ def test_a_guarantee_says_which_bound_gave_what():
     assert found.details["epsilon_lower"] == 0.9
     assert found.details["sigma_lower"] == 1.6
     assert found.details["slack"] == pytest.approx(0.25)
-    delta = _guarantee(problem, "tight", Best(one, one, 0.9), 1.0, 1.0, "delta")
+    delta = _guarantee(problem, "tight", [Projection()], Best(one, one, 0.9), 1.0, 1.0, "delta")
     assert delta.details["delta_lower"] == 0.9
     assert "remove_by" not in delta.details

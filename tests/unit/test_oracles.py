@@ -10,7 +10,16 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "oracles"
 ALLOWED = {"mpmath", "numpy", "oracles", "scipy", "torch"}
 """And the standard library."""
-STANDARD = {"__future__", "collections", "dataclasses", "functools", "itertools", "math", "typing"}
+STANDARD = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "fractions",
+    "functools",
+    "itertools",
+    "math",
+    "typing",
+}
 
 
 def imported(source: str) -> set[str]:
