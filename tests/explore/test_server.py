@@ -186,9 +186,17 @@ def test_without_a_package_the_remedy_is_said(missing):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals to a process are for POSIX")
 def test_the_address_is_printed_and_ctrl_c_ends_it():
-    command = [sys.executable, "-m", "mmcc", "explore", "--port", "0", "--no-browser"]
+    # A run of the tests in the background ignores Ctrl-C, and what it starts would do so too.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from mmcc._cli.app import main; sys.exit(main())"
+    )
+    words = ["explore", "--port", "0", "--no-browser"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as run:
         try:
             line = run.stdout.readline()
