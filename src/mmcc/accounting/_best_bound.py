@@ -191,11 +191,16 @@ def bounds_for(problem: Problem, budget: Budget = Budget.MINUTES) -> list[Bound]
     return every
 
 
-def best_epsilon(problem: Problem, delta: float, bounds: Sequence[Bound]) -> Best:
-    """The smallest certified epsilon at delta, by bounds in the order of their cost."""
+def best_epsilon(
+    problem: Problem, delta: float, bounds: Sequence[Bound], lower: float | None = None
+) -> Best:
+    """The smallest certified epsilon at delta, by bounds in the order of their cost.
+
+    `lower` is the lower end where it is known, or 0 where nobody needs it.
+    """
     if problem.chance <= delta:
         return best_of([ask_epsilon(CHANCE, problem, delta)])
-    lower = lower_epsilon(problem, delta)
+    lower = lower_epsilon(problem, delta) if lower is None else lower
 
     def ask(bound: Bound, known: list[Answer]) -> Answer:
         return ask_epsilon(bound.settled_for_epsilon(problem, delta), problem, delta, known)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from mmcc.accounting._best_bound import (
     Best,
@@ -17,19 +18,21 @@ from mmcc.accounting._best_bound import (
     best_of,
     lower_epsilon,
 )
-from mmcc.accounting._bounds import PLAIN, Answer, Bound, Problem
+from mmcc.accounting._bounds import PLAIN, Answer, Bound, Cost, Problem
 from mmcc.accounting._gaussian import bound_gaussian_delta
-from mmcc.errors import MethodError
+from mmcc.errors import MethodError, MmccError
 
 TOLERANCE = 1e-4
 """Epsilon may be this much (relative) below the target."""
 NARROW = 1e-5
 """Sigma may be this much (relative) above one that certifies less, where epsilon jumps."""
-ONE_STEP = 5e-3
-"""From this near the next step is expected to meet the target."""
-MAX_TURNS = 16
-EXPLORED = (5, 9, 13, 15)
-"""Turns in which all bounds are tried again: one that was good elsewhere may have failed here."""
+AIM = -0.5 * TOLERANCE
+"""Log epsilon against the target that the search aims at."""
+FAR = 0.02
+"""Slow bounds are tried at the first guess where quick ones lie so far above the target."""
+MAX_TURNS = 24
+EXPLORED = (6, 11, 16, 21)
+"""Turns after which bounds are tried again: one that was good elsewhere may have failed here."""
 FLOOR_TURNS = 12
 SLOPE = -1.2
 """Of log epsilon against log sigma, before anything is known."""
@@ -108,59 +111,145 @@ def _search(
 ) -> tuple[Problem, Best]:
     """Close in on epsilon(sigma) = epsilon from both sides; return the safe side.
 
-    A single bound is asked as it is.  Of several all are tried at the first guess; those that were
-    best alone, and roughly, while the target is far; and all at the answer, so that asking for
-    epsilon at this sigma gives the same number.
+    A single bound is asked as it is.  Of several the quick ones are tried at the first guess, and
+    the winner alone, roughly, on the way; then the quick ones again where it meets the target, and
+    all of them there, so that asking for epsilon at this sigma gives the same number.  If a slow
+    one wins there, the search goes on with it.
     """
-    safe: tuple[Problem, Best] | None = None
-    points: Points = []
-    low, high = 0.0, math.inf
-    refused = 0.0  # the largest sigma at which all bounds were tried in vain
-    chosen, several = list(bounds), len(bounds) > 1
-    explore = several
-    granted: tuple[Answer, ...] = ()
-    for turn in range(MAX_TURNS):
-        known = () if explore else granted
-        asked = bounds if explore else chosen
-        best = _ask(problem, asked, delta, explore=explore, known=known)
-        now, away = problem.sigma, math.log(max(best.value, 1e-12) / epsilon)
-        if explore and best.bounds != chosen:
-            # What other bounds could not certify says nothing about these.
-            low, points = refused, []
-        if explore:
-            chosen = best.bounds
-            granted = (NO_ADD,) if best.remove.remove >= best.add.add else ()
-        if best.value <= epsilon:
-            high, safe = now, safe if known else (problem, best)
-        else:
-            low, high = now, high if high > now else math.inf
-            refused = max(refused, now) if explore else refused
-        near = best.value >= epsilon * (1 - TOLERANCE) or high - low <= NARROW * high
-        if near and best.value <= epsilon and (explore or not several):
-            break
-        if near and away <= TOLERANCE and several and not explore:
-            explore = True  # at the same sigma
+    costs = {bound: bound.cost(problem) for bound in bounds}
+    least = min((costs[bound] for bound in bounds if bound.amplified), default=Cost.SLOW)
+    quick, brisk = ([b for b in bounds if costs[b] <= most] for most in (least, Cost.LONG))
+    search = _Search(bounds, quick, brisk, epsilon, slope)
+    for turn in range(1, MAX_TURNS + 1):
+        level = search.level
+        known = search.granted if level is Level.CHOSEN else ()
+        try:
+            best = _ask(problem, search.asked, delta, level=level, known=known)
+        except MmccError:
+            if level is Level.ALL:
+                raise
+            search.level = Level.ALL  # another may know more
             continue
-        points.append((math.log(now), away))
-        slope = _slope(points, -0.5 * TOLERANCE, slope)
-        problem = problem.at(_between(low, high, now, points, slope))
-        explore = several and (turn + 1 in EXPLORED or (explore and abs(away) <= ONE_STEP))
-    if safe is None:
+        verdict = search.learn(problem, best)
+        if verdict is Verdict.DONE:
+            break
+        if verdict is Verdict.MOVE:
+            problem = problem.at(search.step(problem.sigma, turn))
+    if search.safe is None:
         raise MethodError(
             f"no sigma up to {problem.sigma:g} reaches epsilon = {epsilon:g} by "
             f"{', '.join(map(str, bounds))}. Use method='tight', or a larger epsilon or delta."
         )
-    return safe
+    return search.safe
 
 
-def _between(low: float, high: float, now: float, points: Points, slope: float) -> float:
-    """The next sigma, between those that are too small and large enough."""
-    guess = next_sigma(points, -0.5 * TOLERANCE, slope)
-    if low < guess < high:
-        return guess
-    if low == 0:
-        return now / 4
-    return math.sqrt(low * high) if high < math.inf else 2 * now
+class Level(Enum):
+    """Which bounds are asked at a sigma."""
+
+    CHOSEN = "those that were best where more of them were asked"
+    QUICK = "the cheapest ones, with their choices made anew"
+    BRISK = "the same with all that take no minutes"
+    ALL = "all of them, until the bracket is closed"
+
+
+class Verdict(Enum):
+    """What an answer means for the search."""
+
+    DONE = "it meets the target, and can be promised"
+    AGAIN = "more bounds are asked at the same sigma"
+    MOVE = "another sigma is tried"
+
+
+@dataclass
+class _Search:
+    """What is known about epsilon(sigma) = epsilon, and what is asked next."""
+
+    bounds: Sequence[Bound]
+    quick: Sequence[Bound]
+    """The cheapest that make use of sampling, and what costs less still."""
+    brisk: Sequence[Bound]
+    epsilon: float
+    slope: float
+    safe: tuple[Problem, Best] | None = None
+    """What can be promised: nothing is taken for granted there."""
+    granted: tuple[Answer, ...] = ()
+    _chosen: list[Bound] = field(default_factory=list)
+    _low: float = 0.0
+    _high: float = math.inf
+    _points: Points = field(default_factory=list)
+    _refused: dict[Level, float] = field(default_factory=lambda: dict.fromkeys(Level, 0.0))
+    """The largest sigmas at which the quick ones, and all, were tried in vain."""
+
+    def __post_init__(self) -> None:
+        self.level = Level.QUICK if len(self.quick) < len(self.bounds) else Level.ALL
+
+    @property
+    def asked(self) -> Sequence[Bound]:
+        """The bounds of this level."""
+        return {
+            Level.CHOSEN: self._chosen,
+            Level.QUICK: self.quick,
+            Level.BRISK: self.brisk,
+            Level.ALL: self.bounds,
+        }[self.level]
+
+    def learn(self, problem: Problem, best: Best) -> Verdict:
+        """Take note of an answer, and say what to do."""
+        now, first = problem.sigma, not self._chosen
+        away = math.log(max(best.value, 1e-12) / self.epsilon)
+        enough = best.value <= self.epsilon
+        if self.level is not Level.CHOSEN:
+            self._choose(problem, best)
+        if enough:
+            self._high = now
+        else:
+            self._low, self._high = now, self._high if self._high > now else math.inf
+        near = best.value >= self.epsilon * (1 - TOLERANCE)
+        near = near or self._high - self._low <= NARROW * self._high
+        if near and enough and self.level is Level.ALL:
+            return Verdict.DONE
+        if near and enough:
+            chosen = self.level is Level.CHOSEN and not self._slow
+            self.level = Level.QUICK if chosen else Level.ALL
+            return Verdict.AGAIN
+        lost = not any(bound.amplified for bound in self._chosen)
+        if self.level is Level.QUICK and (lost or (first and away > FAR)):
+            self.level = Level.ALL if lost else Level.BRISK
+            return Verdict.AGAIN
+        self._points.append((math.log(now), away))
+        return Verdict.MOVE
+
+    def step(self, now: float, turn: int) -> float:
+        """The next sigma, between those that are too small and large enough."""
+        if len(self.bounds) > 1:
+            self.level = Level.CHOSEN
+        if turn in EXPLORED:
+            self.level = Level.ALL if self._slow or turn == EXPLORED[-1] else Level.QUICK
+        self.slope = _slope(self._points, AIM, self.slope)
+        guess = next_sigma(self._points, AIM, self.slope)
+        if self._low < guess < self._high:
+            return guess
+        if self._low == 0:
+            return now / 4
+        return math.sqrt(self._low * self._high) if self._high < math.inf else 2 * now
+
+    @property
+    def _slow(self) -> bool:
+        """Whether one of the winners is not quick."""
+        names = {bound.name for bound in self.quick}
+        return any(bound.name not in names for bound in self._chosen)
+
+    def _choose(self, problem: Problem, best: Best) -> None:
+        """Keep the winners; what others could not certify says nothing about them."""
+        changed, self._chosen = best.needed != self._chosen, best.needed
+        self.granted = (NO_ADD,) if best.remove.remove >= best.add.add else ()
+        if best.value <= self.epsilon:
+            self.safe = (problem, best)
+        else:
+            self._refused[self.level] = max(self._refused[self.level], problem.sigma)
+        if changed:
+            count = (Level.ALL,) if self._slow else (Level.ALL, Level.QUICK)
+            self._low, self._points = max(self._refused[level] for level in count), []
 
 
 def _ask(
@@ -168,12 +257,15 @@ def _ask(
     bounds: Sequence[Bound],
     delta: float,
     *,
-    explore: bool,
+    level: Level,
     known: Sequence[Answer] = (),
 ) -> Best:
-    """Several bounds in earnest (`explore`), or each of some; `known` is taken for granted."""
-    if explore:
-        return best_epsilon(problem, delta, bounds)
+    """Several bounds in earnest, or each of some as it is; `known` is taken for granted.
+
+    Whether the bracket is closed matters only where slow ones could be spared.
+    """
+    if level is not Level.CHOSEN and len(bounds) > 1:
+        return best_epsilon(problem, delta, bounds, 0.0 if level is Level.QUICK else None)
     answers = list(known)
     for bound in sorted(bounds, key=lambda bound: bound.cost(problem)):
         answers.append(ask_epsilon(bound, problem, delta, answers))
