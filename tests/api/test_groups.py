@@ -209,6 +209,10 @@ def test_group_of_dpsgd_is_what_it_was(capsys):
         (["group", *WORDS, "--group", "2", "--batch", "3"], "leave them or"),
         (["bracket", *WORDS, "--group-size", "2", "--estimate"], "is for one example"),
         (["epsilon", *WORDS, "--group-size", "0"], "group_size"),
+        (
+            ["group", "--sampling", "shuffle", "--steps", "8", "--group", "2", *WORDS[-4:]],
+            "Use mmcc epsilon --group-size 2 --method unamplified",
+        ),
     ],
 )
 def test_options_that_do_not_apply(words, said, capsys):

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from oracles import truth
 
+import mmcc
 from mmcc import strategies
 from mmcc.accounting import Answer, Problem
 from mmcc.accounting import _calibrate as calibrate
 from mmcc.accounting._best_bound import best_of
-from mmcc.accounting._bounds.projection import Projection
+from mmcc.accounting._bounds import PLAIN, Mmcc
+from mmcc.accounting._bounds.projection import Projection, bracket
 from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.accounting._calibrate import _gaussian_sigma, next_sigma
 from mmcc.accounting._guarantee import Details, rounded_down, rounded_up
@@ -72,44 +74,113 @@ def test_details_are_a_mapping_whose_late_entries_are_made_once():
     assert pickle.loads(pickle.dumps(Details({"a": 1}, {"b": lambda: 2}))) == {"a": 1, "b": 2}
 
 
-def test_the_search_forgets_what_a_bound_that_fails_could_not_certify(monkeypatch):
-    """One bound is the best at the first guess and useless at the second, where another is fine."""
-    good, steady = Projection(), Reveal()
+BOUNDS = [PLAIN, Reveal(), Projection(), Mmcc()]
+"""Free, quick, brisk, and one that may take minutes."""
+PROBLEM = Problem(strategies.toeplitz([1.0, 0.5], 8), Poisson(0.5), 0.5)
 
-    def answer(bound, sigma):
-        value = (2.2 / sigma) ** 2
-        if bound == good:
-            value = (2 / sigma) ** 2 if sigma < 1 else 100.0
-        return Answer(value, value, bound=bound)
 
-    def ask(problem, bounds, _delta, *, explore, known):
-        return best_of(answer(bound, problem.sigma) for bound in bounds)
+def pretend(monkeypatch, remove, add=lambda _bound, _sigma: 0.0):
+    """Let bounds answer by functions of bound and sigma; the list of what was asked, and where."""
+    asked = []
+
+    def ask(problem, bounds, _delta, *, level, known):
+        asked.append((level, problem.sigma, [bound.name for bound in bounds], tuple(known)))
+        answers = [
+            Answer(remove(bound, problem.sigma), add(bound, problem.sigma), bound=bound)
+            for bound in bounds
+        ]
+        return best_of([*known, *answers])
 
     monkeypatch.setattr(calibrate, "_ask", ask)
-    problem = Problem(strategies.identity(1), Poisson(0.5), 0.5)
-    found, best = calibrate._search(problem, [good, steady], 1.0, 1e-5)
+    return asked
+
+
+def power_law(**heights):
+    """Epsilons (height / sigma)^2 by the bound's name; the others know nothing."""
+    return lambda bound, sigma: (heights.get(bound.name, 1e6) / sigma) ** 2
+
+
+def sigmas_of(asked, name):
+    """Where a bound was asked; a second time at the same sigma costs nothing."""
+    return {sigma for _, sigma, names, _ in asked if name in names}
+
+
+def test_the_search_forgets_what_a_bound_that_fails_could_not_certify(monkeypatch):
+    """One bound is the best at the first guess and useless at the second, where another is fine."""
+
+    def remove(bound, sigma):
+        if bound.name == "projection":
+            return (2 / sigma) ** 2 if sigma < 1 else 100.0
+        return (2.2 / sigma) ** 2
+
+    pretend(monkeypatch, remove)
+    found, best = calibrate._search(PROBLEM, BOUNDS, 1.0, 1e-5)
     assert 0.999 <= best.value <= 1.0
     assert found.sigma == pytest.approx(2.2, rel=1e-3)
 
 
 def test_what_is_taken_for_granted_on_the_way_is_not_promised(monkeypatch):
     """Add is the smaller side at the first guess, and the larger one at the answer."""
-    bounds = [Projection(), Reveal()]
-    asked = []
-
-    def ask(problem, _bounds, _delta, *, explore, known):
-        sigma = problem.sigma
-        add = (2.2 / sigma) ** 2 if sigma > 1 else 0.0
-        asked.append(bool(known))
-        own = Answer((2 / sigma) ** 2, math.inf if known else add, bound=bounds[0])
-        return best_of([*known, own])
-
-    monkeypatch.setattr(calibrate, "_ask", ask)
-    problem = Problem(strategies.identity(1), Poisson(0.5), 0.5)
-    found, best = calibrate._search(problem, bounds, 1.0, 1e-5)
-    assert any(asked)
+    add = lambda _bound, sigma: (2.2 / sigma) ** 2 if sigma > 1 else 0.0  # noqa: E731
+    asked = pretend(monkeypatch, power_law(reveal=2.0), add)
+    found, best = calibrate._search(PROBLEM.at(2.5), BOUNDS, 1.0, 1e-5)
     assert best.add.add == (2.2 / found.sigma) ** 2
     assert 0.999 <= best.value <= 1.0
+    assert asked[-1][0] is calibrate.Level.ALL
+
+
+@pytest.mark.parametrize(
+    ("start", "projection"), [(1.99, 2.1), (1.2, 2.1), (1.99, 1.999), (1.895, 1.9)]
+)
+def test_slow_bounds_are_asked_at_two_sigmas_at_most(monkeypatch, start, projection):
+    """From lower ends that are close to the winner; the projection loses or wins, MMCC loses."""
+    asked = pretend(monkeypatch, power_law(reveal=2.0, projection=projection, mmcc=2.5))
+    found, best = calibrate._search(PROBLEM.at(start), BOUNDS, 1.0, 1e-5, slope=-2.01)
+    assert found.sigma == pytest.approx(min(2.0, projection), rel=1e-4)
+    assert 1 - 1e-4 <= best.value <= 1.0
+    assert len(sigmas_of(asked, "projection")) <= 2
+    assert len(sigmas_of(asked, "mmcc")) <= 1
+
+
+def test_what_is_certified_for_add_counts_only_with_more_noise(monkeypatch):
+    """From the floor upwards add is not computed again; from above it is."""
+    add = lambda _bound, sigma: (1.5 / sigma) ** 2  # noqa: E731
+    law = power_law(reveal=2.0)
+    asked = pretend(monkeypatch, law, add)
+    _, best = calibrate._search(PROBLEM.at(1.99), BOUNDS, 1.0, 1e-5)
+    assert [known.add for known in asked[-1][3]] == [(1.5 / 1.99) ** 2]
+    assert best.value <= 1.0
+    asked = pretend(monkeypatch, law, add)
+    calibrate._search(PROBLEM.at(2.01), BOUNDS, 1.0, 1e-5)
+    assert asked[-1][3] == ()
+
+
+def test_a_single_bound_is_asked_as_it_is(monkeypatch):
+    asked = pretend(monkeypatch, power_law(mmcc=2.0))
+    found, _ = calibrate._search(PROBLEM, [Mmcc("release")], 1.0, 1e-5)
+    assert found.sigma == pytest.approx(2.0, rel=1e-4)
+    assert all(names == ["mmcc"] and known == () for _, _, names, known in asked)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 3.0])
+def test_the_sigma_found_is_certified_there(monkeypatch, epsilon):
+    """Bands under Poisson sampling: the projection is computed at no more than two sigmas."""
+    strategy, scheme = strategies.toeplitz([1.0, 0.5, 0.25], 24), Poisson(0.1)
+    computed = []
+    original = bracket._bound_epsilon
+
+    def count(gram, *given):
+        computed.append(given[2])
+        return original(gram, *given)
+
+    monkeypatch.setattr(bracket, "_bound_epsilon", count)
+    found = mmcc.sigma(strategy, scheme, epsilon=epsilon, delta=1e-4)
+    assert computed.count("remove") <= 2
+    asked = mmcc.epsilon(strategy, scheme, sigma=found.sigma, delta=1e-4)
+    assert asked.epsilon <= epsilon
+    assert found.epsilon == pytest.approx(asked.epsilon, rel=1e-9)
+    assert found.details["add"] <= found.epsilon
+    assert found.details["add"] >= asked.details["add"] * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("bound", [Projection(), Reveal()], ids=str)

@@ -191,24 +191,36 @@ def bounds_for(problem: Problem, budget: Budget = Budget.MINUTES) -> list[Bound]
     return every
 
 
-def best_epsilon(problem: Problem, delta: float, bounds: Sequence[Bound]) -> Best:
-    """The smallest certified epsilon at delta, by bounds in the order of their cost."""
+def best_epsilon(
+    problem: Problem,
+    delta: float,
+    bounds: Sequence[Bound],
+    *,
+    known: Sequence[Answer] = (),
+    lower: float | None = None,
+) -> Best:
+    """The smallest certified epsilon at delta, by bounds in the order of their cost.
+
+    `known` has been certified already; `lower` is the lower end where it is known, or 0 where
+    nobody needs it.
+    """
     if problem.chance <= delta:
         return best_of([ask_epsilon(CHANCE, problem, delta)])
-    lower = lower_epsilon(problem, delta)
+    lower = lower_epsilon(problem, delta) if lower is None else lower
 
-    def ask(bound: Bound, known: list[Answer]) -> Answer:
-        return ask_epsilon(bound.settled_for_epsilon(problem, delta), problem, delta, known)
+    def ask(bound: Bound, answers: list[Answer]) -> Answer:
+        settled = bound.settled_for_epsilon(problem, delta)
+        return ask_epsilon(settled, problem, delta, [*known, *answers])
 
     def enough(answers: list[Answer], worth: float) -> bool:
-        if best_of(answers).value <= (1 + worth * (CLOSED - 1)) * lower:
+        if best_of([*known, *answers]).value <= (1 + worth * (CLOSED - 1)) * lower:
             return True
-        last = answers[-1]
+        last = _whole(answers, known)[-1]
         # No lower end of a group is composed, so that even an exact bound would not be known to be.
         far = last.value > ENORMOUS or problem.group_size > 1
         return far and last.bound is not None and last.bound.exact(problem)
 
-    return best_of(_in_turn(problem, bounds, ask, enough), lower)
+    return best_of([*known, *_in_turn(problem, bounds, ask, enough, known)], lower)
 
 
 def best_delta(problem: Problem, epsilon: float, bounds: Sequence[Bound]) -> Best:
@@ -232,13 +244,16 @@ def _in_turn(
     bounds: Sequence[Bound],
     ask: Callable[[Bound, list[Answer]], Answer],
     enough: Callable[[list[Answer], float], bool],
+    known: Sequence[Answer] = (),
 ) -> list[Answer]:
     """Ask bound after bound until it is enough for what the next one costs."""
     answers: list[Answer] = []
     refusal: MmccError | None = None
     for bound in bounds:
         worth = NEARLY if bound.cost(problem) <= Cost.SHORT else 1.0
-        if (answers and enough(answers, worth)) or not bound.worthwhile(problem, answers):
+        if answers and enough(answers, worth):
+            continue
+        if not bound.worthwhile(problem, _whole(answers, known)):
             continue
         try:
             answers.append(ask(bound, answers))
@@ -252,6 +267,13 @@ def _in_turn(
     if refusal is not None and not proven and not plain_will_do:
         raise refusal
     return answers
+
+
+def _whole(answers: Sequence[Answer], known: Sequence[Answer]) -> list[Answer]:
+    """The answers with what they may have left out beside those that were known."""
+    remove = min((one.remove for one in known), default=math.inf)
+    add = min((one.add for one in known), default=math.inf)
+    return [replace(a, remove=min(a.remove, remove), add=min(a.add, add)) for a in answers]
 
 
 def lower_epsilon(problem: Problem, delta: float, most: Cost = Cost.FAST) -> float:

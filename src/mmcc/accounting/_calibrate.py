@@ -7,8 +7,9 @@ the guarantee computed there; and the sigma below which the target is impossible
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from mmcc.accounting._best_bound import (
     Best,
@@ -17,19 +18,19 @@ from mmcc.accounting._best_bound import (
     best_of,
     lower_epsilon,
 )
-from mmcc.accounting._bounds import PLAIN, Answer, Bound, Problem
+from mmcc.accounting._bounds import PLAIN, Answer, Bound, Cost, Problem
 from mmcc.accounting._gaussian import bound_gaussian_delta
-from mmcc.errors import MethodError
+from mmcc.errors import MethodError, MmccError
 
 TOLERANCE = 1e-4
 """Epsilon may be this much (relative) below the target."""
 NARROW = 1e-5
 """Sigma may be this much (relative) above one that certifies less, where epsilon jumps."""
-ONE_STEP = 5e-3
-"""From this near the next step is expected to meet the target."""
-MAX_TURNS = 16
-EXPLORED = (5, 9, 13, 15)
-"""Turns in which all bounds are tried again: one that was good elsewhere may have failed here."""
+AIM = -0.5 * TOLERANCE
+"""Log epsilon against the target that the search aims at."""
+ALIKE = 0.01
+"""At sigmas whose logarithms differ by no more than this the same bounds lose."""
+MAX_TURNS = 24
 FLOOR_TURNS = 12
 SLOPE = -1.2
 """Of log epsilon against log sigma, before anything is known."""
@@ -48,13 +49,15 @@ def smallest_sigma(
 
     `problem.sigma` is where the search may end at the latest (0: unknown).
     """
-    floor, ends = _floor(problem, epsilon, delta)
-    start = floor * 1.002 if floor > 0 else _first_guess(problem)
-    if problem.sigma > 0:
-        start = min(start, problem.sigma)
+    below, ends = _floor(problem, epsilon, delta)
+    floor = 0.0 if below is None else below.sigma
+    # From the floor on what is certified for `add` holds at every sigma that is tried.
+    start = below or problem.at(_first_guess(problem))
+    if 0 < problem.sigma < start.sigma:
+        start = problem
     # Upper bounds fall about as fast as lower ones.
     slope = _slope(ends, 0.0, SLOPE) if floor > 0 else SLOPE
-    found, best = _search(problem.at(start), bounds, epsilon, delta, slope)
+    found, best = _search(start, bounds, epsilon, delta, slope)
     if len(bounds) > 1 and best.lower == 0:
         best = replace(best, lower=lower_epsilon(found, delta))
     return found, best, floor
@@ -62,18 +65,21 @@ def smallest_sigma(
 
 def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
     """A sigma at which epsilon is certainly above the target; 0 where nothing is known."""
-    return _floor(problem, epsilon, delta)[0]
+    below, _ = _floor(problem, epsilon, delta)
+    return 0.0 if below is None else below.sigma
 
 
-def _floor(problem: Problem, epsilon: float, delta: float) -> tuple[float, Points]:
-    """That sigma, and lower ends at it and around it."""
+def _floor(problem: Problem, epsilon: float, delta: float) -> tuple[Problem | None, Points]:
+    """The problem at that sigma, if there is one, and lower ends at it and around it."""
+    found_below: Problem | None = None
     largest = 0.0
 
     def excess(sigma: float) -> float:
-        nonlocal largest
-        value = lower_epsilon(problem.at(sigma), delta)
-        if value >= epsilon:
-            largest = max(largest, sigma)
+        nonlocal found_below, largest
+        there = problem.at(sigma)
+        value = lower_epsilon(there, delta)
+        if value >= epsilon and sigma > largest:
+            found_below, largest = there, sigma
         return math.log(max(value, 1e-12) / epsilon)
 
     guess = _first_guess(problem)
@@ -88,7 +94,7 @@ def _floor(problem: Problem, epsilon: float, delta: float) -> tuple[float, Point
         guess = next_sigma(points, 0.3 * TOLERANCE)
         if largest > 0 and not largest < guess < above and above < math.inf:
             guess = math.sqrt(largest * above)
-    return largest, points
+    return found_below, points
 
 
 def _first_guess(problem: Problem) -> float:
@@ -108,59 +114,167 @@ def _search(
 ) -> tuple[Problem, Best]:
     """Close in on epsilon(sigma) = epsilon from both sides; return the safe side.
 
-    A single bound is asked as it is.  Of several all are tried at the first guess; those that were
-    best alone, and roughly, while the target is far; and all at the answer, so that asking for
-    epsilon at this sigma gives the same number.
+    A single bound is asked as it is.  Of several all that take no minutes are tried at the first
+    guess, and the winners alone, roughly, on the way.  Where these meet the target the quick ones
+    make their choices anew, and then all are asked that have not just lost, so that asking for
+    epsilon at this sigma gives the same number.  If another wins there, the search goes on with it.
     """
-    safe: tuple[Problem, Best] | None = None
-    points: Points = []
-    low, high = 0.0, math.inf
-    refused = 0.0  # the largest sigma at which all bounds were tried in vain
-    chosen, several = list(bounds), len(bounds) > 1
-    explore = several
-    granted: tuple[Answer, ...] = ()
-    for turn in range(MAX_TURNS):
-        known = () if explore else granted
-        asked = bounds if explore else chosen
-        best = _ask(problem, asked, delta, explore=explore, known=known)
-        now, away = problem.sigma, math.log(max(best.value, 1e-12) / epsilon)
-        if explore and best.bounds != chosen:
-            # What other bounds could not certify says nothing about these.
-            low, points = refused, []
-        if explore:
-            chosen = best.bounds
-            granted = (NO_ADD,) if best.remove.remove >= best.add.add else ()
-        if best.value <= epsilon:
-            high, safe = now, safe if known else (problem, best)
-        else:
-            low, high = now, high if high > now else math.inf
-            refused = max(refused, now) if explore else refused
-        near = best.value >= epsilon * (1 - TOLERANCE) or high - low <= NARROW * high
-        if near and best.value <= epsilon and (explore or not several):
-            break
-        if near and away <= TOLERANCE and several and not explore:
-            explore = True  # at the same sigma
+    costs = {bound: bound.cost(problem) for bound in bounds}
+    least = min((costs[bound] for bound in bounds if bound.amplified), default=Cost.SLOW)
+    groups = {Level.QUICK: least, Level.BRISK: max(least, Cost.LONG), Level.ALL: Cost.SLOW}
+    asked = {level: [b for b in bounds if costs[b] <= most] for level, most in groups.items()}
+    search = _Search(asked, epsilon, slope)
+    for turn in range(1, MAX_TURNS + 1):
+        level = search.level
+        known = search.known(problem.sigma)
+        try:
+            best = _ask(problem, search.bounds(problem.sigma), delta, level=level, known=known)
+        except MmccError:
+            if level is Level.ALL:
+                raise
+            search.level = Level.ALL  # another may know more
             continue
-        points.append((math.log(now), away))
-        slope = _slope(points, -0.5 * TOLERANCE, slope)
-        problem = problem.at(_between(low, high, now, points, slope))
-        explore = several and (turn + 1 in EXPLORED or (explore and abs(away) <= ONE_STEP))
-    if safe is None:
+        verdict = search.learn(problem, best)
+        if verdict is Verdict.DONE:
+            break
+        if verdict is Verdict.MOVE:
+            problem = problem.at(search.step(problem.sigma, turn))
+    if search.safe is None:
         raise MethodError(
             f"no sigma up to {problem.sigma:g} reaches epsilon = {epsilon:g} by "
             f"{', '.join(map(str, bounds))}. Use method='tight', or a larger epsilon or delta."
         )
-    return safe
+    return search.safe
 
 
-def _between(low: float, high: float, now: float, points: Points, slope: float) -> float:
-    """The next sigma, between those that are too small and large enough."""
-    guess = next_sigma(points, -0.5 * TOLERANCE, slope)
-    if low < guess < high:
-        return guess
-    if low == 0:
-        return now / 4
-    return math.sqrt(low * high) if high < math.inf else 2 * now
+class Level(Enum):
+    """Which bounds are asked at a sigma."""
+
+    CHOSEN = "those that were best where more of them were asked"
+    QUICK = "the cheapest that make use of sampling, with their choices made anew"
+    BRISK = "all that take no minutes"
+    ALL = "all of them"
+
+
+EXPLORED = {6: Level.QUICK, 11: Level.BRISK, 16: Level.BRISK, 21: Level.ALL}
+"""Turns after which bounds are tried again: one that was good elsewhere may have failed here."""
+
+
+class Verdict(Enum):
+    """What an answer means for the search."""
+
+    DONE = "it meets the target, and can be promised"
+    AGAIN = "more bounds are asked at the same sigma"
+    MOVE = "another sigma is tried"
+
+
+@dataclass
+class _Search:
+    """What is known about epsilon(sigma) = epsilon, and what is asked next."""
+
+    groups: Mapping[Level, Sequence[Bound]]
+    epsilon: float
+    slope: float
+    safe: tuple[Problem, Best] | None = None
+    """What can be promised: nothing is taken for granted there."""
+    _chosen: list[Bound] = field(default_factory=list)
+    _remove_first: bool = False
+    """Whether `remove` sets the promise."""
+    _add: tuple[float, Answer] | None = None
+    """A sigma and what was certified for `add` there: with more noise it holds all the more."""
+    _lost: dict[str, float] = field(default_factory=dict)
+    """Bounds by name, and the last sigma at which another was better."""
+    _low: float = 0.0
+    _high: float = math.inf
+    _points: Points = field(default_factory=list)
+    _refused: dict[Level, float] = field(default_factory=lambda: dict.fromkeys(Level, 0.0))
+    """The largest sigmas at which the bounds of a level were tried in vain."""
+
+    def __post_init__(self) -> None:
+        several = len(self.groups[Level.ALL]) > 1
+        self.level = Level.BRISK if several else Level.ALL
+
+    def bounds(self, sigma: float) -> Sequence[Bound]:
+        """The bounds to ask now."""
+        if self.level is Level.CHOSEN:
+            return self._chosen
+        every = self.groups[self.level]
+        if self.level is not Level.ALL or not self.known(sigma):
+            return every
+        return [b for b in every if abs(math.log(sigma / self._lost.get(b.name, 1e-300))) > ALIKE]
+
+    def known(self, sigma: float) -> Sequence[Answer]:
+        """What need not be asked: on the way, that `add` is smaller; at the end, what is proven."""
+        if not self._remove_first or len(self.groups[Level.ALL]) == 1:
+            return ()
+        if self.level in (Level.CHOSEN, Level.QUICK):
+            return (NO_ADD,)
+        if self._add is None or sigma < self._add[0] or self._add[1].add > self.epsilon:
+            return ()
+        return (self._add[1],)
+
+    def learn(self, problem: Problem, best: Best) -> Verdict:
+        """Take note of an answer, and say what to do."""
+        now = problem.sigma
+        away = math.log(max(best.value, 1e-12) / self.epsilon)
+        enough = best.value <= self.epsilon
+        if self.level is not Level.CHOSEN:
+            self._choose(problem, best)
+        if enough:
+            self._high = now
+        else:
+            self._low, self._high = now, self._high if self._high > now else math.inf
+        near = best.value >= self.epsilon * (1 - TOLERANCE)
+        near = near or self._high - self._low <= NARROW * self._high
+        if near and enough and self.level is Level.ALL:
+            return Verdict.DONE
+        if near and enough:
+            again = self.level is Level.CHOSEN and self._among(Level.QUICK)
+            self.level = Level.QUICK if again else Level.ALL
+            return Verdict.AGAIN
+        if self.level is not Level.ALL and not any(bound.amplified for bound in self._chosen):
+            self.level = Level.ALL
+            return Verdict.AGAIN
+        self._points.append((math.log(now), away))
+        return Verdict.MOVE
+
+    def step(self, now: float, turn: int) -> float:
+        """The next sigma, between those that are too small and large enough."""
+        if len(self.groups[Level.ALL]) > 1:
+            self.level = EXPLORED.get(turn, Level.CHOSEN)
+        self.slope = _slope(self._points, AIM, self.slope)
+        guess = next_sigma(self._points, AIM, self.slope)
+        if self._low < guess < self._high:
+            return guess
+        if self._low == 0:
+            return now / 4
+        return math.sqrt(self._low * self._high) if self._high < math.inf else 2 * now
+
+    def _choose(self, problem: Problem, best: Best) -> None:
+        """Keep the winners; what others could not certify says nothing about them."""
+        now = problem.sigma
+        if self.level is not Level.QUICK:
+            self._remove_first = best.remove.remove >= best.add.add
+            if self._add is None or best.add is not self._add[1]:
+                self._add = (now, Answer(math.inf, best.add.add, bound=best.add.bound))
+        chosen = [best.remove.bound or PLAIN] if self._remove_first else best.needed
+        changed, self._chosen = chosen != self._chosen, chosen
+        if self.level is not Level.QUICK:
+            winners = {bound.name for bound in chosen}
+            self._lost |= {b.name: now for b in self.bounds(now) if b.name not in winners}
+            self._lost = {name: at for name, at in self._lost.items() if name not in winners}
+        if best.value > self.epsilon:
+            self._refused[self.level] = max(self._refused[self.level], now)
+        elif self.level is not Level.QUICK:
+            self.safe = (problem, best)
+        if changed:
+            count = [level for level in self.groups if self._among(level)]
+            self._low, self._points = max(self._refused[level] for level in count), []
+
+    def _among(self, level: Level) -> bool:
+        """Whether all winners are bounds of this level."""
+        names = {bound.name for bound in self.groups[level]}
+        return all(bound.name in names for bound in self._chosen)
 
 
 def _ask(
@@ -168,16 +282,20 @@ def _ask(
     bounds: Sequence[Bound],
     delta: float,
     *,
-    explore: bool,
+    level: Level,
     known: Sequence[Answer] = (),
 ) -> Best:
-    """Several bounds in earnest (`explore`), or each of some; `known` is taken for granted."""
-    if explore:
-        return best_epsilon(problem, delta, bounds)
-    answers = list(known)
-    for bound in sorted(bounds, key=lambda bound: bound.cost(problem)):
-        answers.append(ask_epsilon(bound, problem, delta, answers))
-    return best_of(answers)
+    """Several bounds in earnest, or each of some as it is, beside what is known.
+
+    Whether the bracket is closed matters only where slow ones could be spared.
+    """
+    if level is Level.CHOSEN or (len(bounds) == 1 and not known):
+        answers = list(known)
+        for bound in sorted(bounds, key=lambda bound: bound.cost(problem)):
+            answers.append(ask_epsilon(bound, problem, delta, answers))
+        return best_of(answers)
+    lower = 0.0 if level is Level.QUICK else None
+    return best_epsilon(problem, delta, bounds, known=known, lower=lower)
 
 
 def next_sigma(points: Points, goal: float, usual: float = SLOPE) -> float:

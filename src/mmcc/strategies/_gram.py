@@ -22,6 +22,8 @@ from mmcc.errors import StrategyError
 
 MAX_COLUMNS = 12_000
 """Above this a full Gram matrix takes more than about a gigabyte."""
+STRIP = 64
+"""Rows in which the largest entries are looked for at once."""
 BLOCK_BYTES = 2**25
 """Dense matrices are raised to powers a block of rows at a time."""
 
@@ -111,14 +113,14 @@ class DenseGram(Gram):
         return np.asarray(np.diagonal(self.matrix) * self.scale)
 
     def top_sums(self, a: FloatArray, largest: int) -> FloatArray:
-        kept = len(a) - min(largest, len(a))
-        worst = np.zeros(len(a) - kept)
-        for _, rest in self.rest_rows(a):
+        most = min(largest, len(a))
+        worst = np.zeros(most)
+        for rows, rest in self.rest_rows(a):
             np.maximum(rest, 0.0, out=rest)
-            if kept:
-                rest.partition(kept, axis=1)
-            top = np.sort(rest[:, kept:], axis=1)[:, ::-1]
-            np.maximum(worst, np.cumsum(top, axis=1).max(axis=0), out=worst)
+            for start in range(0, len(rest), STRIP):
+                strip = rest[start : start + STRIP]
+                top = _largest_near(strip, rows.start + start, most)
+                np.maximum(worst, np.cumsum(top, axis=1).max(axis=0), out=worst)
         return worst
 
     def rest_rows(self, a: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
@@ -221,6 +223,27 @@ class RepeatedGram(Gram):
         sizes = np.arange(1, min(largest, self.repeats * once.size) + 1)
         ends = np.concatenate([[0.0], self.repeats * once])
         return np.asarray(np.interp(sizes, self.repeats * np.arange(ends.size), ends))
+
+
+def _largest_near(rows: FloatArray, first: int, most: int) -> FloatArray:
+    """The `most` largest entries of each row, in falling order.
+
+    Columns near each other overlap most, so these are looked at first: where none of the others is
+    larger than the last of them, they are the ones.  `first` is the place of the first row.
+    """
+    low, high = max(first - most, 0), min(first + len(rows) + most, rows.shape[1])
+    found = _largest(rows[:, low:high], most)
+    outside = np.maximum(
+        np.max(rows[:, :low], axis=1, initial=0.0), np.max(rows[:, high:], axis=1, initial=0.0)
+    )
+    missed = outside > found[:, -1]
+    if missed.any():
+        found[missed] = _largest(rows[missed], most)
+    return found
+
+
+def _largest(rows: FloatArray, most: int) -> FloatArray:
+    return np.sort(np.partition(rows, -most, axis=1)[:, -most:], axis=1)[:, ::-1]
 
 
 def _power(base: FloatArray, order: int) -> FloatArray:

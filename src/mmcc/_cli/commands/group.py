@@ -18,6 +18,7 @@ from mmcc._cli.mechanism_options import (
 )
 from mmcc._cli.parsing import UsageError
 from mmcc._cli.question import JSON, answer
+from mmcc.errors import MethodError
 
 if TYPE_CHECKING:
     from mmcc import Guarantee
@@ -88,7 +89,12 @@ def of_mechanism(group: int, given: Given, sigma: float, delta: float, as_json: 
     names = {"strategy": given["strategy"] or DPSGD, "sampling": given["sampling"] or POISSON}
     question = {**given, **names, "method": METHODS[0], "order": None}
     question |= {"group_size": group, "as_json": as_json}
-    answer("epsilon", question, {"sigma": sigma, "delta": delta})
+    try:
+        answer("epsilon", question, {"sigma": sigma, "delta": delta})
+    except MethodError as refused:
+        # The method that the library advises is an option of the other command.
+        told = str(refused).replace("Use method=", f"Use mmcc epsilon --group-size {group} method=")
+        raise MethodError(told) from refused
 
 
 def needed(name: str, value: Value | None) -> Value:

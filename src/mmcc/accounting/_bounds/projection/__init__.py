@@ -7,7 +7,7 @@ participation sets lies; the rest is bounded.  Proofs: docs/theory.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from mmcc.accounting._bounds.base import (
@@ -79,7 +79,7 @@ class Projection(Bound):
 
     def epsilon_beside(self, problem: Problem, delta: float, known: Answer) -> Answer:
         """Add takes most of the time, and is left out where another bound's is small enough."""
-        return replace(_bracket(problem), beside=(known.remove, known.add)).bound_epsilon(delta)
+        return _bracket(problem).bound_epsilon(delta, known)
 
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         return _bracket(problem).bound_delta(epsilon)

@@ -48,6 +48,7 @@ TOLERANCE = 2e-5
 REPLAN = 0.02
 """Recipes are made anew where epsilon has moved by more than this part."""
 
+NOTHING_BESIDE = Answer(math.inf, math.inf)
 
 Asked = Literal["lower_epsilon", "lower_delta", "bound_epsilon", "bound_delta"]
 
@@ -80,8 +81,8 @@ class ProjectionBracket:
     executor: Executor | None = None
     """Where groups of examples are analysed, if there are several."""
     _known: dict[tuple[str, float, int, Adjacency], Lower] = field(default_factory=dict)
-    beside: tuple[float, float] = (math.inf, math.inf)
-    """Epsilons for remove and add that another bound has certified."""
+    _proven: dict[tuple[float, int], float] = field(default_factory=dict)
+    """Upper bounds on epsilon for remove, by delta and group: a calibration asks twice."""
 
     def lower_epsilon(self, delta: float) -> Answer:
         """Certified lower bounds on epsilon at delta: no method can prove less."""
@@ -91,11 +92,15 @@ class ProjectionBracket:
         """Certified lower bounds on delta at epsilon."""
         return self._worst("lower_delta", epsilon)
 
-    def bound_epsilon(self, delta: float) -> Answer:
-        """Certified epsilon at delta for the worst group, both adjacencies."""
+    def bound_epsilon(self, delta: float, beside: Answer = NOTHING_BESIDE) -> Answer:
+        """Certified epsilon at delta for the worst group, both adjacencies.
+
+        `beside` are epsilons that another bound has certified: an add that cannot matter next to
+        them is left out, and infinite.
+        """
         if self._chance == 1.0:
             return self._certain(lambda ratio: bound_gaussian_epsilon(ratio, delta))
-        return self._worst("bound_epsilon", delta)
+        return self._worst("bound_epsilon", delta, beside)
 
     def bound_delta(self, epsilon: float) -> Answer:
         """Certified delta at epsilon for the worst group, both adjacencies."""
@@ -103,14 +108,16 @@ class ProjectionBracket:
             return self._certain(lambda ratio: bound_gaussian_delta(ratio, epsilon))
         return self._worst("bound_delta", epsilon)
 
-    def of_group(self, asked: Asked, at: float, group: int, gram: Gram | None = None) -> Answer:
+    def of_group(
+        self, asked: Asked, at: float, beside: Answer, group: int, gram: Gram | None = None
+    ) -> Answer:
         """What is asked, for one group alone."""
         if gram is None:
             gram = self.strategy.gram(self._separation, group, self.sigma)
         with one_thread() if gram.counts.size <= SMALL else nullcontext():
             remove = self._side(asked, at, group, gram, "remove", math.inf)
             # The promise is the larger one: add is not looked at closely below remove.
-            known = asked == "bound_epsilon" and self.beside[1] <= min(remove, self.beside[0])
+            known = asked == "bound_epsilon" and beside.add <= min(remove, beside.remove)
             add = math.inf if known else self._side(asked, at, group, gram, "add", remove)
         if math.isnan(remove) or math.isnan(add):
             raise PrecisionError(
@@ -126,7 +133,11 @@ class ProjectionBracket:
             low = self._low("epsilon", at, group, gram, side)
             if asked == "lower_epsilon":
                 return max(low.value, 0.0)
-            return _bound_epsilon(gram, chance, at, side, low, enough)
+            if side == "add":
+                return _bound_epsilon(gram, chance, at, side, low, enough)
+            if (at, group) not in self._proven:
+                self._proven[at, group] = _bound_epsilon(gram, chance, at, side, low)
+            return self._proven[at, group]
         low = self._low("delta", at, group, gram, side)
         if asked == "lower_delta":
             return max(low.value, 0.0)
@@ -144,15 +155,17 @@ class ProjectionBracket:
         ratio = self.strategy.sensitivity(self._separation) / self.sigma * (1 + 2.0**-50)
         return Answer(answer(ratio), answer(ratio))
 
-    def _worst(self, asked: Asked, at: float) -> Answer:
+    def _worst(self, asked: Asked, at: float, beside: Answer = NOTHING_BESIDE) -> Answer:
         """The largest answer for each adjacency, and the group with the largest of all."""
         groups = self._groups()
         every: Iterator[Answer]
         if len(groups) == 1:
-            every = iter([self.of_group(asked, at, groups[0], self._only_gram)])
+            every = iter([self.of_group(asked, at, beside, groups[0], self._only_gram)])
         else:
             alone = replace(self, progress=None, executor=None, _known=self._known)
-            every = spread(partial(alone.of_group, asked, at), groups, self.executor, chunk=1)
+            every = spread(
+                partial(alone.of_group, asked, at, beside), groups, self.executor, chunk=1
+            )
         remove, add, worst, group = 0.0, 0.0, -math.inf, 0
         for done, found in enumerate(every):
             remove, add = max(remove, found.remove), max(add, found.add)

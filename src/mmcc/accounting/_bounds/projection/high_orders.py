@@ -21,8 +21,12 @@ from mmcc._arrays import FloatArray
 from mmcc.accounting._bounds.projection.phases import leave_one_out, poisson_binomial
 from mmcc.accounting._bounds.projection.rest import SLACK, TINY, Rest
 
-SERIES = 24
-"""Entrywise powers of G' that are summed; what is beyond has an explicit remainder."""
+SERIES, SHORT_SERIES = 24, 16
+"""Entrywise powers of G' that are summed, an even number; what is beyond has a remainder.
+
+Many classes are summed with fewer powers: there entries are small, and each power is a product.
+"""
+MANY_CLASSES = 600
 STRETCH = (1.5, 2.0, 3.0, 4.0, 6.0)
 S = np.array([1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40.0])
 """Nelson's inequality is used at l = s + 1; s = 1 is the variance."""
@@ -47,10 +51,15 @@ class HighOrders:
 
     rest: Rest
 
+    @property
+    def series(self) -> int:
+        """The powers that are summed."""
+        return SERIES if self.rest.gram.counts.size <= MANY_CLASSES else SHORT_SERIES
+
     @cached_property
     def sums(self) -> FloatArray:
         """P_r = sum_l u_l G'_jl^r: shape (orders, classes, nodes)."""
-        orders = list(range(1, SERIES + 1))
+        orders = list(range(1, self.series + 1))
         return self.rest.gram.power_sums(self.rest.line.a, self.rest.weights.tilted.T, orders)
 
     @cached_property
@@ -61,7 +70,7 @@ class HighOrders:
     @cached_property
     def moments(self) -> FloatArray:
         """E Y_j^r / r! for Y_j = sum_l G'_jl N_l, N Poisson(u): from the cumulants P_r."""
-        return _moments([self.sums[r] / math.factorial(r) for r in range(SERIES)])
+        return _moments([self.sums[r] / math.factorial(r) for r in range(self.series)])
 
     @cached_property
     def sizes(self) -> int:
@@ -184,11 +193,11 @@ class HighOrders:
         By convexity over the k members of a set.
         """
         x = s * k
-        orders = np.arange(6, SERIES + 1, 2)
+        orders = np.arange(6, self.series + 1, 2)
         parts = np.einsum("kr,ktr->kt", x[:, None] ** orders / k[:, None], self.pairs[:, :, 1:])
         # sum_(r > R) x^r M_r / r! <= (x / x')^(R + 2) times the whole series at x' > x, and the
         # weights of all members of sets of size k add up to k P(|S| = k).
-        logs = [self._log_series(f * x) - (SERIES + 2) * math.log(f) for f in STRETCH]
+        logs = [self._log_series(f * x) - (self.series + 2) * math.log(f) for f in STRETCH]
         with np.errstate(over="ignore"):
             left = np.exp(np.min(logs, axis=0))
         # A mass that underflowed is not nothing.
@@ -197,11 +206,11 @@ class HighOrders:
     def _log_series(self, x: FloatArray) -> FloatArray:
         """max_j log E e^(x |Y_j|), crudely: shape (x, nodes); infinite if the series is short."""
         largest = self.largest
-        orders = np.arange(1, SERIES + 1)
+        orders = np.arange(1, self.series + 1)
         factorials = np.array([math.factorial(r) for r in orders], dtype=float)
         terms = x[:, None] ** orders / factorials
         exponent = terms @ largest
-        ratio = x * float(self.rest.tops[0]) / (SERIES + 1)
+        ratio = x * float(self.rest.tops[0]) / (self.series + 1)
         with np.errstate(divide="ignore", invalid="ignore"):
             beyond = np.where(ratio < 1, ratio / (1 - ratio), np.inf)
         return np.asarray(exponent + np.multiply.outer(terms[:, -1] * beyond, largest[-1] + TINY))

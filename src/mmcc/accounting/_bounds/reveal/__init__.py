@@ -111,8 +111,9 @@ class Reveal(Bound):
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
         if self._settled(problem):
             return self
-        with one_thread():
-            return replace(self, shape=_chain_problem(problem).best_shape(delta))
+        return problem.kept(
+            (Reveal, "settled", delta), lambda: self._best_for_epsilon(problem, delta)
+        )
 
     def settled_for_delta(self, problem: Problem, epsilon: float) -> Reveal:
         if self._settled(problem):
@@ -134,6 +135,10 @@ class Reveal(Bound):
         if sums is not None:
             return LowerEnd(apart.lower_delta(sums, epsilon))
         return _known(lower.lower_delta, problem, epsilon)
+
+    def _best_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
+        with one_thread():
+            return replace(self, shape=_chain_problem(problem).best_shape(delta))
 
     def _settled(self, problem: Problem) -> bool:
         return self.shape is not None or problem.certain or _tree(problem) is not None

@@ -112,7 +112,15 @@ def _mixed(spectrum: Spectrum, start: Shape, sigma: float) -> Shape:
     costs = np.concatenate([[1.0], np.zeros(count)])
     limits = [(None, None), *[(0.0, None)] * count]
 
+    known: dict[tuple[float, float], tuple[float, Shape]] = {}  # the grids of two turns overlap
+
     def tried(decay: float, shared: float) -> tuple[float, Shape]:
+        place = (round(math.log1p(-decay), 9), round(math.log(shared), 9))
+        if place not in known:
+            known[place] = solved(decay, shared)
+        return known[place]
+
+    def solved(decay: float, shared: float) -> tuple[float, Shape]:
         kernel, _ = poisson_kernel(nodes, decay)
         found = optimize.linprog(costs, table, shared * kernel - heights, bounds=limits)
         if found.x is None:

@@ -131,13 +131,13 @@ class Operator:
     def __call__(self, fields: ComplexArray) -> ComplexArray:
         """S_z applied to fields[z], one for each z."""
         count, rows, columns = fields.shape
-        flat = (fields * self.right).reshape(count * rows, columns)
+        flat = fields * self.right
+        # Real masses times complex numbers: real parts and imaginary ones in one product.
+        parts = np.concatenate([flat.real, flat.imag]).reshape(-1, columns)
         total = np.zeros_like(fields)
         for s, first in enumerate(self.lattice.first):
-            moved = (flat @ self.lattice.second[s].T.astype(complex)).reshape(fields.shape)
-            # Real masses times complex numbers: as pairs of real ones.
-            moved = np.matmul(first, moved.view(float)).view(complex)
-            total += moved * self.weights[:, s]
+            moved = np.matmul(first, (parts @ self.lattice.second[s].T).reshape(-1, rows, columns))
+            total += (moved[:count] + 1j * moved[count:]) * self.weights[:, s]
         return total
 
 
