@@ -3,8 +3,9 @@
     python benchmarks/allocation.py [PYTHON [ACCURACY]]
 
 PYTHON is the interpreter of an environment with PLD-accounting 2.0 (and numba); without it, our
-side alone.  ACCURACY is the width of its bracket that is asked for, relative to epsilon.  Both
-sides have a first, untimed question, for what is compiled.  Seconds are those of the processor.
+side alone.  ACCURACY is the width of its bracket that is asked for, relative to epsilon: its grid
+starts at half of it, and each halving of the grid takes about four times as long.  Both sides have
+a first, untimed question, for what is compiled.  Seconds are those of the processor.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ CASES = (
     (200, 2, 10, 1.1495, 1e-5),
 )
 """Steps of an epoch, participations in it, epochs, sigma, delta."""
+LONGEST = 600
+"""Seconds of the processor for one question to the peer."""
 PEER = """
-import time
+import resource, time
+resource.setrlimit(resource.RLIMIT_CPU, (LONGEST, LONGEST))
 from PLD_accounting import gaussian_allocation_epsilon_range
 
 def ask(t, k, epochs, sigma, delta, accuracy):
@@ -54,7 +58,10 @@ def ours(length: int, times: int, epochs: int, sigma: float, delta: float) -> tu
 
 def peer(python: str, accuracy: float, case: tuple[float, ...]) -> str:
     program = PEER.replace("ARGUMENTS", ", ".join(map(str, (*case, accuracy))))
+    program = program.replace("LONGEST", str(LONGEST))
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=False)
+    if done.returncode < 0:
+        return f"| | | none in {LONGEST} s"
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
 

@@ -24,6 +24,18 @@ def error(matrix: np.ndarray) -> float:
     return float(np.linalg.norm(matrix, axis=0).max() * spread / math.sqrt(steps))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_descriptions_are_read_back_to_the_last_bit(seed):
+    rng = np.random.default_rng(seed)
+    decay = 1 - np.array([float(f"{value:.6g}") for value in rng.uniform(1e-6, 0.9, 3)])
+    given = strategies.blt(9, decay=decay, scale=decay * rng.uniform(0.01, 0.3, 3))
+    cut = strategies.toeplitz(np.append(1.0, rng.random(3)), 9)
+    for strategy in (given, cut, strategies.blt(9 + seed, 2)):
+        again = eval(repr(strategy), {"blt": strategies.blt, "toeplitz": strategies.toeplitz})
+        for part, same in zip(strategy.defining(), again.defining(), strict=True):
+            assert np.array_equal(part, same)
+
+
 def test_coefficients_and_repr():
     found = strategies.blt(5, decay=[0.5], scale=[0.25])
     assert found.coefficients == pytest.approx([1, 0.25, 0.125, 0.0625, 0.03125], rel=1e-15)

@@ -7,6 +7,7 @@ import io
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -97,6 +98,9 @@ def test_schemes_without_amplification_have_the_number_of_training(tmp_path, sch
         strategies.banded_inverse(7, 3),
         strategies.banded(7, 3),
         strategies.blt(7, decay=[0.9, 0.5], scale=[0.1, 0.2]),
+        strategies.blt(7, decay=[1 - 0.123457, np.nextafter(0.5, 1)], scale=[0.1, 1 / 7]),
+        strategies.blt(7, 2),
+        strategies.toeplitz([1.0, 1 / 3, np.nextafter(0.2, 1)], 7),
         strategies.tree_restart(7, 2),
     ],
     ids=repr,
@@ -108,17 +112,32 @@ def test_strategies_are_made_again_from_their_description(tmp_path, strategy):
     assert found.claims[0].epsilon == mmcc.epsilon(strategy, Poisson(0.3), **asked).epsilon
 
 
-def test_a_strategy_with_more_digits_than_are_shown_must_be_given(tmp_path):
-    exact = strategies.toeplitz([1.0, 1 / 3], 7)
+def test_a_strategy_with_more_numbers_than_are_shown_must_be_given(tmp_path):
+    exact = strategies.toeplitz([1.0, 1 / 3, 0.1, 0.1, 0.1], 7)
     run = saved(tmp_path / "run", 0, strategy=exact, method="unamplified")
-    with pytest.raises(MmccError, match=r"digest .*Give the strategy itself"):
+    with pytest.raises(MmccError, match=r"cannot be made again.*Give the strategy itself"):
         report.of_checkpoint(tmp_path / "run", **FAST)
     with pytest.raises(MmccError, match="Give the strategy of the run"):
         report.of_checkpoint(
-            tmp_path / "run", strategy=strategies.toeplitz([1.0, 0.333333], 7), **FAST
+            tmp_path / "run",
+            strategy=strategies.toeplitz([1.0, 0.333333, 0.1, 0.1, 0.1], 7),
+            **FAST,
         )
     found = report.of_checkpoint(tmp_path / "run", strategy=exact, method="unamplified", **FAST)
     assert found.claims[0].epsilon == run.guarantee.epsilon
+
+
+def test_a_description_worded_otherwise_is_the_same_strategy(tmp_path):
+    """An older version showed fewer digits; the digest says that it is this one."""
+    exact = strategies.blt(7, decay=[1 - 0.123457], scale=[1 / 7])
+    run = saved(tmp_path / "run", 0, strategy=exact, method="unamplified")
+    mechanism = run.mechanism
+    fingerprint = mechanism.fingerprint()
+    digest = fingerprint["strategy"].rpartition(" ")[2]
+    words = "blt(7, decay=[0.876543], scale=[0.142857])"
+    assert mechanism.differences({**fingerprint, "strategy": f"{words} with digest {digest}"}) == []
+    for other in (words, f"{words} with digest {digest[::-1]}", f"{words} with digest "):
+        assert mechanism.differences({**fingerprint, "strategy": other})
 
 
 def test_a_matrix_must_be_given(tmp_path, capsys):

@@ -139,11 +139,11 @@ def _mechanism(
     fingerprint: Mapping[str, Any], given: Strategy | None, scheme: Scheme | None, name: str
 ) -> Mechanism:
     """The mechanism whose fingerprint this is, to the last bit."""
-    from mmcc.training._mechanism import Mechanism
+    from mmcc.training._mechanism import DIGEST, Mechanism
 
     if set(fingerprint) != set(FACTS) or not all(isinstance(v, str) for v in fingerprint.values()):
         raise _unknown(name, "its fingerprint does not have the entries that are known")
-    described = fingerprint["strategy"].rpartition(" with digest ")[0]
+    described = fingerprint["strategy"].rpartition(DIGEST)[0]
     strategy = given if given is not None else _strategy(described, name)
     decoder = fingerprint["decoder"]
     drawn = _scheme(fingerprint["sampling"], name) if scheme is None else scheme

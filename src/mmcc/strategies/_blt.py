@@ -19,7 +19,7 @@ from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies._blt_optimum import best_buffers, prefix_error
 from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._descent import Progress, check_progress
-from mmcc.strategies._descriptions import MOST_LISTED, Call, Record
+from mmcc.strategies._descriptions import MOST_LISTED, Call, Record, exact_text
 from mmcc.strategies._provenance import Argument, Provenance, made_by
 from mmcc.strategies._registry import BLT, OBJECTIVES
 from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
@@ -84,8 +84,7 @@ class BufferedToeplitz(Toeplitz):
         return Call(BLT, {"steps": self.length, "decay": decay, "scale": scale})
 
     def __repr__(self) -> str:
-        decay = ", ".join(f"{value:.{_digits(value)}g}" for value in self.decay)
-        scale = ", ".join(f"{value:g}" for value in self.scale)
+        decay, scale = (", ".join(map(exact_text, part)) for part in (self.decay, self.scale))
         return f"blt({self.length}, decay=[{decay}], scale=[{scale}])"
 
 
@@ -206,8 +205,3 @@ def power_sums(steps: int, decay: FloatArray, scale: FloatArray) -> FloatArray:
         later += weight * rho**exponents
     later *= 1 + (3 + decay.size) * 2.0**-52
     return np.concatenate([[1.0], np.maximum(later, SMALLEST)])
-
-
-def _digits(decay: float) -> int:
-    """Six digits of 1 - decay, as far as floats have them, and never fewer of decay."""
-    return min(6 + max(math.floor(-math.log10(1 - decay)), 0), 16)

@@ -28,3 +28,9 @@ class Call(NamedTuple):
 
     entry: Entry
     arguments: Mapping[str, int | list[float]]
+
+
+def exact_text(value: float) -> str:
+    """The shortest text that is read back to the last bit; a description is read back."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))

@@ -17,7 +17,7 @@ from mmcc.errors import StrategyError, whole
 from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies._base import Order, Strategy, rounded_down, rounded_up
 from mmcc.strategies._checks import check_entries
-from mmcc.strategies._descriptions import MOST_LISTED, Call, Record
+from mmcc.strategies._descriptions import MOST_LISTED, Call, Record, exact_text
 from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, Tally, geometry_of
 from mmcc.strategies._gram import MAX_COLUMNS, DenseGram, Gram, check_columns
 from mmcc.strategies._hierarchy import Epochs, Node, apart
@@ -106,9 +106,12 @@ class Toeplitz(Strategy):
             return str(self.provenance)
         if self.name:
             return f"{self.name}({self.length})"
-        shown = ", ".join(f"{c:g}" for c in self.coefficients[:4])
-        more = f", ... {self.bands} in all" if self.bands > 4 else ""
-        return f"toeplitz([{shown}{more}], {self.length})"
+        if self.bands <= 4:
+            shown = ", ".join(map(exact_text, self.coefficients))
+        else:
+            shown = ", ".join(f"{c:g}" for c in self.coefficients[:4])
+            shown += f", ... {self.bands} in all"
+        return f"toeplitz([{shown}], {self.length})"
 
     def prefix(self, steps: int) -> Toeplitz:
         """The leading square: the same coefficients, and for named ones the same name."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from mmcc.accounting._guarantee import Guarantee
 
 REDUCTIONS = ("mean", "sum")
+DIGEST = " with digest "
+"""Between the description of a strategy and the digest of its numbers."""
 LARGEST = 1e30
 """Of clip norms and noise levels: beyond it single precision ends."""
 
@@ -86,9 +88,9 @@ class Mechanism:
 
     def fingerprint(self) -> dict[str, str]:
         """Everything that makes this mechanism what it is, to the last bit."""
-        digest = strategy_digest(self.strategy)[:16]  # what is shown of C does not show all digits
+        digest = strategy_digest(self.strategy)[:16]  # what is shown of C may not show all of it
         return {
-            "strategy": f"{self.strategy!r} with digest {digest}",
+            "strategy": f"{self.strategy!r}{DIGEST}{digest}",
             "sampling": identity_of(self.sampling),
             "sigma": repr(self.sigma),
             "decoder": str(self.decoder),
@@ -98,14 +100,21 @@ class Mechanism:
         }
 
     def differences(self, fingerprint: Mapping[str, str]) -> list[str]:
-        """What is not the same, each in a few words."""
+        """What is not the same, each in a few words; of strategies the digest decides."""
         ours = self.fingerprint()
         names = dict.fromkeys((*ours, *fingerprint))
         return [
             f"{name} was {fingerprint.get(name)} and is {ours.get(name)}"
             for name in names
-            if fingerprint.get(name) != ours.get(name)
+            if not _same(name, fingerprint.get(name), ours.get(name))
         ]
+
+
+def _same(name: str, theirs: str | None, ours: str | None) -> bool:
+    """Versions may word the same strategy differently; they agree on the digest of its numbers."""
+    if name == "strategy" and theirs and ours and DIGEST in theirs:
+        return theirs.rpartition(DIGEST)[2] == ours.rpartition(DIGEST)[2]
+    return theirs == ours
 
 
 def check_trainable(strategy: Strategy, sampling: Scheme) -> None:
