@@ -13,8 +13,8 @@ for every epsilon, and delta(Q, P) <= delta(Q~, P~).  The logarithm of their rat
 is known exactly, whatever q is; the closer q is to the law of s given y, the less is lost.
 
 *Column by column.*  With u = A^T y and x_l = u_l - sum_(i<l) s_i G_il - G_ll / 2 the exponent is
-sum_l s_l x_l.  Let p_l be the chance of column l given s_1 .. s_(l-1), and c_l any function of y and
-of these.  Drawing s_l = 1 with chance p_l e^(x_l + c_l) / D_l, D_l = 1 - p_l + p_l e^(x_l + c_l),
+sum_l s_l x_l.  Let p_l be the chance of column l given s_1 .. s_(l-1), and c_l any function of y
+and of these.  Drawing s_l = 1 with chance p_l e^(x_l + c_l) / D_l, D_l = 1 - p_l + p_l e^(x_l + c_l),
 makes the factor of Lhat
 
     D_l if s_l = 0,   D_l e^(-c_l) if s_l = 1.
@@ -52,7 +52,7 @@ from mmcc._simulation.one_example import Mechanism
 from mmcc.accounting._bounds.base import Problem
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError, StrategyError
-from mmcc.sampling import Allocation, Chances, Scheme
+from mmcc.sampling import Allocation, Chances
 from mmcc.sampling._scheme import undrawn
 from mmcc.strategies._toeplitz import Toeplitz
 
@@ -61,6 +61,9 @@ NUMBERS = 2**18
 MOST_KICKS = 2**24
 """Inner products that are kept, 128 megabytes."""
 MOST_COLUMNS = 4096
+MOST_AHEAD = 16
+"""Columns that a look-ahead looks at; the rest is centred."""
+MOST_CENTRE = 36.0
 LARGEST_NORMAL = 14.0
 """No normal number that is drawn is larger: the ziggurat's tail ends before."""
 UNIT = 2.0**-53
@@ -87,7 +90,7 @@ class Pair(ABC):
         return (self.extra + 4 * UNIT * self.columns) * (1 + 4 * UNIT)
 
     def losses(self, remove: bool, count: int, rng: np.random.Generator) -> FloatArray:
-        """log Lhat under P~ (remove), -log Lhat under Q~ (add)."""
+        """The loss: log Lhat under P~ (remove), -log Lhat under Q~ (add)."""
         found = np.empty(count)
         size = max(NUMBERS // (self.mechanism.strategy.rows + self.columns), 1)
         with one_thread():
@@ -121,8 +124,8 @@ class Pair(ABC):
         are exponentials, divisions and products, each off by a few parts in 2^53 of a factor, so of
         the loss by as much, 60 + 4 (columns looked at) a column with the logarithms of products,
         which are at most 345; and the sum of such logarithms, at most one a column, whose parts are
-        at most columns X.  In an epoch, or over positions, the logarithm of a mean of e^x has slopes
-        that sum to 1: less of the same.  The whole is doubled for terms of second order.
+        at most columns X.  In an epoch, or over positions, the logarithm of a mean of e^x has
+        slopes that sum to 1: less of the same.  The whole is doubled for terms of second order.
         """
         mechanism = self.mechanism
         rows, columns = mechanism.strategy.rows, self.columns
@@ -136,7 +139,7 @@ class Pair(ABC):
 
     @abstractmethod
     def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
-        """log Lhat for each row of noise, which may be overwritten."""
+        """Logarithms of Lhat for each row of noise, which may be overwritten."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,15 +172,15 @@ class Kicks:
         """Columns with the same row have the same number."""
         return np.unique(self.starts, return_inverse=True)[1]
 
-    def damping(self, ahead: int) -> FloatArray:
-        """e^(-G_(l, l+k)), k = 1 .. ahead, for one column of each kind; beyond the end at random."""
+    def strengths(self, ahead: int) -> FloatArray:
+        """1 - e^(-G_(l, l+k)), k = 1 .. ahead, for one column of each kind."""
         _, first = np.unique(self.starts, return_index=True)
         places = self.starts[first][:, None] + np.arange(1, ahead + 1)
-        return np.exp(-self.flat[np.minimum(places, self.flat.size - 1)])
+        return np.asarray(-np.expm1(-self.flat[np.minimum(places, self.flat.size - 1)]))
 
 
 def kicks_of(mechanism: Mechanism) -> Kicks:
-    """From the coefficients, where the matrix is Toeplitz and has few; else from the full matrix."""
+    """From coefficients, where the matrix is Toeplitz and has few; else from the full matrix."""
     toeplitz = mechanism.strategy.toeplitz
     if toeplitz is not None:
         reach = min((toeplitz.bands - 1) // mechanism.separation, mechanism.columns - 1)
@@ -239,11 +242,11 @@ class ColumnPair(Pair):
 
     @property
     def ahead(self) -> int:
-        return min(self._kicks.reach, loops.MOST_AHEAD)
+        return min(self._kicks.reach, MOST_AHEAD)
 
     @cached_property
     def _tables(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """e^(-m_l), damping and forecast."""
+        """e^(-m_l), strengths and forecast."""
         kicks, chances, ahead = self._kicks, self.chances, self.ahead
         constant = len(chances.probability) == 1
         forecast = np.empty((0, 0))
@@ -259,11 +262,11 @@ class ColumnPair(Pair):
                 centres += kicks.ahead(d) * following[d - 1]
             else:
                 centres[:-d] += kicks.ahead(d)[:-d] * rates[d:]
-        return np.exp(-np.minimum(centres, loops.CALM)), kicks.damping(ahead), forecast
+        return np.exp(-np.minimum(centres, MOST_CENTRE)), kicks.strengths(ahead), forecast
 
     def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
         kicks = self._kicks
-        centres, damping, forecast = self._tables
+        centres, strengths, forecast = self._tables
         return loops.reveal_columns(
             noise,
             rng,
@@ -275,7 +278,7 @@ class ColumnPair(Pair):
             kicks.reach,
             centres,
             kicks.kinds,
-            damping,
+            strengths,
             forecast,
         )
 
@@ -306,7 +309,7 @@ class LeafPair(Pair):
         for level in range(levels):
             ends = np.searchsorted(steps, ((steps >> level) + 1) << level)
             means += (rates[ends] - rates[1:]) * (level < depths)
-        return np.exp(-np.minimum(means / self.mechanism.sigma**2, loops.CALM))
+        return np.exp(-np.minimum(means / self.mechanism.sigma**2, MOST_CENTRE))
 
     def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
         return loops.reveal_leaves(

@@ -4,7 +4,7 @@ In: noise g ~ N(0, G) of the columns, one sample a row; the law of participation
 takes part moves the others.  Out: log Lhat (see `pairs`); the noise is overwritten.
 Rounding: plain floating point, for which `pairs` accounts.
 
-`kicks[starts[l] + d]` is G_(l, l+d).
+`kicks[starts[i] + d]` is G_(i, i+d).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mmcc.accounting._losses.row_loops import compiled
 
 STEEP = 300.0
 """Above this exponents are not taken: e^x would leave the range of numbers."""
-CALM = 36.0
-"""Where the look-ahead cuts exponents off: products of MOST_AHEAD factors stay in the range."""
-MOST_AHEAD = 16
+FAINT = 1e-15
+"""Where chances of other columns are cut off: products of many stay in the range of numbers."""
 MOST_TILT = 1e100
+"""Of a look-ahead: any number will do, as long as it is one."""
 LARGE = 1e150
 """Products of factors become logarithms before they leave the range of numbers."""
 
@@ -66,7 +66,7 @@ def reveal_one(
     """Whether a column takes part, and the loss, which is `loss` + log `product`, after it.
 
     D = 1 - p + p e^x R; a fake takes part with chance p e^x R / D.  The loss gains log D, and
-    loses log R if the column takes part.  `truth` is -1 for a fake; `grown` is e^x, if not STEEP.
+    loses log R if the column takes part.  `truth` is -1 for a fake; `grown` is e^min(x, STEEP).
     """
     if x > STEEP:
         log_weight = x + math.log(chance) + math.log(ratio)
@@ -83,26 +83,41 @@ def reveal_one(
 
 
 @compiled
-def look_ahead(
+def look_ahead_alike(
+    seen: FloatArray, first: int, end: int, strengths: FloatArray, kind: int
+) -> float:
+    """prod_j [1 - p + p e^(x_j - G_j)] / [1 - p + p e^(x_j)] = prod_j (1 - w_j (1 - e^(-G_j))).
+
+    For columns j from `first` to `end` - 1, which look like participations with the chances
+    w_j = p e^(x_j) / (1 - p + p e^(x_j)) by themselves.
+    """
+    product = 1.0
+    for j in range(first, end):
+        product *= 1.0 - seen[j] * strengths[kind, j - first]
+    return product
+
+
+@compiled
+def look_ahead_apart(
     grown: FloatArray,
-    slot: int,
-    many: int,
-    damping: FloatArray,
+    first: int,
+    end: int,
+    strengths: FloatArray,
+    kind: int,
     taking: FloatArray,
     idle: FloatArray,
 ) -> float:
-    """prod_k [1 - r_k + r_k e^(x_(l+k) - G_(l, l+k))] / [1 - r'_k + r'_k e^(x_(l+k))].
+    """prod_j [1 - r_j + r_j e^(x_j - G_j)] / [1 - r'_j + r'_j e^(x_j)].
 
-    With chances r_k of one who takes part in l and r'_k of one who does not.
+    With chances r_j of one who takes part and r'_j of one who does not, or one for all j.
     """
     above, below = 1.0, 1.0
     step = 1 if taking.size > 1 else 0
-    place = slot
-    for k in range(many):
-        place = place + 1 if place + 1 < grown.size else 0
-        near, far = taking[k * step], idle[k * step]
-        above *= 1.0 - near + near * grown[place] * damping[k]
-        below *= 1.0 - far + far * grown[place]
+    for j in range(first, end):
+        near, far = taking[(j - first) * step], idle[(j - first) * step]
+        large = min(grown[j], 1.0 / FAINT)
+        above *= 1.0 - near + near * large * (1.0 - strengths[kind, j - first])
+        below *= 1.0 - far + far * large
     return above / below
 
 
@@ -118,84 +133,78 @@ def reveal_columns(
     reach: int,
     centres: FloatArray,
     kinds: IntArray,
-    damping: FloatArray,
+    strengths: FloatArray,
     forecast: FloatArray,
 ) -> FloatArray:
-    """log Lhat, sample by sample: s ~ pi (remove), or drawn from the kernel (add).
+    """Logarithms of Lhat, sample by sample: s ~ pi (remove), or drawn from the kernel (add).
 
-    `centres[l]` is e^(-m_l).  `damping[kinds[l], k]` is e^(-G_(l, l+k+1)) for the next columns that
-    are looked at; `forecast[state, k]` has their chances, or is empty: then that of the next column
-    stands for all.
+    `centres[i]` is e^(-m_l).  `strengths[kinds[i], k]` is 1 - e^(-G_(i, i+k+1)) for the next
+    columns that are looked at; `forecast[state, k]` has their chances, or is empty: then that of
+    the next column stands for all.
 
-    Of a participation in column i the columns before i keep the kick for good, since i is revealed
-    after them; those after i lose it when i is revealed, and only what is looked at before needs it
-    at all.
+    The columns before a participation keep its kick for good, since it is revealed after them;
+    those after it lose the kick when it is revealed, and only what is looked at before needs it at
+    all.
     """
     samples, columns = noise.shape
-    ahead = damping.shape[1]
+    ahead = strengths.shape[1]
     near = min(reach, ahead)
+    alike = probability.size == 1  # independent columns: a participation says nothing of others
     losses = np.zeros(samples)
     taken = np.zeros(columns, np.int64)
-    grown, cut = np.zeros(ahead + 1), np.zeros(ahead + 1, np.bool_)  # e^x from l to l + ahead
+    grown, seen = np.zeros(columns), np.zeros(columns)  # e^x, and the chance by itself
     last = probability.shape[0] - 1
-    for i in range(samples):
-        x = noise[i]
+    p = probability[0, 0]
+    for sample in range(samples):
+        x = noise[sample]
         if remove:
             draw_taken(rng, probability, after, taken)
-        for l in range(columns):
-            if remove and taken[l] == 1:
-                left, right = max(l - reach, 0), min(l + near + 1, columns)
-                kick(x, 1.0, kicks, starts[l] - l, left, right)
-            x[l] -= 0.5 * kicks[starts[l]]
-        for k in range(min(ahead + 1, columns)):
-            grown[k], cut[k] = math.exp(min(x[k], CALM)), x[k] > CALM
-        state, loss, product, slot = 0, 0.0, 1.0, 0
-        for l in range(columns):
-            chance = probability[min(l, last), state]
-            here, own, taking = x[l], grown[slot], 0
+        for i in range(columns):
+            if remove and taken[i] == 1:
+                left, right = max(i - reach, 0), min(i + near + 1, columns)
+                kick(x, 1.0, kicks, starts[i] - i, left, right)
+            x[i] -= 0.5 * kicks[starts[i]]
+        for j in range(min(ahead, columns)):
+            grown[j] = math.exp(min(x[j], STEEP))
+            seen[j] = p * grown[j] / (1.0 - p + p * grown[j])
+        state, loss, product = 0, 0.0, 1.0
+        for i in range(columns):
+            chance = probability[min(i, last), state]
+            end = min(i + ahead + 1, columns)
+            if i + ahead < columns:  # comes into sight
+                grown[i + ahead] = math.exp(min(x[i + ahead], STEEP))
+                if alike:
+                    seen[i + ahead] = p * grown[i + ahead] / (1.0 - p + p * grown[i + ahead])
+            taking = 0
             if chance >= 1.0:
                 taking = 1
-                loss += here
+                loss += x[i]
             elif chance > 0.0:
-                ratio = centres[l]
-                many = min(ahead, columns - 1 - l)
-                if many > 0:
-                    table, now, then = forecast, after[state, 1], after[state, 0]
-                    if forecast.shape[0] == 0:
-                        row = min(l + 1, last)
-                        ratio *= look_ahead(
-                            grown,
-                            slot,
-                            many,
-                            damping[kinds[l]],
-                            probability[row, now : now + 1],
-                            probability[row, then : then + 1],
-                        )
-                    else:
-                        ratio *= look_ahead(
-                            grown, slot, many, damping[kinds[l]], table[now], table[then]
-                        )
-                    ratio = min(max(ratio, 1.0 / MOST_TILT), MOST_TILT)
-                if here <= STEEP and (ahead == 0 or cut[slot]):
-                    own = math.exp(here)
+                ratio = centres[i]
+                if ahead > 0 and alike:
+                    ratio *= look_ahead_alike(seen, i + 1, end, strengths, kinds[i])
+                elif ahead > 0:
+                    now, then, row = after[state, 1], after[state, 0], min(i + 1, last)
+                    near_chances = probability[row, now : now + 1]
+                    far_chances = probability[row, then : then + 1]
+                    if forecast.shape[0] > 0:
+                        near_chances, far_chances = forecast[now], forecast[then]
+                    ratio *= look_ahead_apart(
+                        grown, i + 1, end, strengths, kinds[i], near_chances, far_chances
+                    )
+                ratio = min(max(ratio, 1.0 / MOST_TILT), MOST_TILT)
                 coin = 0.0 if remove else rng.random()
                 taking, loss, product = reveal_one(
-                    here, own, chance, ratio, taken[l] if remove else -1, coin, loss, product
+                    x[i], grown[i], chance, ratio, taken[i] if remove else -1, coin, loss, product
                 )
             if taking == 1:
-                right = min(l + (near if remove else reach) + 1, columns)
-                kick(x, -1.0, kicks, starts[l] - l, l + 1, right)
-                place = slot
-                for k in range(min(ahead, columns - 1 - l)):
-                    place = place + 1 if place < ahead else 0
-                    grown[place] *= damping[kinds[l], k]
-            entering = l + ahead + 1  # takes the place of this column
-            if ahead > 0 and entering < columns:
-                grown[slot] = math.exp(min(x[entering], CALM))
-                cut[slot] = x[entering] > CALM
-            slot = slot + 1 if slot < ahead else 0
+                right = min(i + (near if remove else reach) + 1, columns)
+                kick(x, -1.0, kicks, starts[i] - i, i + 1, right)
+                for j in range(i + 1, end):
+                    grown[j] = math.exp(min(x[j], STEEP))
+                    seen[j] = p * grown[j] / (1.0 - p + p * grown[j])
             state = after[state, taking]
-        losses[i] = loss + math.log(product)
+        losses[sample] = loss + math.log(product)
     return losses
 
 
@@ -227,48 +236,47 @@ def reveal_leaves(
 ) -> FloatArray:
     """The same for trees, in a time that does not depend on how far columns reach.
 
-    G_jl is `scale` times the number of nodes above both steps; `depths[l]` nodes are above column
-    l.  Each node on the way up from the present column counts the participations under it.
+    G_jl is `scale` times the number of nodes above both steps; `depths[i]` nodes are above column
+    i.  Each node on the way up from the present column counts the participations under it.
     """
     samples, columns = noise.shape
     losses = np.zeros(samples)
     taken = np.zeros(columns, np.int64)
     nodes, counts = np.zeros(levels, np.int64), np.zeros(levels, np.int64)
     last = probability.shape[0] - 1
-    for i in range(samples):
-        x = noise[i]
+    for sample in range(samples):
+        x = noise[sample]
         if remove:
             draw_taken(rng, probability, after, taken)
             nodes[:], counts[:], total = -1, 0, 0
-            for l in range(columns - 1, -1, -1):
-                total -= enter(nodes, counts, steps[l])
-                if taken[l] == 1:
-                    counts[: depths[l]] += 1
-                    total += depths[l]
-                x[l] += scale * total
+            for i in range(columns - 1, -1, -1):
+                total -= enter(nodes, counts, steps[i])
+                if taken[i] == 1:
+                    counts[: depths[i]] += 1
+                    total += depths[i]
+                x[i] += scale * total
         nodes[:], counts[:], total = -1, 0, 0
         state, loss, product = 0, 0.0, 1.0
-        for l in range(columns):
-            total -= enter(nodes, counts, steps[l])
-            chance = probability[min(l, last), state]
-            here, taking = x[l] - scale * 0.5 * depths[l], 0
+        for i in range(columns):
+            total -= enter(nodes, counts, steps[i])
+            chance = probability[min(i, last), state]
+            here, taking = x[i] - scale * 0.5 * depths[i], 0
             if not remove:
                 here -= scale * total
             if chance >= 1.0:
                 taking = 1
                 loss += here
             elif chance > 0.0:
-                ratio = centres[l]
-                own = math.exp(min(here, STEEP))
+                ratio, own = centres[i], math.exp(min(here, STEEP))
                 coin = 0.0 if remove else rng.random()
                 taking, loss, product = reveal_one(
-                    here, own, chance, ratio, taken[l] if remove else -1, coin, loss, product
+                    here, own, chance, ratio, taken[i] if remove else -1, coin, loss, product
                 )
             if taking == 1 and not remove:
-                counts[: depths[l]] += 1
-                total += depths[l]
+                counts[: depths[i]] += 1
+                total += depths[i]
             state = after[state, taking]
-        losses[i] = loss + math.log(product)
+        losses[sample] = loss + math.log(product)
     return losses
 
 
@@ -285,7 +293,7 @@ def reveal_epochs(
     later: FloatArray,
     within: FloatArray,
 ) -> FloatArray:
-    """log Lhat where every epoch has `times` random columns, revealed in random order.
+    """Logarithms of Lhat where every epoch has `times` random columns, revealed in random order.
 
     The r-th of an epoch comes from the columns left, with weights e^(x_j - m_j) and
     m_j = later_j + (times - r) within_j.
@@ -295,19 +303,19 @@ def reveal_epochs(
     epochs = columns // length
     order, truth = np.arange(length), np.zeros((epochs, times), np.int64)
     sums, open_ = np.zeros(length), np.zeros(length, np.bool_)
-    for i in range(samples):
-        x = noise[i]
-        for l in range(columns):
-            x[l] -= 0.5 * kicks[starts[l]]
+    for sample in range(samples):
+        x = noise[sample]
+        for i in range(columns):
+            x[i] -= 0.5 * kicks[starts[i]]
         if remove:
             for e in range(epochs):
                 for r in range(times):
                     other = r + int(rng.random() * (length - r))
                     order[r], order[other] = order[other], order[r]
-                    l = e * length + order[r]
-                    truth[e, r] = l
-                    left, right = max(l - reach, 0), min(l + reach + 1, columns)
-                    kick(x, 1.0, kicks, starts[l] - l, left, right)
+                    i = e * length + order[r]
+                    truth[e, r] = i
+                    left, right = max(i - reach, 0), min(i + reach + 1, columns)
+                    kick(x, 1.0, kicks, starts[i] - i, left, right)
         loss = 0.0
         for e in range(epochs):
             first = e * length
@@ -317,23 +325,23 @@ def reveal_epochs(
                 top = -math.inf
                 for j in range(length):
                     if open_[j]:
-                        l = first + j
-                        top = max(top, x[l] - later[l] - rest * within[l])
+                        i = first + j
+                        top = max(top, x[i] - later[i] - rest * within[i])
                 total = 0.0
                 for j in range(length):
                     if open_[j]:
-                        l = first + j
-                        total += math.exp(x[l] - later[l] - rest * within[l] - top)
+                        i = first + j
+                        total += math.exp(x[i] - later[i] - rest * within[i] - top)
                     sums[j] = total
-                l = truth[e, r]
+                i = truth[e, r]
                 if not remove:
                     place = int(np.searchsorted(sums, rng.random() * total, side="right"))
-                    l = first + min(place, length - 1)
-                    while not open_[l - first]:
-                        l -= 1
-                loss += top + math.log(total / (length - r)) + later[l] + rest * within[l]
-                open_[l - first] = False
-                left, right = max(l - reach, first), min(l + reach + 1, columns)
-                kick(x, -1.0, kicks, starts[l] - l, left, right)
-        losses[i] = loss
+                    i = first + min(place, length - 1)
+                    while not open_[i - first]:
+                        i -= 1
+                loss += top + math.log(total / (length - r)) + later[i] + rest * within[i]
+                open_[i - first] = False
+                left, right = max(i - reach, first), min(i + reach + 1, columns)
+                kick(x, -1.0, kicks, starts[i] - i, left, right)
+        losses[sample] = loss
     return losses

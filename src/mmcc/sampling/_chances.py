@@ -100,7 +100,7 @@ class Chances:
         )
 
     def tilted(self, weights: FloatArray) -> tuple[float, Chances]:
-        """log E[e^(sum_l tau_l s_l)] over the columns l of `weights` tau, and the law tilted by it.
+        """The law tilted by the `weights` tau of its columns, and log E[e^(sum_l tau_l s_l)] first.
 
         B_l(k) = E[e^(sum_(j >= l) tau_j s_j) | state k before column l] follows from the last
         column back, and the tilted chance is p e^(tau_l) B_(l+1)(after taking part) / B_l(k).
