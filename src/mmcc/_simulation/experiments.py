@@ -5,7 +5,8 @@ In: a pair (see `pairs`), an adjacency, an epsilon.  Out: X with 0 <= X <= `larg
     delta(epsilon) <= E[X] + dropped,    X = weight (1 - e^{epsilon - loss})_+.
 
 Rounding: upwards.  A loss that floating point has made too small would make X too small, so losses
-move up by the pair's `rounding`; X itself by `RISE`, for the few operations that make it.
+move up by the pair's `rounding`, and by `UNIT` of themselves and epsilon, for the difference; X
+itself by `RISE`, for the few operations that make it.
 
 An experiment is frozen before anything is looked at: `facts` are all its numbers, for the record.
 """
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from mmcc._simulation.pairs import Pair
     from mmcc.accounting._bounds import Problem
 
+UNIT = 2.0**-50
+"""More than what two sums of numbers of this size lose."""
 RISE = 1 + 2.0**-49
-"""One difference, expm1 to four last digits and one product, all of relative errors, and this."""
+"""More than what expm1 (to two last digits) and two products lose."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,8 @@ class Experiment(ABC):
 
     def values(self, losses: FloatArray, weights: FloatArray, epsilon: float) -> FloatArray:
         """X at an epsilon, rounded up.  Away from the experiment's own only hints come of it."""
-        gaps = np.minimum(epsilon - (losses + self.pair.rounding), 0.0)
+        shift = self.pair.rounding + UNIT * (abs(epsilon) + np.abs(losses))
+        gaps = np.minimum(epsilon - (losses + shift), 0.0)
         return np.minimum(-np.expm1(gaps) * weights * RISE, self.largest)
 
 
@@ -101,7 +105,12 @@ class Crude(Experiment):
 
     @classmethod
     def from_facts(
-        cls, problem: Problem, pair: Pair, remove: bool, epsilon: float, facts: Mapping[str, Any]
+        cls,
+        problem: Problem,  # noqa: ARG003
+        pair: Pair,
+        remove: bool,
+        epsilon: float,
+        facts: Mapping[str, Any],  # noqa: ARG003
     ) -> Crude:
         """As made."""
         return cls(pair, remove, epsilon)
@@ -111,12 +120,12 @@ KINDS: Mapping[str, type[Experiment]] = {made.kind: made for made in (Crude,)}
 
 
 def experiment_for(
-    problem: Problem,
+    problem: Problem,  # noqa: ARG001
     pair: Pair,
     remove: bool,
     epsilon: float,
-    delta: float,
-    rng: np.random.Generator,
+    delta: float,  # noqa: ARG001
+    rng: np.random.Generator,  # noqa: ARG001
 ) -> Experiment:
     """The experiment that needs the fewest samples to show E[X] + dropped < delta.
 
