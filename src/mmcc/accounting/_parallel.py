@@ -26,10 +26,11 @@ def spread(
     items: Iterable[T],
     executor: Executor | None,
     chunk: int = CHUNK,
+    ahead: int = IN_FLIGHT,
 ) -> Iterator[R]:
     """function(item) for each item, in order.
 
-    With an executor the items travel in chunks, and at most a few chunks are under way, so that
+    With an executor the items travel in chunks, and at most `ahead` chunks are under way, so that
     items may be made lazily and memory stays bounded.
     """
     if executor is None:
@@ -40,7 +41,7 @@ def spread(
     try:
         while some := list(islice(source, chunk)):
             waiting.append(executor.submit(_run, function, some))
-            if len(waiting) >= IN_FLIGHT:
+            if len(waiting) >= ahead:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()

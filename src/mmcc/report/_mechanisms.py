@@ -227,7 +227,7 @@ def _reproduction(
     guarantee: Guarantee, strategy: Strategy, scheme: Scheme, order: Order | None, file: str | None
 ) -> Reproduction:
     """The command and the Python that give the headline again."""
-    from mmcc.training._noise import strategy_digest
+    from mmcc.strategies._records import strategy_digest
 
     written = written_strategy(strategy, file)
     drawn = written_scheme(scheme)

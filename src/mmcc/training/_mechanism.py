@@ -24,7 +24,7 @@ from mmcc.sampling._registry import identity_of
 from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._base import FULL, HONAKER, Strategy, checked_strategy
 from mmcc.strategies._decoders import decoder_name
-from mmcc.training._noise import strategy_digest
+from mmcc.strategies._records import strategy_digest
 from mmcc.training._participants import MAX_EXAMPLES
 
 if TYPE_CHECKING:
