@@ -33,6 +33,10 @@ with chances e^(x_j - m_j) / sum, and the factor is e^(m_j) times the mean of e^
 columns left; an order of the epoch's columns is drawn first, so that all have the same chance.
 *One position for all epochs*: Lhat is the exact ratio, a mean over the positions.
 
+*Tilted.*  Along a unit vector d that has the same product a with all columns, the density
+e^(kap <d, y>) relative to P~ shifts y by kap d and weighs s with e^(kap a |s|); relative to Q~ it
+shifts y alone.  The loss as a function of y and s, and the kernel, are as before.
+
 Rounding: losses are plain numbers, off by at most `rounding`; see there.  Draws are those of an
 ideal generator of numbers, but for coins of 53 bits, which `dropped` pays for.
 """
@@ -69,6 +73,22 @@ LARGEST_NORMAL = 14.0
 UNIT = 2.0**-53
 
 
+@dataclass(frozen=True, eq=False)
+class Tilt:
+    """How draws are shifted, and where they lie in the direction of the shift."""
+
+    weights: FloatArray
+    """The direction is A times these: with u = A^T z, z lies at <weights, u>."""
+    shift: FloatArray
+    """Of A^T y."""
+    start: float
+    """Where the shift alone lies."""
+    pull: float
+    """Where the column of a participation lies."""
+    law: Chances | None = None
+    """By which participations are drawn; None for the scheme's own."""
+
+
 class Pair(ABC):
     """A pair (P~, Q~) that dominates the mechanism (P, Q) of one group, in both directions."""
 
@@ -91,13 +111,26 @@ class Pair(ABC):
 
     def losses(self, remove: bool, count: int, rng: np.random.Generator) -> FloatArray:
         """The loss: log Lhat under P~ (remove), -log Lhat under Q~ (add)."""
-        found = np.empty(count)
+        return self.tilted_losses(remove, count, rng, None)[0]
+
+    def tilted_losses(
+        self, remove: bool, count: int, rng: np.random.Generator, tilt: Tilt | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """The loss where draws are tilted, and where y lies; 0 without a tilt."""
+        found, places = np.empty(count), np.zeros(count)
         size = max(NUMBERS // (self.mechanism.strategy.rows + self.columns), 1)
         with one_thread():
             for first in range(0, count, size):
-                noise = self._noise(min(size, count - first), rng)
-                found[first : first + size] = self._reveal(noise, remove, rng)
-        return found if remove else -found
+                part = slice(first, min(first + size, count))
+                noise = self._noise(part.stop - first, rng)
+                if tilt is not None:
+                    places[part] = noise @ tilt.weights + tilt.start
+                    noise += tilt.shift
+                law = None if tilt is None else tilt.law
+                found[part], numbers = self._reveal(noise, remove, rng, law)
+                if tilt is not None and remove:
+                    places[part] += tilt.pull * numbers
+        return found if remove else -found, places
 
     def _noise(self, count: int, rng: np.random.Generator) -> FloatArray:
         """A^T z for standard normal z, one a row."""
@@ -138,8 +171,18 @@ class Pair(ABC):
         return float(2 * UNIT * columns * ((1 + 2 * self.ahead) * one + 60 + 4 * self.ahead))
 
     @abstractmethod
-    def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
-        """Logarithms of Lhat for each row of noise, which may be overwritten."""
+    def tilted_law(self, weight: float) -> tuple[float, Chances | None]:
+        """Log E e^(weight |s|), and participations tilted so; None where |s| is always the same."""
+
+    @abstractmethod
+    def _reveal(
+        self, noise: FloatArray, remove: bool, rng: np.random.Generator, law: Chances | None
+    ) -> tuple[FloatArray, IntArray]:
+        """Logarithms of Lhat for each row of noise, which may be overwritten.
+
+        For `remove` who takes part is drawn by the law, or else by the scheme, and the second array
+        is how often.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,13 +307,19 @@ class ColumnPair(Pair):
                 centres[:-d] += kicks.ahead(d)[:-d] * rates[d:]
         return np.exp(-np.minimum(centres, MOST_CENTRE)), kicks.strengths(ahead), forecast
 
-    def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
+    def tilted_law(self, weight: float) -> tuple[float, Chances | None]:
+        return self.chances.tilted(np.full(self.columns, weight))
+
+    def _reveal(
+        self, noise: FloatArray, remove: bool, rng: np.random.Generator, law: Chances | None
+    ) -> tuple[FloatArray, IntArray]:
         kicks = self._kicks
         centres, strengths, forecast = self._tables
         return loops.reveal_columns(
             noise,
             rng,
             remove,
+            (law or self.chances).probability,
             self.chances.probability,
             self.chances.after,
             kicks.flat,
@@ -311,11 +360,17 @@ class LeafPair(Pair):
             means += (rates[ends] - rates[1:]) * (level < depths)
         return np.exp(-np.minimum(means / self.mechanism.sigma**2, MOST_CENTRE))
 
-    def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
+    def tilted_law(self, weight: float) -> tuple[float, Chances | None]:
+        return self.chances.tilted(np.full(self.columns, weight))
+
+    def _reveal(
+        self, noise: FloatArray, remove: bool, rng: np.random.Generator, law: Chances | None
+    ) -> tuple[FloatArray, IntArray]:
         return loops.reveal_leaves(
             noise,
             rng,
             remove,
+            (law or self.chances).probability,
             self.chances.probability,
             self.chances.after,
             *self._leaves,
@@ -350,9 +405,23 @@ class EpochPair(Pair):
             within[d:] += np.where(same, ahead, 0.0)
         return later * (self.allocation.participations / length), within / max(length - 1, 1)
 
-    def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
+    @property
+    def number(self) -> int:
+        """Of participations."""
+        return self.columns // self.allocation.epoch_steps * self.allocation.participations
+
+    def tilted_law(self, weight: float) -> tuple[float, Chances | None]:
+        return weight * self.number, None
+
+    def _reveal(
+        self,
+        noise: FloatArray,
+        remove: bool,
+        rng: np.random.Generator,
+        law: Chances | None,
+    ) -> tuple[FloatArray, IntArray]:
         kicks, allocation = self._kicks, self.allocation
-        return loops.reveal_epochs(
+        losses = loops.reveal_epochs(
             noise,
             rng,
             remove,
@@ -363,6 +432,7 @@ class EpochPair(Pair):
             kicks.reach,
             *self._centres,
         )
+        return losses, np.full(len(noise), self.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,13 +448,23 @@ class PositionPair(Pair):
         gram = self.mechanism.strategy.bins_gram(self.positions, self.mechanism.sigma)
         return gram.matrix * gram.scale
 
-    def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
+    def tilted_law(self, weight: float) -> tuple[float, Chances | None]:
+        return weight * (self.columns // self.positions), None
+
+    def _reveal(
+        self,
+        noise: FloatArray,
+        remove: bool,
+        rng: np.random.Generator,
+        law: Chances | None,
+    ) -> tuple[FloatArray, IntArray]:
         x = noise.reshape(len(noise), -1, self.positions).sum(axis=1)
         if remove:
             x += self._gram[rng.integers(self.positions, size=len(x))]
         x -= np.diagonal(self._gram) / 2
         top = x.max(axis=1)
-        return np.asarray(top + np.log(np.exp(x - top[:, None]).mean(axis=1)))
+        losses = np.asarray(top + np.log(np.exp(x - top[:, None]).mean(axis=1)))
+        return losses, np.full(len(noise), self.columns // self.positions)
 
 
 def pair_of(problem: Problem, group: int = 0) -> Pair:

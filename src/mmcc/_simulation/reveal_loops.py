@@ -43,13 +43,15 @@ def log_sum(a: float, b: float) -> float:
 @compiled
 def draw_taken(
     rng: np.random.Generator, probability: FloatArray, after: IntArray, taken: IntArray
-) -> None:
-    """Who takes part, by the scheme."""
-    state, last = 0, probability.shape[0] - 1
+) -> int:
+    """Who takes part, by the scheme; how often is returned."""
+    state, last, number = 0, probability.shape[0] - 1, 0
     for column in range(taken.size):
         chance = probability[min(column, last), state]
         taken[column] = 1 if chance > 0.0 and rng.random() < chance else 0
         state = after[state, taken[column]]
+        number += taken[column]
+    return number
 
 
 @compiled
@@ -126,6 +128,7 @@ def reveal_columns(
     noise: FloatArray,
     rng: np.random.Generator,
     remove: bool,
+    drawing: FloatArray,
     probability: FloatArray,
     after: IntArray,
     kicks: FloatArray,
@@ -135,8 +138,11 @@ def reveal_columns(
     kinds: IntArray,
     strengths: FloatArray,
     forecast: FloatArray,
-) -> FloatArray:
+) -> tuple[FloatArray, IntArray]:
     """Logarithms of Lhat, sample by sample: s ~ pi (remove), or drawn from the kernel (add).
+
+    For `remove` s is drawn with the chances `drawing`, those of pi or others, and the second array
+    is how often it takes part.
 
     `centres[i]` is e^(-m_l).  `strengths[kinds[i], k]` is 1 - e^(-G_(i, i+k+1)) for the next
     columns that are looked at; `forecast[state, k]` has their chances, or is empty: then that of
@@ -150,7 +156,7 @@ def reveal_columns(
     ahead = strengths.shape[1]
     near = min(reach, ahead)
     alike = probability.size == 1  # independent columns: a participation says nothing of others
-    losses = np.zeros(samples)
+    losses, numbers = np.zeros(samples), np.zeros(samples, np.int64)
     taken = np.zeros(columns, np.int64)
     grown, seen = np.zeros(columns), np.zeros(columns)  # e^x, and the chance by itself
     last = probability.shape[0] - 1
@@ -158,7 +164,7 @@ def reveal_columns(
     for sample in range(samples):
         x = noise[sample]
         if remove:
-            draw_taken(rng, probability, after, taken)
+            numbers[sample] = draw_taken(rng, drawing, after, taken)
         for i in range(columns):
             if remove and taken[i] == 1:
                 left, right = max(i - reach, 0), min(i + near + 1, columns)
@@ -205,7 +211,7 @@ def reveal_columns(
                     seen[j] = p * grown[j] / (1.0 - p + p * grown[j])
             state = after[state, taking]
         losses[sample] = loss + math.log(product)
-    return losses
+    return losses, numbers
 
 
 @compiled
@@ -226,6 +232,7 @@ def reveal_leaves(
     noise: FloatArray,
     rng: np.random.Generator,
     remove: bool,
+    drawing: FloatArray,
     probability: FloatArray,
     after: IntArray,
     steps: IntArray,
@@ -233,21 +240,21 @@ def reveal_leaves(
     levels: int,
     scale: float,
     centres: FloatArray,
-) -> FloatArray:
-    """The same for trees, in a time that does not depend on how far columns reach.
+) -> tuple[FloatArray, IntArray]:
+    """`reveal_columns` for trees, in a time that does not depend on how far columns reach.
 
     G_jl is `scale` times the number of nodes above both steps; `depths[i]` nodes are above column
     i.  Each node on the way up from the present column counts the participations under it.
     """
     samples, columns = noise.shape
-    losses = np.zeros(samples)
+    losses, numbers = np.zeros(samples), np.zeros(samples, np.int64)
     taken = np.zeros(columns, np.int64)
     nodes, counts = np.zeros(levels, np.int64), np.zeros(levels, np.int64)
     last = probability.shape[0] - 1
     for sample in range(samples):
         x = noise[sample]
         if remove:
-            draw_taken(rng, probability, after, taken)
+            numbers[sample] = draw_taken(rng, drawing, after, taken)
             nodes[:], counts[:], total = -1, 0, 0
             for i in range(columns - 1, -1, -1):
                 total -= enter(nodes, counts, steps[i])
@@ -277,7 +284,7 @@ def reveal_leaves(
                 total += depths[i]
             state = after[state, taking]
         losses[sample] = loss + math.log(product)
-    return losses
+    return losses, numbers
 
 
 @compiled
