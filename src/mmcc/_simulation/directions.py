@@ -108,7 +108,7 @@ def _solved(mechanism: Mechanism, right: FloatArray) -> FloatArray:
         found, rest = found + length * step, rest - length * turned
         last, size = size, float(rest @ rest)
         step = rest + (size / last) * step
-    return found
+    return np.asarray(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +141,7 @@ def _as_often(scheme: Scheme, number: int, weight: float, spread: float) -> Weig
     return Weighed(scheme, middle - slack, middle + slack)
 
 
-def _weighed_rounds(
-    rounds: Rounds, columns: int, weight: float, spread: float
-) -> Weighed | None:
+def _weighed_rounds(rounds: Rounds, columns: int, weight: float, spread: float) -> Weighed | None:
     """Column by column: (1 - p)/(1 - p'') without participation, p e^tau/p'' with it."""
     chance = rounds.probability
     other = _other_chance(chance, 1, weight)
@@ -173,9 +171,7 @@ def _weighed_renewal(
     idle, taking, slack = _ratios(chance, other, weight)
     most = -(-columns // gap)
     each, last = taking - gap * idle, (gap - 1) * idle
-    low, high = (
-        columns * idle + most * best(each, 0.0) + best(last, 0.0) for best in (min, max)
-    )
+    low, high = (columns * idle + most * best(each, 0.0) + best(last, 0.0) for best in (min, max))
     if renewal.stationary:
         open_ = math.log1p((gap - 1) * other) - math.log1p((gap - 1) * chance)
         blocked = open_ + math.log(chance) - math.log(other)
