@@ -58,7 +58,8 @@ def verified_epsilon(
         return max(tried * STEP, (refusal.epsilon or 0.0) * MARGIN)
 
     def ask(tried: float) -> Guarantee:
-        return verify(strategy, sampling, epsilon=tried, **numbers, **options)
+        found: Guarantee = verify(strategy, sampling, epsilon=tried, **numbers, **options)
+        return found
 
     return _first_to_pass(ask, epsilon, larger)
 
@@ -95,7 +96,8 @@ def verified_sigma(
     options |= {"group_size": group_size, "executor": executor, "progress": progress}
 
     def ask(tried: float) -> Guarantee:
-        return verify(strategy, sampling, sigma=tried, **numbers, **options)
+        found: Guarantee = verify(strategy, sampling, sigma=tried, **numbers, **options)
+        return found
 
     return _first_to_pass(
         ask, _rounded_up(sigma * MARGIN), lambda tried, _: _rounded_up(tried * STEP)

@@ -275,7 +275,8 @@ def draw_block(
     with one_thread():
         values = experiment.draw(size, _generator(seed, place, index))
     logs = tuple(bets.log_wealth(values))
-    mass, squares = math.fsum(values), math.fsum(np.square(values))
+    some = values[values > 0]
+    mass, squares = math.fsum(some.tolist()), math.fsum(np.square(some).tolist())
     return Block(logs, mass, squares, time.process_time() - start)
 
 
