@@ -1,4 +1,4 @@
-"""Claim: a verdict says what was shown, with which chance of error, and looking twice is paid for."""
+"""Claim: a verdict says what was shown and with which chance of error; looking twice is paid."""
 
 from __future__ import annotations
 
@@ -160,12 +160,11 @@ def test_bad_input(changed, said):
 def test_the_cost_is_told_first_and_may_be_too_much():
     told = []
     passed(progress=lambda what, done: told.append((what, done)))
-    cost = [place for place, (what, _) in enumerate(told) if "about" in what and "samples," in what]
-    first = next(
-        place for place, (what, _) in enumerate(told) if what.startswith("verify: samples,")
-    )
-    assert cost[0] < first
-    assert re.search(r"about \S+ samples, about \d+ \w+ of one processor", told[cost[0]][0])
+    told = [what for what, _ in told]
+    (cost,) = (what for what in told if what.startswith("verify: about"))
+    first = next(what for what in told if what.startswith("verify: samples,"))
+    assert told.index(cost) < told.index(first)
+    assert re.search(r"about \S+ samples, about \d+ \w+ of one processor", cost)
     with pytest.raises(NotVerifiedError, match="more than samples = 300"):
         passed(samples=300)
 
