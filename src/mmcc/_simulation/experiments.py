@@ -84,7 +84,7 @@ class Experiment(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Crude(Experiment):
-    """Losses as they come: no weights, and nothing is dropped."""
+    """Losses as they come: no weights, and nothing is dropped but what the pair drops."""
 
     kind = "crude"
 
@@ -95,8 +95,8 @@ class Crude(Experiment):
 
     @property
     def dropped(self) -> float:
-        """Nothing."""
-        return 0.0
+        """By the pair: the last bits of its coins."""
+        return self.pair.dropped
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """From the pair itself."""

@@ -96,13 +96,14 @@ class Pilot:
         high = float(self.losses.max())
         return float(optimize.brentq(excess, low, high, xtol=1e-6 * (1 + high)))
 
-    @property
-    def enough(self) -> bool:
+    def enough(self, fewest: float = FEWEST) -> bool:
         """Whether bets can be chosen, or nothing is to be hoped for."""
         mean, error = self.delta()
         rough = self.experiment.largest / self.mean
-        if self.count < FEWEST * rough:
+        if self.count < fewest * rough:
             return False
+        if fewest > FEWEST:
+            return True  # a search that compares pilots wants them all alike
         clear = error <= ERROR * max(mean, 0.5 * self.mean) and mean < self.mean
         return clear or mean - SURE * error >= self.mean or self.count >= MOST * rough
 
@@ -136,13 +137,17 @@ def look(
     place: int,
     executor: Executor | None,
     report: Callable[[int], None],
+    fewest: float = FEWEST,
 ) -> Pilot:
-    """A pilot that is large enough to choose bets; it doubles until it is."""
+    """A pilot that is large enough to choose bets; it doubles until it is.
+
+    `fewest` samples are in units of largest / mean.
+    """
     size = block_size(experiment)
     found = Pilot(experiment, mean, 0, np.zeros(0), np.zeros(0), 0.0)
     first = 0
-    while not (found.count and found.enough):
-        least = math.ceil(FEWEST * experiment.largest / mean) - found.count
+    while not (found.count and found.enough(fewest)):
+        least = math.ceil(fewest * experiment.largest / mean) - found.count
         wanted = max(FIRST, size // 4, found.count, least)
         jobs = range(first, first + -(-wanted // size))
         each = min(size, wanted)
@@ -270,7 +275,8 @@ def draw_block(
     with one_thread():
         values = experiment.draw(size, _generator(seed, place, index))
     logs = tuple(bets.log_wealth(values))
-    mass, squares = math.fsum(values), math.fsum(np.square(values))
+    some = values[values > 0]
+    mass, squares = math.fsum(some.tolist()), math.fsum(np.square(some).tolist())
     return Block(logs, mass, squares, time.process_time() - start)
 
 

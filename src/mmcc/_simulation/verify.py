@@ -40,7 +40,7 @@ from mmcc._simulation.record import (
     read_attempt,
     written,
 )
-from mmcc._simulation.trials import PASSING, Pilot, Progressed, Trial, look, run
+from mmcc._simulation.trials import FEWEST, PASSING, Pilot, Progressed, Trial, look, run
 from mmcc.accounting._bounds import Problem
 from mmcc.accounting._guarantee import VERIFIED, Estimate, Guarantee, adjacency_of
 from mmcc.accounting._parallel import Progress, one_thread
@@ -315,8 +315,10 @@ def _estimate(claim: Claim, seed: int, work: Work) -> Estimate:
     )
 
 
-def pilots_of(claim: Claim, seed: int, work: Work) -> dict[tuple[int, bool], Pilot]:
-    """A first look at every group and adjacency."""
+def pilots_of(
+    claim: Claim, seed: int, work: Work, fewest: float = FEWEST
+) -> dict[tuple[int, bool], Pilot]:
+    """A first look at every group and adjacency; `fewest` samples as in `look`."""
     pairs, drawn = claim.pairs(), 0
     found: dict[tuple[int, bool], Pilot] = {}
     for place, (group, remove) in enumerate(claim.places):
@@ -331,7 +333,7 @@ def pilots_of(claim: Claim, seed: int, work: Work) -> dict[tuple[int, bool], Pil
                 f"delta = {claim.question.delta:g}. Use a larger delta."
             )
         tell = partial(_tell_pilot, work, drawn)
-        pilot = look(experiment, mean, seed, place, work.executor, tell)
+        pilot = look(experiment, mean, seed, place, work.executor, tell, fewest)
         drawn += pilot.count
         found[group, remove] = pilot
     return found

@@ -204,7 +204,8 @@ def assumes_more(asked: Guarantee, found: Guarantee) -> bool:
     """
     elsewhere = asked.setting not in ("", found.setting)
     others = (asked.adjacency, asked.group_size) != (found.adjacency, found.group_size)
-    return elsewhere or others or asked.adaptive < found.adaptive
+    less_sure = asked.failure > found.failure
+    return elsewhere or others or less_sure or asked.adaptive < found.adaptive
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,13 @@ class Bracket:
     """What certifies the upper end, with everything it assumed."""
     estimate: Estimate | None = None
     """By simulation, if it was asked for: not certified."""
+    verified: Guarantee | None = None
+    """By simulation, if it was asked for and a verdict passed: its chance of error is in delta."""
+
+    def __post_init__(self) -> None:
+        right = self.guarantee.kind == CERTIFIED
+        if not right or (self.verified is not None and self.verified.kind != VERIFIED):
+            raise MethodError("the ends of a bracket are certified; what is verified is beside it.")
 
     @property
     def upper(self) -> float:
@@ -240,6 +248,7 @@ class Bracket:
     def __str__(self) -> str:
         ends = f"[{rounded_down(self.lower)}, {rounded_up(self.upper)}]"
         text = f"epsilon in {ends}, both certified; upper end: {self.guarantee}"
+        text = f"{text}; beside it: {self.verified}" if self.verified else text
         return f"{text}; {self.estimate}" if self.estimate else text
 
     def to_dict(self) -> dict[str, Any]:
@@ -250,6 +259,7 @@ class Bracket:
             "lower": self.lower,
             "upper": self.upper,
             "estimate": self.estimate.to_dict() if self.estimate else None,
+            "verified": self.verified.to_dict() if self.verified else None,
         }
 
 

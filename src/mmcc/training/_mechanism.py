@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmcc.errors import (
     MethodError,
@@ -140,12 +140,15 @@ def amplified(strategy: Strategy, sampling: Scheme) -> bool:
 
 def training_method(strategy: Strategy, sampling: Scheme, method: str) -> str:
     """The method of accounting that holds for training: unamplified where no other is proven."""
+    from mmcc._simulation.verify import METHOD as VERIFY
     from mmcc.accounting._bounds import (
         PLAIN,  # numba takes a second
         TIGHT,
     )
     from mmcc.accounting._questions import check_method
 
+    if method == VERIFY:  # which refuses by itself where nothing is proven for training
+        return method
     check_method(method)
     if method == PLAIN.name or amplified(strategy, sampling):
         return method
@@ -165,11 +168,25 @@ def certified(
     method: str,
     sigma: float | None = None,
     epsilon: float | None = None,
+    verify: Mapping[str, Any] | None = None,
 ) -> Guarantee:
-    """The guarantee of all steps: of a noise level, or with the least noise for an epsilon."""
+    """The guarantee of all steps: of a noise level, or with the least noise for an epsilon.
+
+    `verify` has options of `mmcc.verify`, for the method of that name.
+    """
+    from mmcc._simulation.verify import METHOD as VERIFY
     from mmcc.accounting import _questions as solve  # numba takes a second
 
     proven = training_method(strategy, sampling, method)
+    if proven == VERIFY:
+        if epsilon is None:
+            raise MethodError(
+                f"method={VERIFY!r} shows a target: give epsilon, for which the noise is "
+                "found, not sigma."
+            )
+        return solve.sigma(
+            strategy, sampling, epsilon=epsilon, delta=delta, method=proven, verify=verify
+        )
     if sigma is not None:
         found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=proven)
     elif epsilon is not None:
