@@ -17,8 +17,10 @@ import mmcc
 from mmcc import sampling, strategies
 from mmcc._simulation import record
 from mmcc._simulation.betting import added, bets_around, largest_bet, needed
-from mmcc._simulation.experiments import KINDS, Crude
+from mmcc._simulation.directions import bound_weighed_delta, direction_of
+from mmcc._simulation.experiments import KINDS, Crude, Tilted
 from mmcc._simulation.pairs import pair_of
+from mmcc._simulation.tilts import Plan
 from mmcc.accounting import Problem
 from mmcc.errors import NotVerifiedError
 
@@ -76,8 +78,22 @@ def no_more_often(passed: int, of: int, level: float) -> bool:
     return stats.binomtest(passed, of, level, alternative="greater").pvalue > 1e-3
 
 
+def tilted(problem, pair, remove, epsilon, delta, rng):
+    """With any plan whose rest is a part of delta; crude where no direction meets all columns."""
+    direction = direction_of(pair.mechanism)
+    if direction is not None:
+        tilt, slope = (float(x) for x in rng.uniform(0.3, 2.0, 2))
+        rest = bound_weighed_delta(problem, direction, pair.columns, remove, epsilon, slope)
+        place = (np.log(delta * rng.uniform(0.1, 0.6)) - rest) / slope
+        made = Tilted(pair, remove, epsilon, Plan(tilt, slope, float(place)), direction, rest)
+        if made.largest > 1.5 * delta:
+            return made
+    return Crude(pair, remove, epsilon)
+
+
 BUILDERS = {
     "crude": lambda problem, pair, remove, epsilon, delta, rng: Crude(pair, remove, epsilon),
+    "tilted": tilted,
 }
 
 

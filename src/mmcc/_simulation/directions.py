@@ -43,6 +43,8 @@ TURNS = 300
 """Of conjugate gradients: more where columns are nearly dependent would be of little use."""
 ENOUGH = 1e-12
 """Relative residual after which they stop."""
+ALIKE = 1e-6
+"""Columns that a direction meets less alike than this, relatively, would cost too much."""
 SLACK = 2.0**-40
 """Relative: more than a few hundred rounded operations lose."""
 
@@ -86,6 +88,8 @@ def direction_of(mechanism: Mechanism) -> Direction | None:
         norm = float(np.linalg.norm(mechanism.adjoint(np.ones((1, rows)))))  # |A_l| <= |A_l|_1
     error = 2 * UNIT * terms * (1 + reach) * norm
     spread = float(np.abs(pulls - pull).max()) + error
+    if not spread <= ALIKE * pull:
+        return None
     return Direction(weights, pulls, pull, spread, float(outputs[0] @ outputs[0]))
 
 

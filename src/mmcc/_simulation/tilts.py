@@ -43,6 +43,8 @@ LOOSE = 1.2
 TURNS = 4
 WORTH = 0.5
 """Of the samples of a crude experiment: with more a tilt is not worth its bounds."""
+COMMON, CHEAP = 0.02, 20_000.0
+"""A delta so large, or so few samples without a tilt: not worth a bound."""
 SMALLEST = 2.0
 """Of the largest X over delta: a bound below delta would leave nothing to bet on."""
 
@@ -170,11 +172,14 @@ def plan_for(
     rng: np.random.Generator,
 ) -> tuple[Plan, Direction, float] | None:
     """A plan with its direction and log D; None where none is much better than no tilt."""
-    direction = direction_of(pair.mechanism)
+    direction = direction_of(pair.mechanism) if delta < COMMON else None
     if direction is None:
         return None
     seen = look(pair, direction, remove, epsilon, delta, rng)
     if not seen.values.size:
+        return None
+    crude = float(needed(seen.mean, np.array([seen.mean]), np.ones(1), delta)[0])
+    if crude < CHEAP:
         return None
     bound = partial(bound_weighed_delta, problem, direction, pair.columns, remove, epsilon)
     known: dict[float, float] = {}
@@ -187,7 +192,6 @@ def plan_for(
         count, plan = seen.best(slope, known[slope])
         if plan is not None and (best is None or count < best[0]):
             best = count, plan, known[slope]
-    crude = float(needed(seen.mean, np.array([seen.mean]), np.ones(1), delta)[0])
     if best is None or not best[0] < WORTH * crude:
         return None
     return best[1], direction, best[2]
