@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         utility,
     )
     from mmcc._simulation.estimate import estimate
+    from mmcc._simulation.replay import Replay, replay
+    from mmcc._simulation.verify import verify
     from mmcc.accounting._guarantee import Bracket, Estimate, Guarantee
     from mmcc.accounting._questions import bracket, delta, epsilon, sigma
     from mmcc.design import compare
@@ -33,6 +35,7 @@ __all__ = (
     "Estimate",
     "Guarantee",
     "MmccError",
+    "Replay",
     "audit",
     "bracket",
     "bridge",
@@ -43,12 +46,14 @@ __all__ = (
     "ledger",
     "mixtures",
     "pld",
+    "replay",
     "report",
     "sampling",
     "sigma",
     "strategies",
     "training",
     "utility",
+    "verify",
 )
 
 # Loaded when first used: scipy and numba take a second to import, describing a mechanism does not;
@@ -69,12 +74,15 @@ _LATER = {
     "Bracket": "mmcc.accounting._guarantee",
     "Estimate": "mmcc.accounting._guarantee",
     "Guarantee": "mmcc.accounting._guarantee",
+    "Replay": "mmcc._simulation.replay",
     "bracket": "mmcc.accounting._questions",
     "compare": "mmcc.design",
     "delta": "mmcc.accounting._questions",
     "epsilon": "mmcc.accounting._questions",
     "estimate": "mmcc._simulation.estimate",
+    "replay": "mmcc._simulation.replay",
     "sigma": "mmcc.accounting._questions",
+    "verify": "mmcc._simulation.verify",
 }
 
 

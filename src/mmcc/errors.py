@@ -7,6 +7,8 @@ MmccError (ValueError)
   MethodError       no proof exists for this combination, or a name is unknown
     NothingCertifiedError    a bound applies but proves no finite number at this noise
   PrecisionError    floating point cannot certify the number asked for
+  NotVerifiedError  a simulation does not show what was to be verified
+  RecordError       a record of verdicts that cannot be read, or is not what it says
 """
 
 from __future__ import annotations
@@ -48,6 +50,30 @@ class NothingCertifiedError(MethodError):
 
 class PrecisionError(MmccError):
     """Floating point cannot certify the number that was asked for."""
+
+
+class NotVerifiedError(MmccError):
+    """A simulation does not show what was to be verified; what it suggests instead."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        samples: int = 0,
+        epsilon: float | None = None,
+        delta: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.samples = samples
+        """Drawn in all, those of the pilot included."""
+        self.epsilon = epsilon
+        """About the smallest that would pass at the delta asked for; None if nothing is known."""
+        self.delta = delta
+        """About the smallest that would pass at the epsilon asked for."""
+
+
+class RecordError(MmccError):
+    """A record of verdicts cannot be read, or is not what it says."""
 
 
 def real(name: str, value: object, low: float, high: float, *, closed: str = "") -> float:

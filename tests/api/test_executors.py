@@ -7,12 +7,14 @@ import signal
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import cache
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
 
 import mmcc
 from mmcc import sampling, strategies
+from mmcc._simulation import verify as verdicts
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of distributed and its web server
 
@@ -27,6 +29,12 @@ def cyclic() -> tuple:
 def here() -> tuple[tuple[float, float], mmcc.Estimate]:
     """Both answers without an executor."""
     return bracket(), estimate()
+
+
+@cache
+def blocks_here() -> list:
+    """Every block of a verdict, drawn without an executor."""
+    return blocks()
 
 
 def bracket(executor=None) -> tuple[float, float]:
@@ -46,6 +54,23 @@ def estimate(executor=None, progress=None) -> mmcc.Estimate:
         executor=executor,
         progress=progress,
     )
+
+
+def blocks(executor=None, progress=None) -> list:
+    """Every block of a verdict with given seeds: bets, sums of logarithms and masses."""
+    at = {"sigma": 4.0, "epsilon": 1.35, "delta": 1e-3, "failure": 1e-4}
+    mechanism = strategies.continual_counting(24), sampling.MinSeparation(0.1, 3)
+    claim, work = verdicts.Claim.about(*mechanism, 1, **at), verdicts.Work(executor, progress)
+    attempt, _ = verdicts._prepared(claim, 1, 5, 6, work)
+    verdicts._run(attempt, work, lambda: None)
+    assert attempt.passed
+    assert len(attempt.states[0].blocks) > 16
+    return [(state.trial.bets, state.blocks) for state in attempt.states]
+
+
+def test_a_pool_of_processes_comes_to_the_same_verdict():
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        assert blocks(pool) == blocks_here()
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -87,6 +112,24 @@ def test_a_dask_cluster_gives_the_same_numbers(cluster):
     with Client(cluster) as client:
         executor = client.get_executor()
         assert (bracket(executor), estimate(executor)) == here()
+
+
+def test_a_dask_cluster_comes_to_the_same_verdict_though_a_worker_is_killed(cluster):
+    from distributed import Client
+
+    killed = []
+    with Client(cluster) as client:
+        client.wait_for_workers(2)
+
+        def kill_one(what: str, done: float) -> None:
+            if what.startswith("verify: samples,") and not killed:
+                address, pid = next(iter(client.run(os.getpid).items()))
+                os.kill(pid, signal.SIGKILL)
+                killed.append(address)
+
+        found = blocks(client.get_executor(), kill_one)
+    assert killed
+    assert found == blocks_here()
 
 
 def test_a_worker_that_is_killed_in_the_middle_loses_nothing(cluster):

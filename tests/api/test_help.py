@@ -119,7 +119,8 @@ def test_every_example_runs(capsys, monkeypatch, tmp_path, name):
     assert main(arguments) == 0
     printed = capsys.readouterr()
     assert printed.out
-    assert printed.err == ""
+    told = printed.err.splitlines()  # a verdict says what it costs, whoever looks
+    assert not told or (name == "verify" and len(told) == 1 and "about" in told[0])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

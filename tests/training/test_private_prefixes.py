@@ -7,7 +7,7 @@ import pytest
 
 from mmcc import MmccError, strategies
 from mmcc.strategies._decoders import decoder_matrix
-from mmcc.training._noise import strategy_digest
+from mmcc.strategies._records import strategy_digest
 
 N = 12
 KINDS = [

@@ -1,8 +1,9 @@
 """The command line: parse, ask the library one question, print the answer.
 
 In: words.  Out: a table or one JSON object on stdout; progress and errors on stderr.
-Exit codes: 0 answered, 1 an audit found a violation or the installation is broken, 2 bad input (one
-line on stderr says what to do), 130 stopped by the user.
+Exit codes: 0 answered, 1 an audit found a violation, a verdict was refused, a record does not agree
+or the installation is broken, 2 bad input (one line on stderr says what to do), 130 stopped by the
+user.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from mmcc._cli.commands import (
     ledger,
     report,
     sigma,
+    verify,
 )
 from mmcc._cli.completion import COMPLETION, PROGRAM, complete, install, script
 from mmcc._cli.mistakes import one_line
@@ -70,6 +72,7 @@ cli = Commands(
             delta.COMMAND,
             sigma.COMMAND,
             bracket.COMMAND,
+            verify.COMMAND,
             estimate.COMMAND,
             group.COMMAND,
             last_iterate.COMMAND,

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 METHODS = ("tight", "mmcc", "projection", "reveal", "cascade", "unamplified", "group-lemma")
 """As in `mmcc.accounting`, which takes a second to import."""
+VERIFY = "verify"
+"""Not a bound: what finds noise by simulation, for a target."""
 OLD_METHODS = ("chain",)
 """Names that go on working."""
 Given = Mapping[str, Any]
@@ -127,6 +129,11 @@ def mechanism(given: Given) -> tuple[Strategy, Scheme]:
 
 def check_method(method: str) -> None:
     """Refuse a method that there is not."""
+    if method == VERIFY:
+        raise UsageError(
+            "--method verify shows an epsilon at a delta that are both given: use mmcc verify, or "
+            "mmcc sigma for the noise of such a target."
+        )
     if method not in METHODS and method not in OLD_METHODS:
         raise UsageError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mmcc.accounting._guarantee import rounded_down, rounded_up
+from mmcc.accounting._guarantee import CERTIFIED, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,6 +44,8 @@ LABELS = {
     "black_box": "from one example's epsilon alone, links at their best",
     "black_box_even": "from one example's epsilon alone, all links alike",
     "links": "single steps from the data with the group to those without",
+    "level": "chance of error of this attempt",
+    "pilot_samples": "samples of the pilot",
     "links_by": "one example's guarantee by",
     "composition": "all iterates, any losses (composition)",
     "epsilon_if_p_tilde_were_p (neither bound)": "epsilon if p~ = p (neither bound)",
@@ -124,6 +126,8 @@ def print_bracket(found: Bracket, seconds: float, units: Units | None = None) ->
     )
     if found.estimate is not None:
         ends.add_row("estimate", _interval(found.estimate), _remark(found))
+    if found.verified is not None:
+        ends.add_row("verified", rounded_up(found.verified.epsilon), _not_certified(found.verified))
     ends.add_row("upper", f"[bold]{rounded_up(found.upper)}[/bold]", found.method)
     table = _table("", "")
     table.add_row("upper / lower", rounded_up(found.ratio))
@@ -165,6 +169,10 @@ def _remark(found: Bracket) -> str:
     return "nothing, and outside the certified ends: disregard this estimate"
 
 
+def _not_certified(found: Guarantee) -> str:
+    return f"nothing: {found.basis}"
+
+
 def _interval(found: Estimate) -> str:
     ends = f"{rounded_down(found.low)} to {rounded_up(found.high)}"
     return f"{ends} with confidence {found.confidence:g}"
@@ -190,8 +198,11 @@ def _answer_table(asked: str, found: Guarantee) -> Table:
         table.add_row(name, f"[bold]{text}[/bold]" if name == asked else text)
     for name, value in _assumptions(found):
         table.add_row(name, value)
-    table.add_row("certified", "yes: an upper bound, rounding errors included")
-    table.add_row("bound", found.bound)
+    if found.kind == CERTIFIED:
+        table.add_row("certified", "yes: an upper bound, rounding errors included")
+        table.add_row("bound", found.bound)
+    else:
+        table.add_row("certified", f"no: {found.basis}")
     return table
 
 
@@ -228,6 +239,8 @@ def _shown(name: str, value: object) -> str:
     """Numbers on the safe side of what they claim."""
     if isinstance(value, dict):
         return "; ".join(f"{key} {_shown(key, inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return "\n".join(_shown(name, one) for one in value)
     if not isinstance(value, float):
         return "not available" if value is None else str(value)
     if name == "slack":

@@ -36,6 +36,21 @@ SIMULATION = (
     ),
     SEED := Option("--seed", WHOLE, QUESTION, "Random numbers start here."),
 )
+VERDICT = (
+    Option(
+        "--failure",
+        NUMBER,
+        QUESTION,
+        "Verify: the chance of a wrong verdict, part of delta; 1e-9 if left out.",
+    ),
+    Option(
+        "--record",
+        FILE,
+        QUESTION,
+        "Verify: keep all attempts in this file, and go on with one that was interrupted.",
+    ),
+    WORKERS := Option("--workers", WHOLE, QUESTION, "Verify: processes that draw samples."),
+)
 PLOT = Option("--plot", FILE, OUTPUT, "Draw a picture: .png .svg .pdf.")
 MAX_COMPARED_STEPS = 4096
 Others = Callable[["Strategy", "Scheme", "Guarantee", "Progress | None"], output.Comparison]

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from mmcc.accounting._privacy_curve import PrivacyCurve
 
 ADJACENCY = "zero-out: the larger of remove and add"
+CERTIFIED, VERIFIED = "certified", "verified"
+"""The two kinds of guarantees: proven, and shown by a simulation that may err."""
 
 
 def adjacency_of(group_size: int) -> str:
@@ -74,7 +76,10 @@ class Details(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """(epsilon, delta)-differential privacy, certified.
+    """(epsilon, delta)-differential privacy, certified or verified as `kind` says.
+
+    Certified is proven.  Verified was shown by a simulation (`mmcc.verify`): with a chance of at
+    most `failure`, which is part of delta, its coins have misled it.
 
     For a matrix mechanism that releases C x + z, z ~ N(0, sigma^2) in units of the clip norm, with
     examples sampled as `sampling` says, adjacency zero-out (one example's contribution replaced
@@ -100,10 +105,29 @@ class Guarantee:
     """How many examples are protected together."""
     curve: PrivacyCurve | None = field(default=None, repr=False, compare=False)
     """What answers in other units; None where the mechanism is not at hand."""
+    kind: str = CERTIFIED
+    """`CERTIFIED` or `VERIFIED`."""
+    failure: float = 0.0
+    """The chance of a wrong verdict, which is part of delta; 0 where it is certified."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.details, Details):
             object.__setattr__(self, "details", Details(self.details))
+        if (self.kind, self.failure > 0) not in ((CERTIFIED, False), (VERIFIED, True)):
+            raise MethodError(
+                f"a guarantee is {CERTIFIED!r}, or {VERIFIED!r} with a chance of failure, not "
+                f"{self.kind!r} with {self.failure!r}."
+            )
+
+    @property
+    def basis(self) -> str:
+        """What the guarantee rests on, in words."""
+        if self.kind == CERTIFIED:
+            return f"certified by {self.bound}"
+        return (
+            f"verified by simulation; the chance of a wrong verdict, {self.failure:g}, is part of "
+            "delta"
+        )
 
     def gdp(self, floor: float = FLOOR) -> float:
         """Mu of Gaussian differential privacy, certified, up to `floor`.
@@ -137,8 +161,8 @@ class Guarantee:
         if self.curve is None:
             raise MethodError(
                 "this guarantee is a pair of numbers without its mechanism (read from a file, "
-                "unpickled, or of mmcc.mixtures), so nothing else is known of it; ask mmcc.epsilon "
-                "about the mechanism, and then its answer."
+                "unpickled, verified, or of mmcc.mixtures), so nothing else is known of it; ask "
+                "mmcc.epsilon about the mechanism, and then its answer."
             )
         return self.curve
 
@@ -146,7 +170,7 @@ class Guarantee:
         inputs = "adaptive inputs" if self.adaptive else "non-adaptive inputs only"
         pair = f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})"
         return (
-            f"{pair}-DP, certified by {self.bound}; "
+            f"{pair}-DP, {self.basis}; "
             f"sigma {self.sigma:g}, {self.strategy}, {self.sampling}, {inputs}, {self.adjacency}"
             f"{', in ' * bool(self.setting)}{self.setting}"
         )
@@ -165,7 +189,9 @@ class Guarantee:
             "group_size": self.group_size,
             "adaptive": self.adaptive,
             "setting": self.setting,
-            "certified": True,
+            "kind": self.kind,
+            "failure": self.failure,
+            "certified": self.kind == CERTIFIED,
             "details": dict(self.details),
         }
 
@@ -178,7 +204,8 @@ def assumes_more(asked: Guarantee, found: Guarantee) -> bool:
     """
     elsewhere = asked.setting not in ("", found.setting)
     others = (asked.adjacency, asked.group_size) != (found.adjacency, found.group_size)
-    return elsewhere or others or asked.adaptive < found.adaptive
+    less_sure = asked.failure > found.failure
+    return elsewhere or others or less_sure or asked.adaptive < found.adaptive
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +220,13 @@ class Bracket:
     """What certifies the upper end, with everything it assumed."""
     estimate: Estimate | None = None
     """By simulation, if it was asked for: not certified."""
+    verified: Guarantee | None = None
+    """By simulation, if it was asked for and a verdict passed: its chance of error is in delta."""
+
+    def __post_init__(self) -> None:
+        right = self.guarantee.kind == CERTIFIED
+        if not right or (self.verified is not None and self.verified.kind != VERIFIED):
+            raise MethodError("the ends of a bracket are certified; what is verified is beside it.")
 
     @property
     def upper(self) -> float:
@@ -214,6 +248,7 @@ class Bracket:
     def __str__(self) -> str:
         ends = f"[{rounded_down(self.lower)}, {rounded_up(self.upper)}]"
         text = f"epsilon in {ends}, both certified; upper end: {self.guarantee}"
+        text = f"{text}; beside it: {self.verified}" if self.verified else text
         return f"{text}; {self.estimate}" if self.estimate else text
 
     def to_dict(self) -> dict[str, Any]:
@@ -224,6 +259,7 @@ class Bracket:
             "lower": self.lower,
             "upper": self.upper,
             "estimate": self.estimate.to_dict() if self.estimate else None,
+            "verified": self.verified.to_dict() if self.verified else None,
         }
 
 

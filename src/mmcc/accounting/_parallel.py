@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 from typing import TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,10 +28,11 @@ def spread(
     items: Iterable[T],
     executor: Executor | None,
     chunk: int = CHUNK,
+    ahead: int = IN_FLIGHT,
 ) -> Iterator[R]:
     """function(item) for each item, in order.
 
-    With an executor the items travel in chunks, and at most a few chunks are under way, so that
+    With an executor the items travel in chunks, and at most `ahead` chunks are under way, so that
     items may be made lazily and memory stays bounded.
     """
     if executor is None:
@@ -40,7 +43,7 @@ def spread(
     try:
         while some := list(islice(source, chunk)):
             waiting.append(executor.submit(_run, function, some))
-            if len(waiting) >= IN_FLIGHT:
+            if len(waiting) >= ahead:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
@@ -52,8 +55,14 @@ def spread(
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Matrix products on one thread: small ones wait longer for a second than they run."""
-    with threadpool_limits(1, user_api="blas"):
+    with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
         yield
+
+
+@lru_cache(maxsize=1)
+def _libraries(_: int) -> ThreadpoolController:
+    """Those that are loaded: to look for them takes longer than many a product, so it is kept."""
+    return ThreadpoolController()
 
 
 def _run(function: Callable[[T], R], items: list[T]) -> list[R]:

@@ -13,6 +13,8 @@ from concurrent.futures import Executor
 from typing import Any
 
 from mmcc._simulation.estimate import estimate as simulate
+from mmcc._simulation.search import verified_epsilon, verified_sigma
+from mmcc._simulation.verify import METHOD as VERIFY
 from mmcc.accounting._best_bound import (
     Best,
     Budget,
@@ -134,6 +136,7 @@ def sigma(
     method: str = TIGHT,
     order: Order | None = None,
     group_size: int = 1,
+    verify: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Guarantee:
@@ -147,9 +150,25 @@ def sigma(
     Where the chance to take part at all is at most delta, any noise will do, and so would none:
     `details` has `any_sigma`, and sigma is next to nothing (`NEXT_TO_NOTHING` of the sensitivity).
     Such a delta promises nothing to those who do take part; a smaller one should be asked for.
+
+    With method "verify" the noise is found by simulation and the guarantee verified, not certified;
+    `verify` has options of `mmcc.verify`.
     """
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
     delta = real("delta", delta, MIN_DELTA, 1)
+    if verify is not None and method != VERIFY:
+        raise ParameterError(f"verify has options for method={VERIFY!r}, not for {method!r}.")
+    if method == VERIFY and order is None:
+        return verified_sigma(
+            strategy,
+            sampling,
+            epsilon=epsilon,
+            delta=delta,
+            group_size=group_size,
+            executor=executor,
+            progress=progress,
+            **(verify or {}),
+        )
     first = _problem(strategy, sampling, 1.0, group_size, _effort(executor, progress))
     bounds = bounds_by(first, method, order)
     if method == TIGHT and first.chance <= delta:
@@ -174,6 +193,7 @@ def bracket(
     order: Order | None = None,
     group_size: int = 1,
     estimate: bool | Mapping[str, Any] = False,
+    verify: bool | Mapping[str, Any] = False,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Bracket:
@@ -182,6 +202,8 @@ def bracket(
     `upper` is what `epsilon` gives by the method; `lower` holds for any method: it is the privacy
     loss that a test of the output shows (0 where nothing is known).  `estimate=True` adds
     a Monte Carlo estimate, which is no certificate; a mapping has options of `mmcc.estimate`.
+    `verify=True` adds an epsilon that was verified by simulation, which is no certificate either:
+    the smallest that a pilot finds likely to pass; a mapping has options of `mmcc.verify`.
     """
     if estimate is not False and group_size != 1:
         raise ParameterError(
@@ -207,19 +229,17 @@ def bracket(
             f"the lower bound {lower} lies above the upper bound {found.epsilon}: a bug, "
             "please report it with this command."
         )
-    if estimate is False:
-        return Bracket(lower=lower, guarantee=found)
-    options = {} if estimate is True else dict(estimate)
-    simulated = simulate(
-        strategy,
-        sampling,
-        sigma=sigma,
-        delta=delta,
-        executor=executor,
-        progress=progress,
-        **options,
-    )
-    return Bracket(lower=lower, guarantee=found, estimate=simulated)
+    simulated = verified = None
+    numbers: dict[str, Any] = {"sigma": sigma, "delta": delta}
+    how: dict[str, Any] = {"executor": executor, "progress": progress}
+    if verify is not False:
+        options = {} if verify is True else dict(verify)
+        options |= {"low": lower, "group_size": group_size}
+        verified = verified_epsilon(strategy, sampling, **numbers, **how, **options)
+    if estimate is not False:
+        options = {} if estimate is True else dict(estimate)
+        simulated = simulate(strategy, sampling, **numbers, **how, **options)
+    return Bracket(lower=lower, guarantee=found, estimate=simulated, verified=verified)
 
 
 def methods() -> tuple[str, ...]:
@@ -229,6 +249,11 @@ def methods() -> tuple[str, ...]:
 
 def check_method(method: str, order: Order | None = None) -> None:
     """Refuse methods and orders that there are not."""
+    if method == VERIFY:
+        raise MethodError(
+            f"method={VERIFY!r} shows an epsilon at a delta that are both given: use mmcc.verify, "
+            "or mmcc.sigma for the noise of such a target."
+        )
     if method not in methods() and method not in OLD_NAMES:
         raise MethodError(f"unknown method {method!r}; {suggestion(method, methods())}")
     if order is not None and order not in ORDERS:

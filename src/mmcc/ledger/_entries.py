@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from mmcc.accounting._guarantee import Guarantee
+from mmcc.accounting._guarantee import CERTIFIED, VERIFIED, Guarantee
 from mmcc.errors import MmccError, real, shown, suggestion, whole
 
 VERSION = 1
@@ -33,6 +33,8 @@ NAMES = ("method", "bound", "strategy", "sampling", "adjacency", "setting")
 NUMBERS = ("epsilon", "delta", "sigma")
 GROUP = "group_size"
 """Written where it is more than one example, which older files do not say."""
+KIND, FAILURE = "kind", "failure"
+"""Written where a guarantee is not certified but verified, which older files do not know."""
 FREE = ("setting",)
 """Text that may be empty."""
 
@@ -144,11 +146,14 @@ KINDS: Mapping[str, type[Entry]] = {
 
 
 def certified(guarantee: object) -> Guarantee:
-    """The guarantee with what a ledger keeps of it, or an error: an estimate proves nothing."""
+    """The guarantee with what a ledger keeps of it, or an error: an estimate proves nothing.
+
+    One that was verified stays so: its chance of error is part of its delta.
+    """
     if not isinstance(guarantee, Guarantee):
         raise LedgerError(
             f"a ledger adds up guarantees, which are proven; {type(guarantee).__name__} is none. "
-            "Use mmcc.epsilon, mmcc.delta or mmcc.sigma."
+            "Use mmcc.epsilon, mmcc.delta or mmcc.sigma, or mmcc.verify."
         )
     if not isinstance(guarantee.adaptive, bool):
         raise LedgerError(f"adaptive must be true or false, got {shown(guarantee.adaptive)}.")
@@ -160,6 +165,9 @@ def certified(guarantee: object) -> Guarantee:
         GROUP: whole(GROUP, guarantee.group_size, 1, MOST_EXACT),
     }
     kept |= {name: text(name, getattr(guarantee, name), name in FREE) for name in NAMES}
+    if guarantee.kind != CERTIFIED:
+        kept[KIND] = text(KIND, guarantee.kind)
+        kept[FAILURE] = real(FAILURE, guarantee.failure, 0, kept["delta"])
     return Guarantee(**kept)
 
 
@@ -261,7 +269,13 @@ def _only(body: object, expected: set[str]) -> Mapping[str, Any]:
 
 def _read_guarantee(body: object) -> Guarantee:
     grouped = isinstance(body, dict) and GROUP in body
-    given = _only(body, {*NUMBERS, *NAMES, "adaptive", *([GROUP] if grouped else [])})
+    verified = isinstance(body, dict) and KIND in body
+    more = {*([GROUP] if grouped else []), *([KIND, FAILURE] if verified else [])}
+    given = _only(body, {*NUMBERS, *NAMES, "adaptive", *more})
+    if verified and given[KIND] != VERIFIED:
+        raise LedgerError(f"it has a guarantee of the unknown kind {shown(given[KIND])}")
+    if verified:
+        real(FAILURE, given[FAILURE], 0, 1)
     return certified(Guarantee(**given))
 
 
@@ -302,8 +316,10 @@ _READERS: Mapping[str, Callable[..., Entry]] = {"begin": _read_begin, "plan": _r
 def plain(value: Any) -> Any:
     """Entries and what they are made of as objects, lists, text and numbers."""
     if isinstance(value, Guarantee):
-        group = {GROUP: value.group_size} if value.group_size > 1 else {}
-        return {name: getattr(value, name) for name in (*NUMBERS, *NAMES, "adaptive")} | group
+        more: dict[str, Any] = {GROUP: value.group_size} if value.group_size > 1 else {}
+        if value.kind != CERTIFIED:
+            more |= {KIND: value.kind, FAILURE: value.failure}
+        return {name: getattr(value, name) for name in (*NUMBERS, *NAMES, "adaptive")} | more
     if isinstance(value, DeltaDot):
         return [value.epsilon, value.remove, value.add]
     if isinstance(value, tuple):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mmcc.accounting._guarantee import rounded_up
+from mmcc.accounting._guarantee import CERTIFIED, VERIFIED, rounded_up
 from mmcc.errors import PrecisionError, real, suggestion
 from mmcc.ledger._entries import DeclaredPlan, DeltaDot, Fingerprint, LedgerError, plain
 from mmcc.ledger._history import History, Run
@@ -56,9 +56,11 @@ class PlanPart:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """(epsilon, delta)-differential privacy of everything released on a data set, certified.
+    """(epsilon, delta)-differential privacy of everything released on a data set.
 
     For runs with independent noise and sampling.  It assumes all that the runs' guarantees assume.
+    Certified, unless some of these were verified by simulation; then the chance that one of their
+    verdicts is wrong, `failure`, is part of delta.
     """
 
     data: str
@@ -72,6 +74,25 @@ class Total:
     outside: int
     """Runs outside the plan, whose pairs are added."""
     plan: PlanPart | None = None
+    verified: int = 0
+    """Guarantees that were verified by simulation, not certified; those of a plan count too."""
+    failure: float = 0.0
+    """The chance of a wrong verdict among them: part of delta."""
+
+    @property
+    def kind(self) -> str:
+        """Certified, if everything in it is."""
+        return VERIFIED if self.verified else CERTIFIED
+
+    @property
+    def basis(self) -> str:
+        """What the number rests on, in words."""
+        if not self.verified:
+            return CERTIFIED
+        return (
+            f"{VERIFIED} in part: {_count(self.verified, 'guarantee')} by simulation; the chance "
+            f"of a wrong verdict among them, {rounded_up(self.failure)}, is part of delta"
+        )
 
     @property
     def method(self) -> str:
@@ -102,8 +123,9 @@ class Total:
         states = self.states
         settings = "".join(f", in {setting}" for setting in self.settings)
         return (
-            f"{self.data}: ({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-DP, certified; "
-            f"{self.method}; {_count(len(self.runs), 'run')}, {states['ended']} ended, "
+            f"{self.data}: ({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-DP, "
+            f"{self.basis}; {self.method}; "
+            f"{_count(len(self.runs), 'run')}, {states['ended']} ended, "
             f"{states['stopped']} stopped early, {states['no_end']} without an end (killed, or "
             f"still running), {self.resumed} resumed, each counted in full; {inputs}, "
             f"{self.adjacency}{settings}"
@@ -120,7 +142,10 @@ class Total:
             "adjacency": self.adjacency,
             "adaptive": self.adaptive,
             "settings": list(self.settings),
-            "certified": True,
+            "kind": self.kind,
+            "failure": self.failure,
+            "verified": self.verified,
+            "certified": self.kind == CERTIFIED,
             "states": self.states,
             "resumed": self.resumed,
             "outside": self.outside,
@@ -151,6 +176,8 @@ def total(
     part = plan and plan_part(plan, begun, delta, progress)
     guarantees = [run.begin.guarantee for run in runs]
     guarantees += [run.guarantee for run in plan.runs] if plan else []
+    counted = [*outside, *((run.guarantee for run in plan.runs) if plan else ())]
+    verified = [found for found in counted if found.kind == VERIFIED]
     pairs = [(found.epsilon, found.delta) for found in outside]
     pairs += [(part.epsilon, part.delta)] if part else []
     return Total(
@@ -163,6 +190,8 @@ def total(
         runs=tuple(runs),
         outside=len(outside),
         plan=part or None,
+        verified=len(verified),
+        failure=min(sum_up(found.failure for found in verified), 1.0),
     )
 
 
@@ -206,8 +235,12 @@ def plan_part(
     needed = min(sum_up(run.guarantee.delta for run in plan.runs), 1.0)
     at = needed if delta is None else real("delta", delta, 0, 1)
     by_sum = PlanPart(added, needed, PAIRS, len(plan.runs), begun)
-    if added == 0 and needed <= at:
+    verified = any(run.guarantee.kind == VERIFIED for run in plan.runs)
+    if (added == 0 or verified) and needed <= at:
         return by_sum
+    if verified:  # a wrong verdict is in the pairs' deltas, and in no composed loss
+        problem = PrecisionError("guarantees verified by simulation are pairs, which add up")
+        raise _too_small(plan, at, needed, problem)
     try:
         composed = composed_epsilon(plan, at, progress)
     except PrecisionError as problem:
@@ -248,6 +281,8 @@ def _too_small(
 ) -> PrecisionError:
     """What to say of a delta that was given for a plan and cannot be certified."""
     try:
+        if any(run.guarantee.kind == VERIFIED for run in plan.runs):
+            raise problem
         least, why = _least_delta(_losses(plan), needed), "the curves of its runs end there"
     except PrecisionError:  # nothing can be composed, at whatever delta
         least, why = needed, str(problem).rstrip(".")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmcc.accounting._guarantee import rounded_down, rounded_up
+from mmcc.accounting._guarantee import CERTIFIED, VERIFIED, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from mmcc.accounting._units import Units
@@ -52,7 +52,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """(epsilon, delta)-differential privacy of something that was released, certified."""
+    """(epsilon, delta)-differential privacy of something that was released."""
 
     heading: str
     """What was released."""
@@ -68,6 +68,18 @@ class Claim:
     remark: str = ""
     """When it holds."""
     runs: tuple[RunLine, ...] = ()
+    kind: str = CERTIFIED
+    failure: float = 0.0
+    """The chance of a wrong verdict, part of delta, where it was verified."""
+
+    @property
+    def basis(self) -> str:
+        """What it rests on, in words."""
+        if self.kind == CERTIFIED:
+            return f"certified by: {self.how}" if self.how else ""
+        wrong = f"the chance of a wrong verdict, {rounded_up(self.failure)}, is part of δ"
+        how = f" ({self.how})" if self.how else ""
+        return f"verified by simulation, not certified{how}; {wrong}"
 
     @property
     def shown(self) -> tuple[str, str]:
@@ -182,6 +194,11 @@ class Report:
         """How many such units are protected together: the number, and the noun."""
         several = f"any {self.group_size:,}"
         return ("one", "unit") if self.group_size == 1 else (several, "units together")
+
+    @property
+    def verified(self) -> bool:
+        """Whether some number is not certified but verified."""
+        return any(claim.kind == VERIFIED for claim in self.claims)
 
     @property
     def differ(self) -> str:

@@ -68,7 +68,13 @@ def of_ledger(
         ),
         unit=unit,
         adjacency="; ".join(relations),
-        assumptions=of_runs(adaptive, settings, any(total.resumed for total in found), unit),
+        assumptions=of_runs(
+            adaptive,
+            settings,
+            any(total.resumed for total in found),
+            unit,
+            verified=any(total.verified for total in found),
+        ),
         reproduction=_reproduction(path, data, delta),
         versions=versions(),
         made=today(),
@@ -84,6 +90,8 @@ def _claim(total: Total) -> Claim:
         adaptive=total.adaptive,
         settings=total.settings,
         how=total.method,
+        kind=total.kind,
+        failure=total.failure,
         runs=tuple(
             RunLine(
                 run.begin.run,

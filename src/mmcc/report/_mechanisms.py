@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ def of_mechanism(
     file: str | None = None,
     seconds: float | None = None,
     units: bool = False,
+    verified: Guarantee | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """The report of a mechanism; what has no proof is refused as by `mmcc.epsilon`.
@@ -52,7 +54,8 @@ def of_mechanism(
     `unit` is what the training treats as one example, `data` what the data set is called, `file`
     where the strategy came from.  About `seconds` go to the dots of the epsilon-delta curve.
     `group_size` units are protected together.  `units=True` tells the guarantee in other units too,
-    which takes a few dozen questions.
+    which takes a few dozen questions.  `verified`, what `mmcc.verify` gave for the same mechanism,
+    is told beside the certified number.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
 
@@ -68,6 +71,8 @@ def of_mechanism(
         group_size=group_size,
         progress=progress,
     )
+    if verified is not None:
+        found = replace(found, verified=_of_the_same(verified, found.guarantee))
     return described(
         found,
         strategy,
@@ -126,7 +131,11 @@ def described(
     return Report(
         title=words("title", title, TITLE),
         subject=subject,
-        claims=(claim(f"All {strategy.steps:,} steps", found), *claims),
+        claims=(
+            claim(f"All {strategy.steps:,} steps", found),
+            *([_verified_claim(strategy.steps, found.verified)] if found.verified else []),
+            *claims,
+        ),
         facts=(
             *([Fact("Data", words("data", data, ""))] if data else []),
             *_mechanism_facts(guarantee, strategy, scheme, clip_norm),
@@ -142,6 +151,7 @@ def described(
                 settings=settings,
                 steps=strategy.steps,
                 group_size=guarantee.group_size,
+                verified=found.verified is not None,
             ),
             *assumptions,
         ),
@@ -169,6 +179,33 @@ def claim(heading: str, found: Bracket, remark: str = "") -> Claim:
         how=guarantee.bound,
         remark=remark,
     )
+
+
+def _verified_claim(steps: int, found: Guarantee) -> Claim:
+    return Claim(
+        heading=f"All {steps:,} steps, verified by simulation",
+        epsilon=found.epsilon,
+        delta=found.delta,
+        adaptive=found.adaptive,
+        how=found.bound,
+        kind=found.kind,
+        failure=found.failure,
+    )
+
+
+def _of_the_same(verified: object, certified: Guarantee) -> Guarantee:
+    """What was verified, if it is about the mechanism of the certified number."""
+    from mmcc.accounting._guarantee import VERIFIED, Guarantee
+
+    if not isinstance(verified, Guarantee) or verified.kind != VERIFIED:
+        raise ParameterError("verified must be a guarantee that mmcc.verify gave.")
+    for name in ("strategy", "sampling", "sigma", "group_size", "adaptive"):
+        one, other = getattr(verified, name), getattr(certified, name)
+        if one != other:
+            raise ParameterError(
+                f"what was verified is about another mechanism: its {name} is {one}, not {other}."
+            )
+    return verified
 
 
 def words(name: str, given: str | None, otherwise: str) -> str:
@@ -227,7 +264,7 @@ def _reproduction(
     guarantee: Guarantee, strategy: Strategy, scheme: Scheme, order: Order | None, file: str | None
 ) -> Reproduction:
     """The command and the Python that give the headline again."""
-    from mmcc.training._noise import strategy_digest
+    from mmcc.strategies._records import strategy_digest
 
     written = written_strategy(strategy, file)
     drawn = written_scheme(scheme)

@@ -32,6 +32,15 @@ REAL_NUMBERS = Assumption(
 )
 
 
+VERDICTS = Assumption(
+    "Verdicts were not picked.",
+    "A number that is verified rests on random numbers drawn after everything else was fixed. "
+    "Every attempt to verify the mechanism is in the record, or was made by the same process; an "
+    "attempt that was hidden, or a choice among several verified mechanisms that was not paid for, "
+    "makes a wrong verdict likelier than stated.",
+)
+
+
 def of_training(
     scheme: Scheme,
     *,
@@ -40,6 +49,7 @@ def of_training(
     settings: tuple[str, ...],
     steps: int,
     group_size: int = 1,
+    verified: bool = False,
 ) -> tuple[Assumption, ...]:
     """What the guarantee of one mechanism assumes, the gravest first."""
     several = f"the contributions of {group_size:,} units"
@@ -77,6 +87,7 @@ def of_training(
             f"Neighbours differ in {differ}, which are replaced by zero. The number "
             "of examples, and with it the expected batch size, is the same for both.",
         ),
+        *([VERDICTS] if verified else []),
         REAL_NUMBERS,
     )
 
@@ -98,7 +109,11 @@ def of_loops() -> tuple[Assumption, ...]:
 
 
 def of_runs(
-    adaptive: bool, settings: tuple[str, ...], resumed: bool, unit: str
+    adaptive: bool,
+    settings: tuple[str, ...],
+    resumed: bool,
+    unit: str,
+    verified: bool = False,
 ) -> tuple[Assumption, ...]:
     """What a total over runs assumes."""
     again = (
@@ -130,6 +145,7 @@ def of_runs(
             "the data's part in pretraining are not covered.",
         ),
         TUNING,
+        *([VERDICTS] if verified else []),
         REAL_NUMBERS,
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mmcc.sampling._balls_in_bins import BallsInBins
+    from mmcc.sampling._chances import Chances
     from mmcc.sampling._cyclic_poisson import CyclicPoisson
     from mmcc.sampling._min_separation import MinSeparation
     from mmcc.sampling._poisson import Poisson
@@ -30,6 +31,7 @@ __all__ = (
     "Allocation",
     "BallsInBins",
     "Bits",
+    "Chances",
     "CyclicPoisson",
     "Drawing",
     "Law",
@@ -49,6 +51,7 @@ __all__ = (
 # Imported when first used: the command line reads the registry without waiting for numpy.
 _PLACES = {
     "BallsInBins": "_balls_in_bins",
+    "Chances": "_chances",
     "CyclicPoisson": "_cyclic_poisson",
     "MinSeparation": "_min_separation",
     "Poisson": "_poisson",

@@ -10,6 +10,7 @@ import numpy as np
 
 from mmcc._arrays import IntArray
 from mmcc.errors import whole
+from mmcc.sampling._chances import MOST_ENTRIES, Chances
 from mmcc.sampling._epoch_scheme import MOST_LISTED, EpochScheme, divides
 from mmcc.sampling._scheme import MAX_STEPS, Bits, Drawing, Law, Participations
 
@@ -40,6 +41,16 @@ class BallsInBins(EpochScheme):
 
     def positions(self, steps: int) -> int:
         return self.epoch_length(steps)
+
+    def chances(self, steps: int) -> Chances | None:
+        """Places before the first participation, then the columns left until the next one."""
+        bins = self.epoch_length(steps)
+        if bins > MOST_ENTRIES:
+            return None
+        place = np.arange(bins)
+        chance = np.concatenate([1.0 / (bins - place), place == 0])
+        idle = np.concatenate([np.minimum(place + 1, bins - 1), bins + np.maximum(place - 1, 0)])
+        return Chances(chance[None], np.stack([idle, np.full(2 * bins, 2 * bins - 1)], axis=1))
 
     def least_gap(self, steps: int) -> int:
         return self.bins

@@ -10,6 +10,7 @@ import numpy as np
 
 from mmcc._arrays import IntArray
 from mmcc.errors import whole
+from mmcc.sampling._chances import Chances
 from mmcc.sampling._coins import Deal, heads
 from mmcc.sampling._scheme import (
     MAX_STEPS,
@@ -64,6 +65,9 @@ class CyclicPoisson(Scheme):
 
     def rounds(self, steps: int) -> Rounds:
         return Rounds(self.probability, min(self.separation, steps))
+
+    def chances(self, steps: int) -> Chances:
+        return Chances.constant(self.probability)
 
     def chance(self, steps: int) -> float:
         """In the largest group."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
 from mmcc.errors import ParameterError, whole
+from mmcc.sampling._chances import Chances
 from mmcc.sampling._coins import Coins
 from mmcc.sampling._scheme import (
     MAX_STEPS,
@@ -71,6 +72,9 @@ class MinSeparation(Scheme):
         p of the examples.
         """
         return examples * self.renewal.rate
+
+    def chances(self, steps: int) -> Chances | None:
+        return self.renewal.chances(steps)
 
     def chance(self, steps: int) -> float:
         return self.renewal.chance(steps)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mmcc.sampling._chances import Chances
 from mmcc.sampling._coins import Coins
 from mmcc.sampling._scheme import (
     Bits,
@@ -53,6 +54,9 @@ class Poisson(Scheme):
 
     def rounds(self, steps: int) -> Rounds:
         return Rounds(self.probability, 1)
+
+    def chances(self, steps: int) -> Chances:
+        return Chances.constant(self.probability)
 
     def chance(self, steps: int) -> float:
         return chance_in_rounds(self.probability, steps)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mmcc._arrays import IntArray
+from mmcc.sampling._chances import MOST_ENTRIES, Chances
 from mmcc.sampling._epoch_scheme import EpochScheme, divides, every_choice
 from mmcc.sampling._scheme import Allocation, Bits, Drawing, Law, Participations
 
@@ -58,6 +59,18 @@ class RandomAllocation(EpochScheme):
 
     def allocation(self, steps: int) -> Allocation:
         return Allocation(self.epoch_length(steps), self.participations)
+
+    def chances(self, steps: int) -> Chances | None:
+        """A state is a place in the epoch and how often one took part in it before."""
+        length, times = self.epoch_length(steps), self.participations
+        if length * (times + 1) > MOST_ENTRIES:
+            return None
+        place, taken = np.divmod(np.arange(length * (times + 1)), times + 1)
+        chance = np.clip((times - taken) / (length - place), 0.0, 1.0)
+        follows = ((place + 1) % length) * (times + 1)
+        goes_on = place + 1 < length
+        after = np.stack([follows + goes_on * np.minimum(taken + more, times) for more in (0, 1)])
+        return Chances(chance[None], after.T)
 
     def sensitivity(self, strategy: Strategy) -> float:
         length = self.epoch_length(strategy.steps)

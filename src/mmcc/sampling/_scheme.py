@@ -24,6 +24,7 @@ import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
 from mmcc.errors import MethodError, ParameterError, SamplingError, real, whole
+from mmcc.sampling._chances import MOST_ENTRIES, Chances
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy
@@ -123,6 +124,30 @@ class Renewal:
             return chance_in_rounds(p, steps)
         late = (1 - p) * chance_in_rounds(p, steps - b) if steps > b else 0.0
         return min((p * min(steps, b) + late) / (1 + (b - 1) * p) * (1 + 2.0**-49), 1.0)
+
+    def chances(self, columns: int) -> Chances | None:
+        """Column by column; None where the gap is too long for it.
+
+        States count how many columns are blocked.  A stationary process has two more: who has not
+        taken part yet and is at column t was blocked at first for each of t + 1, ..., gap - 1 steps
+        with chance p / (1 + (gap - 1) p) and is else open, which it is with the chance
+        1 / (1 + (gap - 1 - t) p) by Bayes' rule.
+        """
+        p, longest = self.probability, min(self.gap - 1, columns)
+        first = int(self.stationary)
+        rows = longest + 1 if self.stationary else 1
+        states = first + 1 + longest
+        if rows * states > MOST_ENTRIES:
+            return None
+        probability = np.zeros((rows, states))
+        probability[:, first] = p
+        after = np.maximum(np.arange(states) - 1, first)[:, None].repeat(2, axis=1)
+        after[: first + 1, 1] = states - 1
+        if self.stationary:
+            blocked = np.maximum(self.gap - 1 - np.arange(rows), 0)
+            probability[:, 0] = p / (1 + blocked * p)
+            after[0, 0] = 0
+        return Chances(probability, after)
 
     def log_idle(self, steps: int) -> float:
         """The logarithm of the chance never to take part."""
@@ -318,6 +343,13 @@ class Scheme(ABC):
         """Steps drawn anew in every epoch, so many each, if participation is that.
 
         Epochs are independent of each other, and every set of steps of an epoch is equally likely.
+        """
+        return None
+
+    def chances(self, steps: int) -> Chances | None:
+        """The chance to take part in each column of a group, given the columns before it.
+
+        Exactly the law of `draw`, for every group: of one with fewer columns, their beginning.
         """
         return None
 

@@ -119,3 +119,15 @@ def _provenance(found: Mapping[str, Any], kind: str) -> Provenance | None:
     if CONSTRUCTORS[made.constructor].kind != kind:
         raise StrategyError(f"{made.constructor} does not make a strategy of the kind {kind!r}.")
     return None if found["given"] else made
+
+
+def strategy_digest(strategy: Strategy) -> str:
+    """SHA-256 of the numbers that define C; equal for equal encoders of the same kind."""
+    digest = hashlib.sha256()
+    for part in strategy.defining():
+        if isinstance(part, np.ndarray):
+            digest.update(f"{part.shape};".encode())
+            digest.update(np.ascontiguousarray(part, dtype="<f8").data)
+        else:
+            digest.update(f"{part};".encode())
+    return digest.hexdigest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmcc.errors import (
     MethodError,
@@ -24,7 +24,7 @@ from mmcc.sampling._registry import identity_of
 from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._base import FULL, HONAKER, Strategy, checked_strategy
 from mmcc.strategies._decoders import decoder_name
-from mmcc.training._noise import strategy_digest
+from mmcc.strategies._records import strategy_digest
 from mmcc.training._participants import MAX_EXAMPLES
 
 if TYPE_CHECKING:
@@ -149,12 +149,15 @@ def amplified(strategy: Strategy, sampling: Scheme) -> bool:
 
 def training_method(strategy: Strategy, sampling: Scheme, method: str) -> str:
     """The method of accounting that holds for training: unamplified where no other is proven."""
+    from mmcc._simulation.verify import METHOD as VERIFY
     from mmcc.accounting._bounds import (
         PLAIN,  # numba takes a second
         TIGHT,
     )
     from mmcc.accounting._questions import check_method
 
+    if method == VERIFY:  # which refuses by itself where nothing is proven for training
+        return method
     check_method(method)
     if method == PLAIN.name or amplified(strategy, sampling):
         return method
@@ -174,11 +177,25 @@ def certified(
     method: str,
     sigma: float | None = None,
     epsilon: float | None = None,
+    verify: Mapping[str, Any] | None = None,
 ) -> Guarantee:
-    """The guarantee of all steps: of a noise level, or with the least noise for an epsilon."""
+    """The guarantee of all steps: of a noise level, or with the least noise for an epsilon.
+
+    `verify` has options of `mmcc.verify`, for the method of that name.
+    """
+    from mmcc._simulation.verify import METHOD as VERIFY
     from mmcc.accounting import _questions as solve  # numba takes a second
 
     proven = training_method(strategy, sampling, method)
+    if proven == VERIFY:
+        if epsilon is None:
+            raise MethodError(
+                f"method={VERIFY!r} shows a target: give epsilon, for which the noise is "
+                "found, not sigma."
+            )
+        return solve.sigma(
+            strategy, sampling, epsilon=epsilon, delta=delta, method=proven, verify=verify
+        )
     if sigma is not None:
         found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=proven)
     elif epsilon is not None:

@@ -15,7 +15,6 @@ True
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from numpy.typing import DTypeLike
 from mmcc._arrays import FloatArray
 from mmcc.errors import ParameterError, real, whole
 from mmcc.strategies._base import Strategy
+from mmcc.strategies._records import strategy_digest
 from mmcc.training._correlation import Correlation, Vectors, correlation
 from mmcc.training._randomness import PHILOX, Normals, normals, normals_from, probe
 
@@ -250,18 +250,6 @@ def check_buffers(found: Sequence[int], expected: Sequence[int], finite: bool) -
             f"the state holds vectors of shape {tuple(found)} that do not fit the stream's "
             f"{tuple(expected)} or are not finite: it is damaged."
         )
-
-
-def strategy_digest(strategy: Strategy) -> str:
-    """SHA-256 of the numbers that define C; equal for equal encoders of the same kind."""
-    digest = hashlib.sha256()
-    for part in strategy.defining():
-        if isinstance(part, np.ndarray):
-            digest.update(f"{part.shape};".encode())
-            digest.update(np.ascontiguousarray(part, dtype="<f8").data)
-        else:
-            digest.update(f"{part};".encode())
-    return digest.hexdigest()
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ Out: module, optimizer and loader, used as before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -59,6 +59,7 @@ def make_private(
     seed: int | None = None,
     decoder: str | None = None,
     method: str = "tight",
+    verify: Mapping[str, Any] | None = None,
     loss_reduction: str = "mean",
     grad_sample_mode: str = "hooks",
     physical_batch_size: int | None = None,
@@ -77,6 +78,10 @@ def make_private(
     `Shuffle`, and under `MinSeparation` of a strategy that is not Toeplitz, it uses no
     amplification, for none is proven.
 
+    With method "verify" the noise for `epsilon` is found by simulation, and the guarantee is one
+    that was verified, not certified; `verify` has options of `mmcc.verify`, such as a `record`,
+    from which a run that is taken up again reads the verdict.
+
     With `ledger`, a file, the run is accounted for now and written there before its first step, as
     one on the data set `data_name`; `mmcc ledger` adds up all of them.
 
@@ -87,6 +92,7 @@ def make_private(
     peers = peers_of(distributed)
     with peers.agreeing():
         delta = _check_target(sigma, epsilon, delta)
+        _check_verify(method, verify, epsilon, distributed)
         strategy = declared(strategy, sampling, stop_after)
         training_method(strategy, sampling, method)
         check_module(module, optimizer, grad_sample_mode)
@@ -103,7 +109,7 @@ def make_private(
             loss_reduction,
         )
         options = loading_options(data, mechanism.expected_batch_size)
-        ask = partial(certified, strategy, sampling, delta=delta, method=method)
+        ask = partial(certified, strategy, sampling, delta=delta, method=method, verify=verify)
         account = cache(partial(ask, sigma=sigma, epsilon=epsilon))
         if sigma is None:
             mechanism = replace(mechanism, sigma=account().sigma)
@@ -159,6 +165,24 @@ def _check_target(sigma: float | None, epsilon: float | None, delta: float | Non
     if sigma is not None:
         real("sigma", sigma, 0, 1e30)
     return real("delta", delta, 0, 1)
+
+
+def _check_verify(
+    method: str, verify: Mapping[str, Any] | None, epsilon: float | None, distributed: bool
+) -> None:
+    if method != "verify":
+        if verify is not None:
+            raise ParameterError(f"verify has options for method='verify', not for {method!r}.")
+        return
+    if epsilon is None:
+        raise ParameterError(
+            "method='verify' shows a target: give epsilon, for which the noise is found, not sigma."
+        )
+    if distributed:
+        raise ParameterError(
+            "method='verify' finds noise by simulation, which several processes would not find "
+            "alike. Use another method, or one process."
+        )
 
 
 def _facts(

@@ -17,7 +17,8 @@ from mmcc._cli.mechanism_options import (
     mechanism,
 )
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import JSON, PLOT, SIMULATION, UNITS, in_units, said
+from mmcc._cli.question import JSON, PLOT, SIMULATION, UNITS, VERDICT, in_units, said
+from mmcc._cli.simulated import refusing, telling, working
 
 
 def run(
@@ -27,6 +28,10 @@ def run(
     order: Any,
     group_size: int | None,
     estimate: bool,
+    verify: bool,
+    failure: float | None,
+    record: str | None,
+    workers: int | None,
     samples: int | None,
     width: float | None,
     confidence: float | None,
@@ -41,6 +46,10 @@ def run(
     simulation = said(samples=samples, width=width, confidence=confidence, seed=seed)
     if simulation and not estimate:
         raise UsageError(f"--{next(iter(simulation))} applies with --estimate only; add it.")
+    verdict = said(failure=failure, record=record)
+    if (verdict or workers is not None) and not verify:
+        name = next(iter({**verdict, **said(workers=workers)}))
+        raise UsageError(f"--{name} applies with --verify only; add it.")
     if group_size not in (None, 1) and (estimate or plot is not None):
         raise UsageError(
             f"--{'estimate' if estimate else 'plot'} is for one example; leave it or --group-size "
@@ -53,7 +62,7 @@ def run(
 
         plots.check_file(plot)
     at: dict[str, Any] = {"sigma": sigma, "delta": delta}
-    with output.progress_bar() as progress:
+    with telling() as progress, working(workers) as executor, refusing():
         start = time.perf_counter()
         found = mmcc.bracket(
             strategy,
@@ -63,6 +72,8 @@ def run(
             order=order,
             **said(group_size=group_size),
             estimate=simulation if estimate else False,
+            verify=verdict if verify else False,
+            executor=executor,
             progress=progress,
         )
         seconds = time.perf_counter() - start
@@ -87,6 +98,13 @@ COMMAND = Command(
         "--estimate", FLAG, QUESTION, "Also print a Monte Carlo estimate: an interval, not a proof."
     ),
     *SIMULATION,
+    Option(
+        "--verify",
+        FLAG,
+        QUESTION,
+        "Also print an epsilon verified by simulation: its chance of error is part of delta.",
+    ),
+    *VERDICT,
     UNITS,
     PLOT,
     JSON,

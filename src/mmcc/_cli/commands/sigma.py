@@ -11,12 +11,29 @@ from mmcc._cli.mechanism_options import (
     EPSILON,
     GROUP_SIZE,
     MECHANISM,
+    VERIFY,
 )
-from mmcc._cli.question import JSON, UNITS, answer
+from mmcc._cli.parsing import UsageError
+from mmcc._cli.question import JSON, UNITS, VERDICT, answer, said
+from mmcc._cli.simulated import verified_answer
 
 
-def run(epsilon: float, delta: float, **given: Any) -> None:
-    answer("sigma", given, {"epsilon": epsilon, "delta": delta})
+def run(
+    epsilon: float,
+    delta: float,
+    failure: float | None,
+    record: str | None,
+    workers: int | None,
+    **given: Any,
+) -> None:
+    numbers = {"epsilon": epsilon, "delta": delta}
+    options = said(failure=failure, record=record, workers=workers)
+    if given["method"] == VERIFY:
+        verified_answer("sigma", given, numbers, options)
+        return
+    if options:
+        raise UsageError(f"--{next(iter(options))} applies with --method verify only.")
+    answer("sigma", given, numbers)
 
 
 COMMAND = Command(
@@ -27,6 +44,7 @@ COMMAND = Command(
     DELTA,
     GROUP_SIZE,
     *BOUND,
+    *VERDICT,
     UNITS,
     JSON,
     help="Print the smallest noise level found that certifies an epsilon at a delta.",

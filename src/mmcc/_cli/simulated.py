@@ -1,0 +1,100 @@
+"""Verdicts on the command line: what they cost is told before they start, a refusal is exit code 1.
+
+In: options as typed.  Out: a table or one JSON object on stdout; cost and progress on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from click.exceptions import Exit
+
+from mmcc._cli import output
+from mmcc._cli.mechanism_options import Given, mechanism
+from mmcc._cli.mistakes import one_line
+from mmcc._cli.parsing import UsageError
+from mmcc._cli.question import said
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from mmcc.accounting._parallel import Progress
+
+REFUSED = 1
+COST = "verify: about"
+
+
+def verified_answer(
+    asked: str, given: Given, numbers: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    """Ask for a verdict, of `mmcc.verify` or by `mmcc.sigma`, and print what comes of it."""
+    strategy, scheme = mechanism(given)
+    if given.get("units"):
+        raise UsageError("--units is for certified answers; leave it or --method verify out.")
+    if given.get("order") is not None:
+        raise UsageError("--order applies to --method mmcc only, not to verify.")
+    import mmcc
+
+    left = {name: value for name, value in options.items() if name != "workers"}
+    with telling() as progress, working(options.get("workers")) as executor, refusing():
+        how: dict[str, Any] = {"executor": executor, "progress": progress}
+        how |= said(group_size=given["group_size"])
+        start = time.perf_counter()
+        if asked == "sigma":
+            found: Any = mmcc.sigma(
+                strategy, scheme, **numbers, method="verify", verify=left, **how
+            )
+        else:
+            found = mmcc.verify(strategy, scheme, **numbers, **left, **how)
+        seconds = time.perf_counter() - start
+    if given["as_json"]:
+        output.print_json(found, seconds, None)
+    elif isinstance(found, mmcc.Guarantee):
+        output.print_tables("sigma" if asked == "sigma" else "epsilon", found, seconds, None)
+    else:
+        output.print_estimate(found, seconds)
+
+
+@contextmanager
+def telling() -> Iterator[Progress]:
+    """A callback that says the cost once, whoever looks, and moves a bar if somebody does."""
+    with output.progress_bar() as bar:
+
+        def report(what: str, done: float) -> None:
+            if what.startswith(COST):
+                print(f"mmcc {what}.", file=sys.stderr)
+            if bar is not None:
+                bar(what, done)
+
+        yield report
+
+
+@contextmanager
+def working(workers: int | None) -> Iterator[Executor | None]:
+    """So many processes, or this one."""
+    if workers is None or workers == 1:
+        yield None
+        return
+    if workers < 1:
+        raise UsageError(f"--workers must be at least 1, not {workers}.")
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """A verdict that is refused is an answer, not bad input."""
+    from mmcc.errors import NotVerifiedError
+
+    try:
+        yield
+    except NotVerifiedError as refusal:
+        print(f"mmcc: {one_line(refusal)}", file=sys.stderr)
+        raise Exit(REFUSED) from None

@@ -1,0 +1,246 @@
+"""What is drawn to verify an epsilon: bounded variables whose mean lies above delta.
+
+In: a pair (see `pairs`), an adjacency, an epsilon.  Out: X with 0 <= X <= `largest` for certain and
+
+    delta(epsilon) <= E[X] + dropped,    X = weight (1 - e^{epsilon - loss})_+.
+
+Rounding: upwards.  A loss that floating point has made too small would make X too small, so losses
+move up by the pair's `rounding`, and by `UNIT` of themselves and epsilon, for the difference; X
+itself by `RISE`, for the few operations that make it.
+
+An experiment is frozen before anything is looked at: `facts` are all its numbers, for the record.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mmcc._arrays import FloatArray
+from mmcc._simulation.directions import Direction, bound_weighed_delta, direction_of
+from mmcc._simulation.pairs import LARGEST_NORMAL, Pair, Tilt
+from mmcc._simulation.tilts import Plan, plan_for, tilted
+from mmcc.accounting._bounds import Problem
+
+UNIT = 2.0**-50
+"""More than what two sums of numbers of this size lose."""
+RISE = 1 + 2.0**-49
+"""More than what expm1 (to two last digits) and two products lose."""
+MOST = 1e6
+"""Of the numbers of a plan."""
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment(ABC):
+    """Draws of X, everything about them fixed; subclasses add their numbers as fields."""
+
+    pair: Pair
+    remove: bool
+    epsilon: float
+    kind: ClassVar[str]
+    """As in a record."""
+
+    @property
+    @abstractmethod
+    def largest(self) -> float:
+        """X is at most this, for certain."""
+
+    @property
+    @abstractmethod
+    def dropped(self) -> float:
+        """What E[X] may lack of delta, rounded up: certified, not estimated."""
+
+    @abstractmethod
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Losses as the pair computes them, and weights in [0, largest]."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """All numbers but the pair, adjacency and epsilon: plain, for JSON."""
+
+    @classmethod
+    @abstractmethod
+    def from_facts(
+        cls, problem: Problem, pair: Pair, remove: bool, epsilon: float, facts: Mapping[str, Any]
+    ) -> Experiment:
+        """The experiment that a record describes; `dropped` is computed anew, never read."""
+
+    def draw(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """X, `count` times."""
+        return self.values(*self.sample(count, rng), self.epsilon)
+
+    def values(self, losses: FloatArray, weights: FloatArray, epsilon: float) -> FloatArray:
+        """X at an epsilon, rounded up.  Away from the experiment's own only hints come of it."""
+        shift = self.pair.rounding + UNIT * (abs(epsilon) + np.abs(losses))
+        gaps = np.minimum(epsilon - (losses + shift), 0.0)
+        return np.minimum(-np.expm1(gaps) * weights * RISE, self.largest)
+
+
+@dataclass(frozen=True, eq=False)
+class Crude(Experiment):
+    """Losses as they come: no weights, and nothing is dropped but what the pair drops."""
+
+    kind = "crude"
+
+    @property
+    def largest(self) -> float:
+        """The chance of an event."""
+        return 1.0
+
+    @property
+    def dropped(self) -> float:
+        """By the pair: the last bits of its coins."""
+        return self.pair.dropped
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """From the pair itself."""
+        losses = self.pair.losses(self.remove, count, rng)
+        return losses, np.ones_like(losses)
+
+    def facts(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    @classmethod
+    def from_facts(
+        cls,
+        problem: Problem,  # noqa: ARG003
+        pair: Pair,
+        remove: bool,
+        epsilon: float,
+        facts: Mapping[str, Any],  # noqa: ARG003
+    ) -> Crude:
+        """As made."""
+        return cls(pair, remove, epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class Tilted(Experiment):
+    r"""Losses drawn where they are large, with weights W that are bounded by a certified rest.
+
+    W(v) = e^{Lam - kap v} (1 - e^{th (t - v)})_+ where v is the place of the output in a direction
+    (see `tilts`); the rest e^{th t} D, e^{log D} from `directions`.  Let e bound the error of v:
+    e^{Lam - kap (v - e)} (1 - e^{th (t - v - e)})_+ is at least W wherever v is.
+    """
+
+    plan: Plan
+    direction: Direction
+    log_rest: float
+    """Log D, certified."""
+    kind = "tilted"
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        if not (0 < plan.tilt < MOST and 0 < plan.slope < MOST and abs(plan.place) < MOST):
+            raise ValueError(f"this is no plan: {plan}")
+
+    @cached_property
+    def _drawn(self) -> tuple[float, Tilt]:
+        """Lam, rounded up, and how to draw.
+
+        The chances of a tilted law are quotients of numbers with logarithms of at most this size,
+        and its logarithm is a sum over the columns.
+        """
+        log_mean, drawn = tilted(self.pair, self.direction, self.remove, self.plan.tilt)
+        size, least = 8 + abs(self.plan.tilt * self.direction.pull) + 2 * abs(log_mean), 1.0
+        if drawn.law is not None:
+            chances = drawn.law.probability
+            size -= math.log(chances[chances > 0].min())
+            least = 1 - float(chances[chances < 1].max(initial=0.0))
+        slack = self.pair.columns * UNIT * size / least + 2.0**-39 * (1 + abs(log_mean))
+        return log_mean + slack, drawn
+
+    @cached_property
+    def error(self) -> float:
+        """At most so far v is off, beside `UNIT` of its size.
+
+        No A_l^T z is off by more than rounding / (2 columns), and the sum over the columns loses no
+        more than that again; a participation is taken to lie where all do.
+        """
+        pair, direction = self.pair, self.direction
+        noise = float(np.abs(direction.weights).sum()) / pair.columns * pair.rounding
+        lying = pair.columns * direction.spread + 2.0**-38 * (self.plan.tilt + direction.pull)
+        return 2 * (noise + lying) + UNIT * abs(self.plan.place)
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest W, where e^{th (t - v)} = r / (1 + r), r = kap / th."""
+        log_mean, plan = self._drawn[0], self.plan
+        slack = 2 * plan.tilt * self.error + 2.0**-40 * (1 + abs(log_mean) + abs(plan.peak()))
+        return _rounded_up(math.exp(min(log_mean + plan.peak() + slack, 700.0)))
+
+    @cached_property
+    def dropped(self) -> float:
+        """e^{th t} D, and what coins of 53 bits may do to draws of at most `largest`."""
+        parts = (self.plan.slope * self.plan.place, self.log_rest)
+        exponent = math.fsum(parts) + 2.0**-40 * (1 + math.fsum(map(abs, parts)))
+        coins = self.pair.dropped * (max(self.largest, 1.0) if self.pair.extra else self.largest)
+        return _rounded_up(math.exp(min(exponent, 700.0)) + coins)
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """From the tilted law.
+
+        Outputs are shifted by kap beside noise of up to 14: so much more a loss may be off.
+        """
+        log_mean, drawn = self._drawn
+        plan = self.plan
+        losses, places = self.pair.tilted_losses(self.remove, count, rng, drawn)
+        error = self.error + UNIT * np.abs(places)
+        below = plan.slope * (plan.place - places - error)
+        kept = below < 0
+        weights = np.zeros(count)
+        logs = log_mean - plan.tilt * (places[kept] - error[kept])
+        weights[kept] = np.exp(np.minimum(logs, 700.0)) * -np.expm1(below[kept]) * (1 + 2.0**-40)
+        losses += self.pair.rounding * (plan.tilt / LARGEST_NORMAL)
+        return losses, np.minimum(weights, self.largest)
+
+    def facts(self) -> dict[str, Any]:
+        """The plan."""
+        return asdict(self.plan)
+
+    @classmethod
+    def from_facts(
+        cls, problem: Problem, pair: Pair, remove: bool, epsilon: float, facts: Mapping[str, Any]
+    ) -> Tilted:
+        """With the plan of the record; direction and rest anew."""
+        plan = Plan(float(facts["tilt"]), float(facts["slope"]), float(facts["place"]))
+        direction = direction_of(pair.mechanism)
+        if direction is None:
+            raise ValueError("no direction meets all columns")
+        log_rest = bound_weighed_delta(
+            problem, direction, pair.columns, remove, epsilon, plan.slope
+        )
+        return cls(pair, remove, epsilon, plan, direction, log_rest)
+
+
+def _rounded_up(value: float) -> float:
+    """To six digits: another machine may find another last bit."""
+    if not 0 < value < math.inf:
+        return value
+    digits = 10.0 ** (6 - math.ceil(math.log10(value)))
+    return math.ceil(value * digits * (1 + 2.0**-50)) / digits * (1 + 2.0**-50)
+
+
+KINDS: Mapping[str, type[Experiment]] = {made.kind: made for made in (Crude, Tilted)}
+
+
+def experiment_for(
+    problem: Problem,
+    pair: Pair,
+    remove: bool,
+    epsilon: float,
+    delta: float,
+    rng: np.random.Generator,
+) -> Experiment:
+    """The experiment that needs the fewest samples to show E[X] + dropped < delta.
+
+    It may look at draws of `rng`, which are used for nothing else.
+    """
+    found = plan_for(problem, pair, remove, epsilon, delta, rng)
+    return Crude(pair, remove, epsilon) if found is None else Tilted(pair, remove, epsilon, *found)

@@ -1,0 +1,206 @@
+"""Records of verdicts played again: a check of what they say, never a verdict.
+
+In: a record.  Out: whether its verdicts follow from its blocks, and its blocks from its seeds.
+Rounding: none; blocks are compared to the last bit, and other processors' last digits are told.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mmcc._simulation.record import PASSED, Attempt, Question, read, read_mechanism
+from mmcc._simulation.trials import Block, draw_block
+from mmcc._simulation.verify import Claim, Work, restored
+from mmcc.accounting._guarantee import Guarantee
+from mmcc.accounting._parallel import Progress, one_thread, spread
+from mmcc.errors import RecordError, whole
+from mmcc.sampling import Scheme
+from mmcc.strategies._base import Strategy
+from mmcc.strategies._records import strategy_digest
+
+CLOSE = 1e-9
+"""Sums that differ by a part of this are told apart from sums of other samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One attempt of a record, checked."""
+
+    number: int
+    question: Question
+    verdict: str
+    """As it follows from the blocks: open, passed or refused."""
+    level: float
+    samples: int
+    blocks: int
+    replayed: int
+    """Blocks that were drawn again."""
+    differing: int
+    """Of these, such as came out otherwise."""
+    exact: bool
+    """Whether all of them came out the same to the last bit."""
+    guarantee: Guarantee | None
+    """What was promised, if it passed; it was promised then, not now."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        asked = self.question
+        return {
+            "attempt": self.number,
+            "verdict": self.verdict,
+            "epsilon": asked.epsilon,
+            "delta": asked.delta,
+            "sigma": asked.sigma,
+            "failure": asked.failure,
+            "level": self.level,
+            "strategy": asked.strategy,
+            "sampling": asked.sampling,
+            "group_size": asked.group_size,
+            "samples": self.samples,
+            "blocks": self.blocks,
+            "replayed": self.replayed,
+            "differing": self.differing,
+            "exact": self.exact,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What came of playing a record again: a check of it, and no verdict."""
+
+    file: str
+    attempts: tuple[Replayed, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no block came out otherwise."""
+        return not any(attempt.differing for attempt in self.attempts)
+
+    def __str__(self) -> str:
+        lines = [
+            f"attempt {one.number}: ({one.question.epsilon:g}, {one.question.delta:g}) of "
+            f"{one.question.strategy}, {one.question.sampling}, sigma {one.question.sigma:g}: "
+            f"{one.verdict}; {one.samples} samples; {one.replayed} of {one.blocks} blocks drawn "
+            f"again, {one.differing} came out otherwise"
+            for one in self.attempts
+        ]
+        what = "agrees with its seeds" if self.agrees else "does NOT agree with its seeds"
+        return "\n".join([f"{self.file}: the record {what}; this is a check, no verdict", *lines])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "file": self.file,
+            "agrees": self.agrees,
+            "verdict": None,
+            "attempts": [attempt.to_dict() for attempt in self.attempts],
+        }
+
+
+def replay(
+    record: str | os.PathLike[str],
+    strategy: Strategy | None = None,
+    sampling: Scheme | None = None,
+    *,
+    blocks: int | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Replay:
+    """Play a record of `mmcc.verify` again: a check of it, which never makes a new verdict.
+
+    Every verdict is worked out again from its blocks, and the blocks are drawn again from their
+    seeds: all of them, or in each attempt so many `blocks` at random.  Strategy and scheme are
+    needed where the record could not hold them.
+    """
+    work = Work(executor, progress)
+    most = None if blocks is None else whole("blocks", blocks, 0, 10**12)
+    path = Path(record)
+    stored = read(path)["attempts"]
+    with one_thread():
+        try:
+            found = tuple(
+                _replayed(claim, attempt, most, work)
+                for claim, attempt in _attempts(stored, strategy, sampling, path.name)
+            )
+        except (KeyError, TypeError, AttributeError) as problem:
+            raise RecordError(f"{path.name!r} does not describe verdicts: {problem!r}.") from None
+    return Replay(str(path), found)
+
+
+def _attempts(
+    stored: list[Mapping[str, Any]], strategy: Strategy | None, scheme: Scheme | None, name: str
+) -> Iterator[tuple[Claim, Attempt]]:
+    """The attempts with what they claim; their numbers and seeds must be those of a search."""
+    number, seeds = 0, set()
+    for one in stored:
+        asked = Question(**one["question"])
+        drawn, released = scheme, strategy
+        if released is None or drawn is None:
+            kept = read_mechanism(one["mechanism"], name)
+            released, drawn = released or kept[0], drawn or kept[1]
+        claim = Claim.about(
+            released,
+            drawn,
+            asked.group_size,
+            sigma=asked.sigma,
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+            failure=asked.failure,
+        )
+        if claim.question != asked:
+            raise RecordError(
+                f"attempt {one['number']} of {name!r} is about {asked.strategy} under "
+                f"{asked.sampling}, not about the mechanism given "
+                f"({strategy_digest(released)[:12]} where it has {asked.digest[:12]})."
+            )
+        if one["number"] <= number or one["seed"] in seeds:
+            raise RecordError(f"the attempts of {name!r} are not numbered one after the other.")
+        number = one["number"]
+        seeds.add(one["seed"])
+        yield claim, restored(claim, one, name)
+
+
+def _replayed(claim: Claim, attempt: Attempt, most: int | None, work: Work) -> Replayed:
+    differing = replayed = 0
+    exact = True
+    for place, state in enumerate(attempt.states):
+        trial, known = state.trial, state.blocks
+        chosen = _chosen(len(known), most)
+        draw = partial(draw_block, trial.experiment, trial.bets, trial.block, attempt.seed, place)
+        for index, block in zip(chosen, spread(draw, chosen, work.executor, 1), strict=True):
+            replayed += 1
+            exact &= block == known[index]
+            differing += not _close(block, known[index])
+            work.tell("blocks drawn again", replayed)
+    verdict = {None: "open", True: PASSED, False: "refused"}[attempt.passed]
+    return Replayed(
+        attempt.number,
+        attempt.question,
+        verdict,
+        attempt.level,
+        attempt.samples,
+        sum(len(state.blocks) for state in attempt.states),
+        replayed,
+        differing,
+        exact,
+        claim.guarantee(attempt) if attempt.passed else None,
+    )
+
+
+def _chosen(count: int, most: int | None) -> list[int]:
+    """All, or so many at random: nobody could know which."""
+    if most is None or most >= count:
+        return list(range(count))
+    return sorted(secrets.SystemRandom().sample(range(count), most))
+
+
+def _close(one: Block, other: Block) -> bool:
+    pairs = zip((*one.logs, one.mass), (*other.logs, other.mass), strict=True)
+    return all(abs(a - b) <= CLOSE * (1 + abs(a)) for a, b in pairs)

@@ -1,0 +1,460 @@
+r"""Compiled: participations are revealed one after the other, and what the loss gains by each.
+
+In: noise g ~ N(0, G) of the columns, one sample a row; the law of participation; how a column that
+takes part moves the others.  Out: log Lhat (see `pairs`); the noise is overwritten.
+Rounding: plain floating point, for which `pairs` accounts.
+
+`kicks[starts[i] + d]` is G_(i, i+d).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mmcc._arrays import FloatArray, IntArray
+from mmcc.accounting._losses.row_loops import compiled
+
+STEEP = 300.0
+"""Above this exponents are not taken: e^x would leave the range of numbers."""
+MOST_TILT = 1e100
+"""Of a look-ahead: any number will do, as long as it is one."""
+LARGE = 1e150
+"""Products of factors become logarithms before they leave the range of numbers."""
+
+
+@compiled
+def kick(x: FloatArray, sign: float, kicks: FloatArray, shift: int, left: int, right: int) -> None:
+    """x_j += sign * kicks[shift + j] for the columns j from `left` to `right - 1`."""
+    for j in range(left, right):
+        x[j] += sign * kicks[shift + j]
+
+
+@compiled
+def log_sum(a: float, b: float) -> float:
+    """log(e^a + e^b)."""
+    top = max(a, b)
+    return top + math.log1p(math.exp(min(a, b) - top))
+
+
+@compiled
+def draw_taken(
+    rng: np.random.Generator, probability: FloatArray, after: IntArray, taken: IntArray
+) -> int:
+    """Who takes part, by these chances, and how often."""
+    state, last, number = 0, probability.shape[0] - 1, 0
+    for column in range(taken.size):
+        chance = probability[min(column, last), state]
+        taken[column] = 1 if chance > 0.0 and rng.random() < chance else 0
+        state = after[state, taken[column]]
+        number += taken[column]
+    return number
+
+
+@compiled
+def reveal_one(
+    x: float,
+    grown: float,
+    chance: float,
+    ratio: float,
+    truth: int,
+    coin: float,
+    loss: float,
+    product: float,
+) -> tuple[int, float, float]:
+    """Whether a column takes part, and the loss, which is `loss` + log `product`, after it.
+
+    D = 1 - p + p e^x R; a fake takes part with chance p e^x R / D.  The loss gains log D, and
+    loses log R if the column takes part.  `truth` is -1 for a fake; `grown` is e^min(x, STEEP).
+    """
+    if x > STEEP:
+        log_weight = x + math.log(chance) + math.log(ratio)
+        log_factor = log_sum(log_weight, math.log1p(-chance))
+        taking = truth if truth >= 0 else int(coin < math.exp(log_weight - log_factor))
+        return taking, loss + log_factor - taking * math.log(ratio), product
+    weight = chance * grown * ratio
+    factor = 1.0 - chance + weight
+    taking = truth if truth >= 0 else int(coin * factor < weight)
+    product *= factor / ratio if taking == 1 else factor
+    if product > LARGE or product < 1.0 / LARGE:
+        return taking, loss + math.log(product), 1.0
+    return taking, loss, product
+
+
+@compiled
+def look_ahead(seen: FloatArray, first: int, end: int, strengths: FloatArray, kind: int) -> float:
+    """prod_j [1 - p + p e^(x_j - G_j)] / [1 - p + p e^(x_j)] = prod_j (1 - w_j (1 - e^(-G_j))).
+
+    For columns j from `first` to `end` - 1, which look like participations with the chances
+    w_j = p e^(x_j) / (1 - p + p e^(x_j)) by themselves.
+    """
+    product = 1.0
+    for j in range(first, end):
+        product *= 1.0 - seen[j] * strengths[kind, j - first]
+    return product
+
+
+@compiled
+def reveal_columns(
+    noise: FloatArray,
+    rng: np.random.Generator,
+    remove: bool,
+    drawing: FloatArray,
+    numbers: IntArray,
+    probability: FloatArray,
+    after: IntArray,
+    kicks: FloatArray,
+    starts: IntArray,
+    reach: int,
+    centres: FloatArray,
+    kinds: IntArray,
+    strengths: FloatArray,
+) -> FloatArray:
+    """Logarithms of Lhat for independent columns: s ~ pi (remove), or from the kernel (add).
+
+    For `remove` s is drawn with the chances `drawing`, those of pi or others, and `numbers` says
+    how often it takes part.
+    `centres[i]` is e^(-m_i).  `strengths[kinds[i], k]` is 1 - e^(-G_(i, i+k+1)) for the next
+    columns that are looked at.
+
+    The columns before a participation keep its kick for good, since it is revealed after them;
+    those after it lose the kick when it is revealed, and only what is looked at before needs it at
+    all.
+    """
+    samples, columns = noise.shape
+    ahead, p = strengths.shape[1], probability[0, 0]
+    near = min(reach, ahead)
+    losses = np.zeros(samples)
+    taken = np.zeros(columns, np.int64)
+    grown, seen = np.zeros(columns), np.zeros(columns)  # e^x, and the chance by itself
+    for sample in range(samples):
+        x = noise[sample]
+        if remove:
+            numbers[sample] = draw_taken(rng, drawing, after, taken)
+        for i in range(columns):
+            if remove and taken[i] == 1:
+                left, right = max(i - reach, 0), min(i + near + 1, columns)
+                kick(x, 1.0, kicks, starts[i] - i, left, right)
+            x[i] -= 0.5 * kicks[starts[i]]
+        for j in range(min(ahead, columns)):
+            grown[j] = math.exp(min(x[j], STEEP))
+            seen[j] = p * grown[j] / (1.0 - p + p * grown[j])
+        loss, product = 0.0, 1.0
+        for i in range(columns):
+            end = min(i + ahead + 1, columns)
+            if i + ahead < columns:  # comes into sight
+                grown[i + ahead] = math.exp(min(x[i + ahead], STEEP))
+                seen[i + ahead] = p * grown[i + ahead] / (1.0 - p + p * grown[i + ahead])
+            taking = 1
+            if p >= 1.0:
+                loss += x[i]
+            else:
+                ratio = centres[i] * look_ahead(seen, i + 1, end, strengths, kinds[i])
+                ratio = max(ratio, 1.0 / MOST_TILT)
+                coin = 0.0 if remove else rng.random()
+                taking, loss, product = reveal_one(
+                    x[i], grown[i], p, ratio, taken[i] if remove else -1, coin, loss, product
+                )
+            if taking == 1:
+                right = min(i + (near if remove else reach) + 1, columns)
+                kick(x, -1.0, kicks, starts[i] - i, i + 1, right)
+                for j in range(i + 1, end):
+                    grown[j] = math.exp(min(x[j], STEEP))
+                    seen[j] = p * grown[j] / (1.0 - p + p * grown[j])
+        losses[sample] = loss + math.log(product)
+    return losses
+
+
+@compiled
+def send_back(
+    x: FloatArray,
+    first: int,
+    end: int,
+    probability: FloatArray,
+    after: IntArray,
+    messages: FloatArray,
+    scales: FloatArray,
+) -> None:
+    """Messages of the columns from `end` - 1 down to `first`, from that of column `end`.
+
+    messages[j, k]: how well the columns from j on are explained from state k, if their
+    participations did not move each other; column j is divided by scales[j].
+    """
+    last = probability.shape[0] - 1
+    for j in range(end - 1, first - 1, -1):
+        grown = math.exp(min(max(x[j], -STEEP), STEEP))
+        row, top = min(j, last), 0.0
+        for k in range(after.shape[0]):
+            chance = probability[row, k]
+            value = (1.0 - chance) * messages[j + 1, after[k, 0]]
+            value += chance * grown * messages[j + 1, after[k, 1]]
+            messages[j, k] = value
+            top = max(top, value)
+        top = top if top > 0.0 else 1.0
+        scales[j] = top
+        for k in range(after.shape[0]):
+            messages[j, k] /= top
+
+
+@compiled
+def explained(
+    x: FloatArray,
+    state: int,
+    first: int,
+    end: int,
+    probability: FloatArray,
+    after: IntArray,
+    messages: FloatArray,
+    scales: FloatArray,
+    strengths: FloatArray,
+    kind: int,
+    masses: FloatArray,
+) -> float:
+    """The message of `state` at column `first` after one more kick is taken from the columns.
+
+    On the scale of messages[first].  `masses` has two rows of zeros and gets them back.
+    """
+    last, now = probability.shape[0] - 1, 0
+    low, high = state, state + 1  # states that have any mass
+    masses[0, state] = 1.0
+    for j in range(first, end):
+        row = min(j, last)
+        grown = math.exp(min(max(x[j], -STEEP), STEEP)) * (1.0 - strengths[kind, j - first])
+        new_low, new_high = after.shape[0], 0
+        for k in range(low, high):
+            mass = masses[now, k] / scales[j]
+            masses[now, k] = 0.0
+            if mass > 0.0:
+                chance = probability[row, k]
+                for taking in range(2):
+                    share = chance * grown if taking == 1 else 1.0 - chance
+                    if share > 0.0:
+                        then = after[k, taking]
+                        masses[1 - now, then] += mass * share
+                        new_low, new_high = min(new_low, then), max(new_high, then + 1)
+        now, low, high = 1 - now, new_low, new_high
+    total = 0.0
+    for k in range(low, high):
+        total += masses[now, k] * messages[end, k]
+        masses[now, k] = 0.0
+    return total
+
+
+@compiled
+def reveal_states(
+    noise: FloatArray,
+    rng: np.random.Generator,
+    remove: bool,
+    drawing: FloatArray,
+    numbers: IntArray,
+    probability: FloatArray,
+    after: IntArray,
+    kicks: FloatArray,
+    starts: IntArray,
+    reach: int,
+    centres: FloatArray,
+    kinds: IntArray,
+    strengths: FloatArray,
+    renewed: int,
+) -> FloatArray:
+    """The same where a participation changes the chances of later ones.
+
+    The look-ahead follows the states: what explains the later columns after a participation, with
+    its kicks taken from those that are looked at, against what does without one.  Of the messages
+    those of `renewed` columns are made anew when a participation is revealed.
+    """
+    samples, columns = noise.shape
+    ahead, states = strengths.shape[1], after.shape[0]
+    last = probability.shape[0] - 1
+    losses = np.zeros(samples)
+    taken = np.zeros(columns, np.int64)
+    messages, scales = np.ones((columns + 1, states)), np.ones(columns + 1)
+    masses = np.zeros((2, states))
+    for sample in range(samples):
+        x = noise[sample]
+        if remove:
+            numbers[sample] = draw_taken(rng, drawing, after, taken)
+        for i in range(columns):
+            if remove and taken[i] == 1:
+                left, right = max(i - reach, 0), min(i + reach + 1, columns)
+                kick(x, 1.0, kicks, starts[i] - i, left, right)
+            x[i] -= 0.5 * kicks[starts[i]]
+        send_back(x, 0, columns, probability, after, messages, scales)
+        state, loss, product = 0, 0.0, 1.0
+        for i in range(columns):
+            chance = probability[min(i, last), state]
+            end = min(i + ahead + 1, columns)
+            taking = 0
+            if chance >= 1.0:
+                taking = 1
+                loss += x[i]
+            elif chance > 0.0:
+                above = explained(
+                    x,
+                    after[state, 1],
+                    i + 1,
+                    end,
+                    probability,
+                    after,
+                    messages,
+                    scales,
+                    strengths,
+                    kinds[i],
+                    masses,
+                )
+                below = messages[i + 1, after[state, 0]]
+                ratio = centres[i] * max(above, 1.0 / MOST_TILT) / max(below, 1.0 / MOST_TILT)
+                ratio = min(max(ratio, 1.0 / MOST_TILT), MOST_TILT)
+                own, coin = math.exp(min(x[i], STEEP)), 0.0 if remove else rng.random()
+                taking, loss, product = reveal_one(
+                    x[i], own, chance, ratio, taken[i] if remove else -1, coin, loss, product
+                )
+            if taking == 1 and reach > 0:
+                kick(x, -1.0, kicks, starts[i] - i, i + 1, min(i + reach + 1, columns))
+                again = min(i + renewed + 1, columns)
+                send_back(x, i + 1, again, probability, after, messages, scales)
+            state = after[state, taking]
+        losses[sample] = loss + math.log(product)
+    return losses
+
+
+@compiled
+def enter(nodes: IntArray, counts: IntArray, step: int) -> int:
+    """Move to a step: nodes that are left forget their counts; what they held is returned."""
+    gone = 0
+    for level in range(nodes.size):
+        if nodes[level] == step >> level:
+            break
+        nodes[level] = step >> level
+        gone += counts[level]
+        counts[level] = 0
+    return gone
+
+
+@compiled
+def reveal_leaves(
+    noise: FloatArray,
+    rng: np.random.Generator,
+    remove: bool,
+    drawing: FloatArray,
+    numbers: IntArray,
+    probability: FloatArray,
+    after: IntArray,
+    steps: IntArray,
+    depths: IntArray,
+    levels: int,
+    scale: float,
+    centres: FloatArray,
+) -> FloatArray:
+    """The same for trees, in a time that does not depend on how far columns reach.
+
+    G_jl is `scale` times the number of nodes above both steps; `depths[i]` nodes are above column
+    i.  Each node on the way up from the present column counts the participations under it.
+    """
+    samples, columns = noise.shape
+    losses = np.zeros(samples)
+    taken = np.zeros(columns, np.int64)
+    nodes, counts = np.zeros(levels, np.int64), np.zeros(levels, np.int64)
+    last = probability.shape[0] - 1
+    for sample in range(samples):
+        x = noise[sample]
+        if remove:
+            numbers[sample] = draw_taken(rng, drawing, after, taken)
+            nodes[:], counts[:], total = -1, 0, 0
+            for i in range(columns - 1, -1, -1):
+                total -= enter(nodes, counts, steps[i])
+                if taken[i] == 1:
+                    counts[: depths[i]] += 1
+                    total += depths[i]
+                x[i] += scale * total
+        nodes[:], counts[:], total = -1, 0, 0
+        state, loss, product = 0, 0.0, 1.0
+        for i in range(columns):
+            total -= enter(nodes, counts, steps[i])
+            chance = probability[min(i, last), state]
+            here, taking = x[i] - scale * 0.5 * depths[i], 0
+            if not remove:
+                here -= scale * total
+            if chance >= 1.0:
+                taking = 1
+                loss += here
+            elif chance > 0.0:
+                ratio, own = centres[i], math.exp(min(here, STEEP))
+                coin = 0.0 if remove else rng.random()
+                taking, loss, product = reveal_one(
+                    here, own, chance, ratio, taken[i] if remove else -1, coin, loss, product
+                )
+            if taking == 1 and not remove:
+                counts[: depths[i]] += 1
+                total += depths[i]
+            state = after[state, taking]
+        losses[sample] = loss + math.log(product)
+    return losses
+
+
+@compiled
+def reveal_epochs(
+    noise: FloatArray,
+    rng: np.random.Generator,
+    remove: bool,
+    length: int,
+    times: int,
+    kicks: FloatArray,
+    starts: IntArray,
+    reach: int,
+    later: FloatArray,
+    within: FloatArray,
+) -> FloatArray:
+    """Logarithms of Lhat where every epoch has `times` random columns, revealed in random order.
+
+    The r-th of an epoch comes from the columns left, with weights e^(x_j - m_j) and
+    m_j = later_j + (times - r) within_j.
+    """
+    samples, columns = noise.shape
+    losses = np.zeros(samples)
+    epochs = columns // length
+    order, truth = np.arange(length), np.zeros((epochs, times), np.int64)
+    sums, open_ = np.zeros(length), np.zeros(length, np.bool_)
+    for sample in range(samples):
+        x = noise[sample]
+        for i in range(columns):
+            x[i] -= 0.5 * kicks[starts[i]]
+        if remove:
+            for e in range(epochs):
+                for r in range(times):
+                    other = r + int(rng.random() * (length - r))
+                    order[r], order[other] = order[other], order[r]
+                    i = e * length + order[r]
+                    truth[e, r] = i
+                    left, right = max(i - reach, 0), min(i + reach + 1, columns)
+                    kick(x, 1.0, kicks, starts[i] - i, left, right)
+        loss = 0.0
+        for e in range(epochs):
+            first = e * length
+            open_[:] = True
+            for r in range(times):
+                rest = times - 1.0 - r
+                top = -math.inf
+                for j in range(length):
+                    if open_[j]:
+                        i = first + j
+                        top = max(top, x[i] - later[i] - rest * within[i])
+                total = 0.0
+                for j in range(length):
+                    if open_[j]:
+                        i = first + j
+                        total += math.exp(x[i] - later[i] - rest * within[i] - top)
+                    sums[j] = total
+                i = truth[e, r]
+                if not remove:
+                    place = int(np.searchsorted(sums, rng.random() * total, side="right"))
+                    i = first + min(place, length - 1)
+                    while not open_[i - first]:
+                        i -= 1
+                loss += top + math.log(total / (length - r)) + later[i] + rest * within[i]
+                open_[i - first] = False
+                left, right = max(i - reach, first), min(i + reach + 1, columns)
+                kick(x, -1.0, kicks, starts[i] - i, left, right)
+        losses[sample] = loss
+    return losses

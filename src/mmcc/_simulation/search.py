@@ -1,0 +1,174 @@
+"""Which epsilon, or which noise, a verdict is likely to pass: found by pilots, then verified.
+
+In: a mechanism and a delta, or a target.  Out: a verified `Guarantee`.
+Rounding: none in the search, which may look at anything but the verdict's own random numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from mmcc._simulation.record import new_seed
+from mmcc._simulation.trials import PASSING, Pilot
+from mmcc._simulation.verify import Claim, Work, pilots_of, verify
+from mmcc.accounting._guarantee import Guarantee
+from mmcc.accounting._parallel import Progress, one_thread
+from mmcc.errors import MethodError, NotVerifiedError
+from mmcc.sampling import Scheme
+from mmcc.strategies._base import Strategy
+
+SAMPLES = 40.0
+"""Of a pilot, in units of largest / mean: a tenth of delta, and half a per cent of epsilon."""
+MARGIN = 1.005
+"""An epsilon or a noise level this much above what a pilot finds passing."""
+RETRIES, STEP = 3, 1.02
+"""Verdicts, each at a larger epsilon or noise."""
+TURNS, CLOSE = 8, 0.08
+"""Of the search for a noise level, in log delta."""
+DIGITS = 4
+
+
+def verified_epsilon(
+    strategy: Strategy,
+    sampling: Scheme,
+    *,
+    sigma: float,
+    delta: float,
+    low: float = 0.0,
+    failure: float = 1e-9,
+    group_size: int = 1,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Guarantee:
+    """An epsilon that a verdict passes, about the smallest; it is at least `low`."""
+    _refuse_seed(options)
+    numbers: dict[str, Any] = {"sigma": sigma, "delta": delta, "failure": failure}
+    claim = Claim.about(strategy, sampling, group_size, epsilon=low, **numbers)
+    with one_thread():
+        pilots = pilots_of(claim, new_seed(), Work(executor, progress), SAMPLES)
+    epsilon = max(pilot.passing() for pilot in pilots.values()) * MARGIN
+    options |= {"group_size": group_size, "executor": executor, "progress": progress}
+
+    def larger(tried: float, refusal: NotVerifiedError) -> float:
+        return max(tried * STEP, (refusal.epsilon or 0.0) * MARGIN)
+
+    def ask(tried: float) -> Guarantee:
+        found: Guarantee = verify(strategy, sampling, epsilon=tried, **numbers, **options)
+        return found
+
+    return _first_to_pass(ask, epsilon, larger)
+
+
+def verified_sigma(
+    strategy: Strategy,
+    sampling: Scheme,
+    *,
+    epsilon: float,
+    delta: float,
+    failure: float = 1e-9,
+    group_size: int = 1,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Guarantee:
+    """A noise level at which a verdict passes a target, about the least.
+
+    The search has random numbers that follow from the question, so that it ends at the same noise
+    when it is repeated: runs that are taken up again need that.
+    """
+    _refuse_seed(options)
+    numbers: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "failure": failure}
+    seed = int(hashlib.sha256(repr((strategy, sampling, numbers)).encode()).hexdigest()[:16], 16)
+    work = Work(executor, progress)
+
+    def excess(sigma: float) -> float:
+        """Log of the largest delta over the one that passes; falls with sigma."""
+        claim = Claim.about(strategy, sampling, group_size, sigma=sigma, **numbers)
+        return max(_excess(pilot) for pilot in pilots_of(claim, seed, work, SAMPLES).values())
+
+    with one_thread():
+        sigma = _root(excess, _first_sigma(strategy, epsilon, delta))
+    options |= {"group_size": group_size, "executor": executor, "progress": progress}
+
+    def ask(tried: float) -> Guarantee:
+        found: Guarantee = verify(strategy, sampling, sigma=tried, **numbers, **options)
+        return found
+
+    return _first_to_pass(
+        ask, _rounded_up(sigma * MARGIN), lambda tried, _: _rounded_up(tried * STEP)
+    )
+
+
+def _first_to_pass(
+    ask: Callable[[float], Guarantee],
+    value: float,
+    larger: Callable[[float, NotVerifiedError], float],
+    left: int = RETRIES,
+) -> Guarantee:
+    """The first verdict that passes, of a few; each is an attempt of its own."""
+    try:
+        return ask(value)
+    except NotVerifiedError as refusal:
+        if left == 1:
+            raise
+        more = larger(value, refusal)
+    return _first_to_pass(ask, more, larger, left - 1)
+
+
+def _excess(pilot: Pilot) -> float:
+    mean = max(pilot.delta()[0], 0.1 * pilot.experiment.largest / pilot.count)
+    return math.log(mean / (PASSING * pilot.mean))
+
+
+def _first_sigma(strategy: Strategy, epsilon: float, delta: float) -> float:
+    """Where the search starts: what one participation needs, about."""
+    column = strategy.sensitivity(strategy.steps)
+    return column * math.sqrt(2 * math.log(1.25 / delta)) / max(epsilon, 1e-3) / 4
+
+
+def _root(excess: Callable[[float], float], first: float) -> float:
+    """A noise level just above where the excess is 0: doubled or halved, then by secants."""
+    points: dict[float, float] = {}
+
+    def at(place: float) -> float:
+        if place not in points:
+            points[place] = excess(math.exp(place))
+        return points[place]
+
+    low = high = math.log(first)
+    while at(high) > 0:
+        low, high = high, high + math.log(2)
+        if high > math.log(1e12):
+            raise NotVerifiedError("no noise level was found at which a verdict would pass.")
+    while low == high or at(low) <= 0:
+        if at(low) > -0.02:
+            return math.exp(low)
+        high, low = low, low - math.log(2)
+        if low < math.log(1e-12):
+            raise MethodError("any noise will do: choose a smaller delta.")
+    for _ in range(TURNS):
+        left, right = at(low), at(high)
+        if right >= -CLOSE:
+            break
+        share = min(max(left / (left - right), 0.05), 0.95)
+        middle = low + (high - low) * share + 0.02 * (high - low)
+        low, high = (low, middle) if at(middle) <= 0 else (middle, high)
+    return math.exp(high)
+
+
+def _rounded_up(sigma: float) -> float:
+    """A few digits, so that a repeated search ends at the same number."""
+    unit = 10.0 ** (math.floor(math.log10(sigma)) - DIGITS + 1)
+    return float(f"{math.ceil(sigma / unit) * unit:.{DIGITS}g}")
+
+
+def _refuse_seed(options: dict[str, Any]) -> None:
+    if options.get("seed") is not None:
+        raise MethodError(
+            "a verdict has no seed of the caller's; leave it out, or use mmcc.verify."
+        )

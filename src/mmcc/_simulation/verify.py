@@ -1,0 +1,488 @@
+r"""Epsilon verified by simulation: a guarantee whose chance of error is declared, and inside delta.
+
+In: strategy, scheme, sigma, epsilon, delta, the chance of a wrong verdict.  Out: a `Guarantee` of
+the kind "verified", or a refusal that says what the simulation suggests.
+Rounding: delta, losses and weights upwards, wealth downwards.
+
+For every group of examples and both adjacencies a trial (`trials`) has to show that
+
+    E[X] < delta - failure - chance - dropped,
+
+X of an `experiment` on the revealed pair, `chance` that of the event which a `Relaxed` scheme
+leaves out.  The verdict passes if all trials pass.  If (epsilon, delta - failure) does not hold,
+one claim that is fixed is false, and its trial passes with at most the level: no union bound.
+docs/theory-verify.md has the proofs, and says in which sense the error is inside delta.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, overload
+
+import numpy as np
+
+from mmcc._simulation.betting import needed
+from mmcc._simulation.experiments import experiment_for
+from mmcc._simulation.pairs import Pair, pair_of
+from mmcc._simulation.record import (
+    PASSED,
+    Attempt,
+    Question,
+    Record,
+    level_of,
+    made_now,
+    new_seed,
+    read_attempt,
+    written,
+)
+from mmcc._simulation.trials import FEWEST, PASSING, Pilot, Progressed, Trial, look, run
+from mmcc.accounting._bounds import Problem
+from mmcc.accounting._guarantee import VERIFIED, Estimate, Guarantee, adjacency_of
+from mmcc.accounting._parallel import Progress, one_thread
+from mmcc.errors import (
+    MethodError,
+    NotVerifiedError,
+    ParameterError,
+    RecordError,
+    real,
+    whole,
+)
+from mmcc.sampling import Scheme
+from mmcc.sampling._scheme import checked_scheme
+from mmcc.strategies._base import Strategy, checked_strategy
+
+METHOD = "verify"
+MIN_DELTA, MIN_FAILURE = 1e-20, 1e-100
+MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
+MAX_GROUP_SIZE = 10**6
+MAX_SAMPLES = 10**15
+MAX_SEED = 2**63
+
+
+@overload
+def verify(
+    strategy: Strategy,
+    sampling: Scheme,
+    *,
+    sigma: float,
+    epsilon: float,
+    delta: float,
+    failure: float = ...,
+    group_size: int = ...,
+    samples: int | None = ...,
+    seed: None = ...,
+    record: str | os.PathLike[str] | None = ...,
+    executor: Executor | None = ...,
+    progress: Progress | None = ...,
+) -> Guarantee: ...
+
+
+@overload
+def verify(
+    strategy: Strategy,
+    sampling: Scheme,
+    *,
+    sigma: float,
+    epsilon: float,
+    delta: float,
+    failure: float = ...,
+    group_size: int = ...,
+    samples: int | None = ...,
+    seed: int,
+    record: None = ...,
+    executor: Executor | None = ...,
+    progress: Progress | None = ...,
+) -> Estimate: ...
+
+
+def verify(
+    strategy: Strategy,
+    sampling: Scheme,
+    *,
+    sigma: float,
+    epsilon: float,
+    delta: float,
+    failure: float = 1e-9,
+    group_size: int = 1,
+    samples: int | None = None,
+    seed: int | None = None,
+    record: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Guarantee | Estimate:
+    """Show by simulation that a mechanism is (epsilon, delta)-private, or refuse.
+
+    A wrong verdict has a chance of at most `failure`, which is part of delta.  Its random numbers
+    start from a seed of the operating system; with a `seed` of the caller's the same numbers come
+    out again, and the result is an `Estimate`.  Attempt i about a strategy and a scheme gets the
+    chance failure 2^-i: `record`, a file, keeps all attempts, resumes one that was interrupted and
+    can be replayed (`mmcc.replay`); without it this process remembers them.
+
+    A pilot says what it will cost, to `progress`.  What would take more than `samples` is refused.
+    """
+    numbers = {
+        "sigma": real("sigma", sigma, MIN_SIGMA, MAX_SIGMA),
+        "epsilon": real("epsilon", epsilon, 0, MAX_EPSILON, closed="l"),
+        "delta": real("delta", delta, MIN_DELTA, 1),
+        "failure": real("failure", failure, MIN_FAILURE, 1),
+    }
+    most = MAX_SAMPLES if samples is None else whole("samples", samples, 1, MAX_SAMPLES)
+    work = Work(executor, progress, most)
+    if numbers["failure"] > 0.5 * numbers["delta"]:
+        raise ParameterError(
+            f"the chance of a wrong verdict is part of delta = {delta:g}, so that failure must be "
+            f"at most half of it, not {failure:g}."
+        )
+    if seed is not None and record is not None:
+        raise ParameterError(
+            "a record is of verdicts, and with a seed of the caller's there is none. Leave out "
+            "seed, or record."
+        )
+    claim = Claim.about(strategy, sampling, group_size, **numbers)
+    with one_thread():
+        if seed is not None:
+            return _estimate(claim, whole("seed", seed, 0, MAX_SEED), work)
+        return _verdict(claim, Record(record), work)
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Where to compute, whom to tell, and how much at most."""
+
+    executor: Executor | None = None
+    progress: Progress | None = None
+    samples: int = MAX_SAMPLES
+
+    def __post_init__(self) -> None:
+        if self.executor is not None and not hasattr(self.executor, "submit"):
+            raise ParameterError(
+                f"executor must have the interface of Executor, got {self.executor!r}."
+            )
+        if self.progress is not None and not callable(self.progress):
+            raise ParameterError(
+                f"progress must be a function of (what, done), got {self.progress!r}."
+            )
+
+    def tell(self, what: str, done: float) -> None:
+        """To whom it may concern."""
+        if self.progress is not None:
+            self.progress(f"verify: {what}", done)
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """That a mechanism is (epsilon, delta)-private, and what has to be shown for it."""
+
+    problem: Problem
+    question: Question
+    inner: Problem
+    """Whose pairs are drawn: one example's, under a scheme that offers them."""
+    chance: float
+    """Of the event that the inner scheme leaves out."""
+
+    @classmethod
+    def about(
+        cls,
+        strategy: Strategy,
+        scheme: Scheme,
+        group_size: int,
+        *,
+        sigma: float,
+        epsilon: float,
+        delta: float,
+        failure: float,
+    ) -> Claim:
+        """The claim about a mechanism, if it is one."""
+        checked_strategy(strategy)
+        checked_scheme(scheme).check(strategy.steps)
+        group_size = whole("group_size", group_size, 1, MAX_GROUP_SIZE)
+        problem = Problem(strategy, scheme, sigma, group_size=group_size)
+        inner, chance = problem, 0.0
+        if problem.relaxed is not None:
+            inner, chance = problem.under(problem.relaxed.scheme), problem.relaxed.chance
+        if inner.scheme.setting:
+            raise MethodError(
+                f"nothing can be verified under {scheme!r}, where the examples depend on each "
+                "other. Use method='unamplified' for a certificate."
+            )
+        counted = inner.counts()
+        if counted is None:
+            raise MethodError(
+                f"no pair is proven for a group of {group_size} examples under {scheme!r}. Use "
+                "mmcc.epsilon."
+            )
+        question = Question.about(
+            strategy,
+            scheme,
+            group_size,
+            sigma=sigma,
+            epsilon=epsilon,
+            delta=delta,
+            failure=failure,
+        )
+        return cls(problem, question, counted, chance)
+
+    @property
+    def places(self) -> list[tuple[int, bool]]:
+        """Groups of examples and adjacencies, for each of which there is a trial."""
+        strategy, scheme = self.inner.strategy, self.inner.scheme
+        stride = scheme.stride(strategy.steps)
+        groups = [0] if scheme.groups is None else list(strategy.groups(stride))
+        return [(group, remove) for group in groups for remove in (True, False)]
+
+    def pairs(self) -> Callable[[int], Pair]:
+        """The pair of a group; the last few are kept."""
+        return lru_cache(maxsize=2)(partial(pair_of, self.inner))
+
+    def delta(self) -> float:
+        """What is left of delta for E[X] and what an experiment drops."""
+        return self.below(0.0)
+
+    def below(self, dropped: float) -> float:
+        """What E[X] has to stay below, rounded down."""
+        asked = self.question
+        parts = (asked.delta, -asked.failure, -self.chance, -dropped)
+        return math.nextafter(math.fsum(parts), -math.inf)
+
+    def guarantee(self, attempt: Attempt) -> Guarantee:
+        """What a verdict that has passed promises."""
+        asked, strategy = self.question, self.problem.strategy
+        return Guarantee(
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+            sigma=asked.sigma,
+            method=METHOD,
+            strategy=asked.strategy,
+            sampling=repr(self.problem.scheme),
+            adaptive=strategy.adaptive,
+            bound="simulation of the revealed pair",
+            details=_details(attempt),
+            adjacency=adjacency_of(asked.group_size),
+            group_size=asked.group_size,
+            kind=VERIFIED,
+            failure=asked.failure,
+        )
+
+
+def _verdict(claim: Claim, book: Record, work: Work) -> Guarantee:
+    """From the record where it knows the answer, resumed where it has begun, or made now."""
+    known = book.find(claim.question)
+    if known is not None:
+        attempt = restored(claim, known, str(book.path))
+        if known["verdict"] == PASSED:
+            return claim.guarantee(attempt)
+        book.go_on(attempt)
+        pilots = None
+    else:
+        number = book.next_number(claim.question)
+        attempt, pilots = _prepared(claim, number, new_seed(), new_seed(), work)
+        book.begin(attempt)
+    try:
+        _run(attempt, work, lambda: book.save(due=False))
+    finally:
+        book.save()
+    if not attempt.passed:
+        raise _refusal(claim, attempt, pilots)
+    return claim.guarantee(attempt)
+
+
+def _estimate(claim: Claim, seed: int, work: Work) -> Estimate:
+    """The same with the caller's seed: it could have been chosen, so that nothing is promised."""
+    attempt, pilots = _prepared(claim, 1, 2 * seed + 1, 2 * seed, work)
+    _run(attempt, work, lambda: None)
+    if not attempt.passed:
+        raise _refusal(claim, attempt, pilots)
+    asked = claim.question
+    return Estimate(
+        epsilon=asked.epsilon,
+        low=0.0,
+        high=asked.epsilon,
+        confidence=1 - asked.failure,
+        samples=attempt.samples + attempt.pilot_samples,
+        effective=float(attempt.samples),
+        delta=asked.delta,
+        sigma=asked.sigma,
+        method="a verification with a seed of the caller's, which is no verdict",
+        strategy=asked.strategy,
+        sampling=repr(claim.problem.scheme),
+        seed=seed,
+        adjacency=adjacency_of(asked.group_size),
+    )
+
+
+def pilots_of(
+    claim: Claim, seed: int, work: Work, fewest: float = FEWEST
+) -> dict[tuple[int, bool], Pilot]:
+    """A first look at every group and adjacency; `fewest` samples as in `look`."""
+    pairs, drawn = claim.pairs(), 0
+    found: dict[tuple[int, bool], Pilot] = {}
+    for place, (group, remove) in enumerate(claim.places):
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(place,)))
+        experiment = experiment_for(
+            claim.inner, pairs(group), remove, claim.question.epsilon, claim.delta(), rng
+        )
+        mean = claim.below(experiment.dropped)
+        if not mean > 0:
+            raise NotVerifiedError(
+                f"what is dropped, {experiment.dropped + claim.chance:.3g}, leaves nothing of "
+                f"delta = {claim.question.delta:g}. Use a larger delta."
+            )
+        tell = partial(_tell_pilot, work, drawn)
+        pilot = look(experiment, mean, seed, place, work.executor, tell, fewest)
+        drawn += pilot.count
+        found[group, remove] = pilot
+    return found
+
+
+def _tell_pilot(work: Work, before: int, count: int) -> None:
+    work.tell("samples of the pilot", before + count)
+
+
+def _prepared(
+    claim: Claim, number: int, seed: int, pilot_seed: int, work: Work
+) -> tuple[Attempt, dict[tuple[int, bool], Pilot]]:
+    """Everything fixed, and its cost told; or a refusal, for which no verdict is drawn."""
+    if not claim.delta() > 0:
+        raise ParameterError(
+            f"delta = {claim.question.delta:g} leaves nothing beside failure and the chance of "
+            f"{claim.chance:.3g} that the scheme's event has. Use a larger delta."
+        )
+    pilots = pilots_of(claim, pilot_seed, work)
+    spent = sum(pilot.count for pilot in pilots.values())
+    if any(pilot.hopeless for pilot in pilots.values()):
+        raise _refusal(claim, None, pilots)
+    level = level_of(claim.question.failure, number)
+    trials = [Trial.after(pilot, group, level) for (group, _), pilot in pilots.items()]
+    planned = sum(trial.planned * trial.block for trial in trials)
+    seconds = sum(
+        trial.planned * trial.block * pilot.seconds
+        for trial, pilot in zip(trials, pilots.values(), strict=True)
+    )
+    cost = f"about {planned:.1e} samples, about {_duration(seconds)} of one processor"
+    if planned > work.samples:
+        raise NotVerifiedError(
+            f"this needs {cost}, more than samples = {work.samples:.3g}. Allow more, or ask for a "
+            "larger epsilon.",
+            samples=spent,
+        )
+    work.tell(cost, 0)
+    question = claim.question
+    attempt = Attempt(
+        number,
+        question,
+        seed,
+        pilot_seed,
+        spent,
+        [Progressed(trial, needed(level)) for trial in trials],
+        written(claim.problem.strategy, claim.problem.scheme),
+        made_now(),
+    )
+    return attempt, pilots
+
+
+def restored(claim: Claim, stored: Mapping[str, Any], name: str) -> Attempt:
+    """An attempt of a record, if it shows what is claimed as far as it has come."""
+    found = read_attempt(stored, claim.inner, claim.pairs(), name)
+    tested = [(state.trial.group, state.trial.experiment.remove) for state in found.states]
+    right = found.question == claim.question and tested == claim.places
+    for state in found.states:
+        bets, experiment = state.trial.bets, state.trial.experiment
+        right &= bets.mean <= claim.below(experiment.dropped)
+        right &= bets.largest >= experiment.largest
+    if not right:
+        raise RecordError(f"{name!r} does not show what it is said to show.")
+    return found
+
+
+def _run(attempt: Attempt, work: Work, save: Callable[[], None]) -> None:
+    """The trials one after the other, until one is refused."""
+    planned = sum(state.trial.planned * state.trial.block for state in attempt.states)
+
+    def report(_: Progressed) -> None:
+        save()
+        drawn = [block for state in attempt.states for block in state.blocks[-16:]]
+        spent = sum(block.seconds for block in drawn)
+        left = max(planned - attempt.samples, 0)
+        pace = spent / max(sum(s.trial.block * len(s.blocks[-16:]) for s in attempt.states), 1)
+        told = f", about {_duration(left * pace)} of processor time left" if spent else ""
+        work.tell(f"samples{told}", attempt.samples)
+
+    for place, state in enumerate(attempt.states):
+        run(state, attempt.seed, place, work.executor, report)
+        if state.passed is False:
+            return
+
+
+def _refusal(
+    claim: Claim, attempt: Attempt | None, pilots: Mapping[tuple[int, bool], Pilot] | None
+) -> NotVerifiedError:
+    """What was seen, and what would probably pass."""
+    asked = claim.question
+    spent = sum(pilot.count for pilot in pilots.values()) if pilots else 0
+    if attempt is None:
+        assert pilots is not None
+        (group, remove), pilot = max(pilots.items(), key=lambda item: item[1].delta()[0])
+        (mean, error), dropped, below = pilot.delta(), pilot.experiment.dropped, pilot.mean
+        factor = 1.0
+        who = "a pilot (no verdict was drawn, and no attempt is counted)"
+    else:
+        state = next(state for state in attempt.states if state.passed is False)
+        group, remove = state.trial.group, state.trial.experiment.remove
+        (mean, error), dropped = state.delta(), state.trial.experiment.dropped
+        below, spent = state.trial.bets.mean, attempt.pilot_samples + attempt.samples
+        looked = pilots[group, remove].delta()[0] if pilots else 0.0
+        factor = mean / looked if looked > 0 else 1.0
+        who = f"attempt {attempt.number} (the next one has half of its chance of error)"
+    side = "remove" if remove else "add"
+    where = f"{side}, group {group}" if len(claim.places) > 2 else side
+    delta = (mean + error) / PASSING + asked.delta - below
+    epsilon = None
+    if pilots:
+        epsilon = max(
+            pilot.passing(factor if key == (group, remove) else 1.0)
+            for key, pilot in pilots.items()
+        )
+    hint = f"about delta = {delta:.3g} at this epsilon would pass"
+    if epsilon is not None:
+        hint = f"about epsilon = {epsilon:.4g} at this delta, or {hint[6:]}"
+    return NotVerifiedError(
+        f"not verified: after {spent} samples delta at epsilon = {asked.epsilon:g} is about "
+        f"{mean + dropped + claim.chance:.3g} ({where}; standard error {error:.2g}), and less than "
+        f"{below + dropped + claim.chance:.4g} was to be shown, by {who}. {hint[0].upper()}"
+        f"{hint[1:]}.",
+        samples=spent,
+        epsilon=epsilon,
+        delta=delta,
+    )
+
+
+def _details(attempt: Attempt) -> dict[str, Any]:
+    trials = [
+        {
+            "group": state.trial.group,
+            "adjacency": "remove" if state.trial.experiment.remove else "add",
+            "experiment": state.trial.experiment.kind,
+            "samples": state.samples,
+            "delta_about (neither bound)": state.delta()[0] + state.trial.experiment.dropped,
+        }
+        for state in attempt.states
+    ]
+    return {
+        "attempt": attempt.number,
+        "level": attempt.level,
+        "samples": attempt.samples,
+        "pilot_samples": attempt.pilot_samples,
+        "trials": trials,
+    }
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 1.0):.0f} s"

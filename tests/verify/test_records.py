@@ -1,0 +1,245 @@
+"""Claim: a record holds every attempt, resumes, replays, and shows what was changed in it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import mmcc
+from mmcc import sampling, strategies
+from mmcc._simulation import record as records
+from mmcc.errors import NotVerifiedError, ParameterError, RecordError
+from mmcc.sampling import Participations, Scheme
+
+MECHANISM = strategies.continual_counting(6), sampling.Poisson(0.2)
+AT = {"sigma": 2.0, "delta": 0.05, "failure": 1e-4}
+PASSING = 0.78
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "record.json"
+
+
+def ask(file, epsilon=PASSING, mechanism=MECHANISM, **changed):
+    return mmcc.verify(*mechanism, epsilon=epsilon, record=file, **{**AT, **changed})
+
+
+def content(file):
+    return json.loads(file.read_text())
+
+
+def rewrite(file, change):
+    """The record with a change and a digest that fits it."""
+    found = content(file)
+    del found["digest"]
+    change(found["attempts"][-1])
+    file.write_text(json.dumps({**found, "digest": records._digest(found)}))
+
+
+def test_a_verdict_is_read_from_its_record_and_not_drawn_again(file, monkeypatch):
+    first = ask(file)
+    before = file.read_bytes()
+    monkeypatch.setattr("mmcc._simulation.trials.draw_block", None)
+    again = ask(file)
+    assert (again, dict(again.details)) == (first, dict(first.details))
+    assert file.read_bytes() == before
+
+
+def test_all_attempts_stay_and_share_one_chance_of_error(file):
+    ask(file)
+    ask(file, 0.9)
+    ask(file, 1.5, (MECHANISM[0], sampling.MinSeparation(0.2, 2)))  # a record is one search
+    found = content(file)["attempts"]
+    assert [one["number"] for one in found] == [1, 2, 3]
+    assert [one["level"] for one in found] == [1e-4 / 2, 1e-4 / 4, 1e-4 / 8]
+    assert len({one["seed"] for one in found} | {one["pilot_seed"] for one in found}) == 6
+    with pytest.raises(ParameterError, match="at least"):
+        ask(file, 0.9, failure=1e-6)
+
+
+def test_attempts_of_this_process_count_beside_a_record(file):
+    mmcc.verify(*MECHANISM, epsilon=PASSING, **AT)
+    assert ask(file).details["attempt"] == 2
+
+
+def test_an_interrupted_verdict_goes_on_where_it_was(file):
+    def stop(what: str, done: float) -> None:
+        if what.startswith("verify: samples,") and done >= 1500:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(file, progress=stop)
+    (begun,) = content(file)["attempts"]
+    drawn = len(begun["trials"][0]["blocks"])
+    assert begun["verdict"] == "open"
+    assert drawn > 0
+    found = ask(file)
+    (ended,) = content(file)["attempts"]
+    assert found.details["attempt"] == 1
+    assert ended["verdict"] == "passed"
+    assert ended["seed"] == begun["seed"]
+    assert ended["trials"][0]["blocks"][:drawn] == begun["trials"][0]["blocks"]
+    checked = mmcc.replay(file)
+    assert checked.agrees
+    assert checked.attempts[0].exact  # as one that was never interrupted
+
+
+def _verify_slowly(file: str) -> None:
+    mmcc.verify(
+        strategies.continual_counting(40),
+        sampling.Poisson(0.05),
+        sigma=2.0,
+        epsilon=1.1,
+        delta=2e-4,
+        failure=1e-6,
+        record=file,
+    )
+
+
+@pytest.mark.slow
+def test_a_killed_process_leaves_a_record_that_resumes(file, monkeypatch):
+    child = multiprocessing.get_context("spawn").Process(target=_verify_slowly, args=(str(file),))
+    child.start()
+    for _ in range(1200):
+        time.sleep(0.1)
+        if file.exists():
+            break
+    time.sleep(7)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    assert content(file)["attempts"][0]["verdict"] == "open"
+    _verify_slowly(str(file))
+    assert [one["verdict"] for one in content(file)["attempts"]] == ["passed"]
+    assert mmcc.replay(file, blocks=5).agrees
+
+
+def test_a_refusal_is_in_the_record_and_the_next_attempt_has_half_its_chance(file, monkeypatch):
+    monkeypatch.setattr("mmcc._simulation.trials.Pilot.hopeless", False)
+    monkeypatch.setattr("mmcc._simulation.trials.Pilot.size", 0.3)
+    monkeypatch.setattr("mmcc._simulation.trials.Pilot.samples", lambda *_: 20_000)
+    with pytest.raises(NotVerifiedError, match="attempt 1"):
+        ask(file, 0.5)
+    with pytest.raises(NotVerifiedError, match="attempt 2"):
+        ask(file, 0.5)
+    assert [one["verdict"] for one in content(file)["attempts"]] == ["refused", "refused"]
+    found = mmcc.replay(file)
+    assert found.agrees
+    assert [one.verdict for one in found.attempts] == ["refused", "refused"]
+    assert all(one.guarantee is None for one in found.attempts)
+
+
+def test_replaying_changes_nothing_and_promises_nothing(file):
+    ask(file)
+    before = file.read_bytes(), dict(records._remembered)
+    found = mmcc.replay(file)
+    assert (file.read_bytes(), dict(records._remembered)) == before
+    assert found.agrees
+    assert not isinstance(found, mmcc.Guarantee)
+    assert found.to_dict()["verdict"] is None
+    assert "no verdict" in str(found)
+    assert found.attempts[0].replayed == found.attempts[0].blocks > 4
+    assert mmcc.replay(file, blocks=1).attempts[0].replayed == 2  # of each trial
+
+
+def test_blocks_that_do_not_come_from_the_seed_show(file):
+    ask(file)
+
+    def other_seed(attempt):
+        attempt["seed"] = f"{int(attempt['seed'], 16) + 1:x}"
+
+    rewrite(file, other_seed)
+    found = mmcc.replay(file)
+    assert not found.agrees
+    assert "NOT" in str(found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one.update(verdict="refused"),
+        lambda one: one.update(level=0.4),
+        lambda one: one["trials"][0].update(mean=0.0504),
+        lambda one: one["trials"].pop(),
+        lambda one: one["trials"][0]["blocks"].pop(),
+        lambda one: one["trials"][0]["blocks"].append(one["trials"][0]["blocks"][0]),
+        lambda one: one["trials"][0]["bets"].__setitem__(0, 1.5),
+        lambda one: one["trials"][0]["weights"].__setitem__(0, 1.5),
+        lambda one: one["trials"][0]["blocks"][0].__setitem__(0, 100.0),
+        lambda one: one["trials"][0].update(adjacency="both"),
+        lambda one: one["trials"][0].update(experiment="exact"),
+        lambda one: one.pop("pilot_seed"),
+        lambda one: one["question"].update(epsilon=0.1),
+    ],
+)
+def test_what_does_not_follow_is_refused_though_its_digest_fits(file, change):
+    ask(file)
+    rewrite(file, change)
+    try:
+        agrees = mmcc.replay(file).agrees
+    except RecordError:
+        agrees = False
+    assert not agrees
+
+
+def test_a_record_that_was_changed_is_refused(file):
+    ask(file)
+    text = file.read_text()
+    file.write_text(text.replace('"passed"', '"refused"', 1))
+    for read in (lambda: mmcc.replay(file), lambda: ask(file, 0.9)):
+        with pytest.raises(RecordError, match="digest"):
+            read()
+    for broken, why in ((text[:-9], "JSON"), ("{}", "say that it is one"), ("[1]", "say")):
+        file.write_text(broken)
+        with pytest.raises(RecordError, match=why):
+            mmcc.replay(file)
+    with pytest.raises(RecordError, match="cannot read"):
+        mmcc.replay(file.with_name("other.json"))
+
+
+def test_a_record_that_somebody_else_writes_to_is_left_alone(file):
+    def meddle(what: str, done: float) -> None:
+        if what.startswith("verify: samples,"):
+            rewrite(file, lambda one: one.update(made={"time": str(done)}))
+
+    with pytest.raises(RecordError, match="somebody else"):
+        ask(file, progress=meddle)
+
+
+@dataclass(frozen=True)
+class EveryOther(Scheme):
+    """Each example is in the even steps or in the odd ones, by a coin."""
+
+    def draw(self, steps, count, generator, group=0):
+        first = generator.integers(0, 2, count)
+        rows = first[:, None] + 2 * np.arange(steps // 2)
+        return Participations.from_rows(rows)
+
+    def expected_batch(self, steps, examples):
+        return examples / 2
+
+    def positions(self, steps):
+        return 2
+
+
+def test_mechanisms_that_no_file_holds_are_given_for_the_check(file):
+    mechanism = strategies.continual_counting(6), EveryOther()
+    ask(file, 4.0, mechanism)
+    with pytest.raises(RecordError, match="sampling"):
+        mmcc.replay(file)
+    assert mmcc.replay(file, *mechanism).agrees
+    with pytest.raises(RecordError, match="not about the mechanism"):
+        mmcc.replay(file, strategies.identity(6), EveryOther())
+
+
+def test_dense_matrices_are_kept_to_the_last_bit(file):
+    matrix = np.tril(np.random.default_rng(3).random((5, 5))) + np.eye(5)
+    ask(file, 4.0, (strategies.dense(matrix), sampling.RandomAllocation(5)))
+    assert mmcc.replay(file, blocks=2).attempts[0].exact
