@@ -14,8 +14,8 @@ is known exactly, whatever q is; the closer q is to the law of s given y, the le
 
 *Column by column.*  With u = A^T y and x_l = u_l - sum_(i<l) s_i G_il - G_ll / 2 the exponent is
 sum_l s_l x_l.  Let p_l be the chance of column l given s_1 .. s_(l-1), and c_l any function of y
-and of these.  Drawing s_l = 1 with chance p_l e^(x_l + c_l) / D_l, D_l = 1 - p_l + p_l e^(x_l + c_l),
-makes the factor of Lhat
+and of these.  Drawing s_l = 1 with chance p_l e^(x_l + c_l) / D_l,
+D_l = 1 - p_l + p_l e^(x_l + c_l), makes the factor of Lhat
 
     D_l if s_l = 0,   D_l e^(-c_l) if s_l = 1.
 
@@ -23,10 +23,12 @@ Under P~ u = A^T A s + g, g ~ N(0, G), so x_l = g_l + sum_(j>=l) G_lj s_j - G_ll
 *Centring*: c_l = -m_l, m_l the mean of the kicks sum_(j>l) G_lj s_j that are still to come.
 *Look-ahead*: with s_l = 1 the columns after l have to explain less, x_j - G_lj instead of x_j; if
 they were independent of each other, the chance of what is left would change by the factor
-e^(c_l) = prod_(j>l) (1 - r_j + r_j e^(x_j - G_lj)) / (1 - r'_j + r'_j e^(x_j)), where r, r' are the
-chances to take part in j of one who takes part in l and of one who does not.  x_j is what the
+e^(c_l) = prod_(j>l) (1 - p_j + p_j e^(x_j - G_lj)) / (1 - p_j + p_j e^(x_j)).  x_j is what the
 columns revealed so far leave of it, so c_l is a function of y and s_1 .. s_(l-1): a kernel as good
-as any.  Beyond the columns looked at the kicks are centred.
+as any.  Where a participation changes the chances of later columns, messages from the last column
+back, B_j(k) = (1 - p) B_(j+1)(k') + p e^(x_j) B_(j+1)(k'') over the states k, stand for the
+products: exact, if columns that may both take part do not move each other.  Beyond the columns
+looked at the kicks are centred.
 
 *Epoch by epoch*, where every epoch has its own random columns: each is drawn from the columns left
 with chances e^(x_j - m_j) / sum, and the factor is e^(m_j) times the mean of e^(x_i - m_i) over the
@@ -63,6 +65,8 @@ MOST_KICKS = 2**24
 MOST_COLUMNS = 4096
 MOST_AHEAD = 16
 """Columns that a look-ahead looks at; the rest is centred."""
+MOST_RENEWED = 64
+"""Columns whose messages are made anew after a participation."""
 MOST_CENTRE = 36.0
 LARGEST_NORMAL = 14.0
 """No normal number that is drawn is larger: the ziggurat's tail ends before."""
@@ -154,6 +158,10 @@ class Kicks:
     reach: int
     """G_(l, l+d) is 0 for larger distances d."""
 
+    def __post_init__(self) -> None:
+        if not self.flat.flags.writeable:
+            object.__setattr__(self, "flat", self.flat.copy())
+
     @property
     def columns(self) -> int:
         """How many columns there are."""
@@ -229,12 +237,21 @@ def inner_products(mechanism: Mechanism) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnPair(Pair):
-    """Columns one by one, centred, with a look-ahead over the next few."""
+class SequentialPair(Pair):
+    """Columns one by one, centred."""
 
     mechanism: Mechanism
     chances: Chances
     extra: float = 0.0
+
+    @cached_property
+    def _law(self) -> tuple[FloatArray, IntArray]:
+        """The automaton for compiled loops, to which read-only arrays are of another type."""
+        return self.chances.probability.copy(), self.chances.after.copy()
+
+
+class ColumnPair(SequentialPair):
+    """With a look-ahead over the next few columns."""
 
     @cached_property
     def _kicks(self) -> Kicks:
@@ -245,51 +262,38 @@ class ColumnPair(Pair):
         return min(self._kicks.reach, MOST_AHEAD)
 
     @cached_property
-    def _tables(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """e^(-m_l), strengths and forecast."""
-        kicks, chances, ahead = self._kicks, self.chances, self.ahead
-        constant = len(chances.probability) == 1
-        forecast = np.empty((0, 0))
-        if constant:  # the same for all states in which one may take part, in our schemes
-            every = chances.forecast(max(kicks.reach, 1))
-            forecast = every[:, :ahead].copy()
-            following = every[chances.after[np.argmax(chances.probability[0] > 0), 1]]
-        else:
-            rates = chances.rates(kicks.columns)
-        centres = np.zeros(kicks.columns)
-        for d in range(ahead + 1, kicks.reach + 1):
-            if constant:
-                centres += kicks.ahead(d) * following[d - 1]
+    def _centres(self) -> FloatArray:
+        """e^(-m_l), beyond the columns that are looked at.
+
+        After a participation if that changes chances in the same way everywhere, else on average.
+        """
+        kicks, chances = self._kicks, self.chances
+        means = np.zeros(kicks.columns)
+        rates = np.tile(chances.rates(kicks.columns), 2)
+        if len(chances.probability) == 1 and kicks.reach > self.ahead:
+            following = chances.forecast(kicks.reach)
+            rates = following[chances.after[np.argmax(chances.probability[0] > 0), 1]]
+        for d in range(self.ahead + 1, kicks.reach + 1):
+            if len(chances.probability) == 1:
+                means += kicks.ahead(d) * rates[d - 1]
             else:
-                centres[:-d] += kicks.ahead(d)[:-d] * rates[d:]
-        return np.exp(-np.minimum(centres, MOST_CENTRE)), kicks.strengths(ahead), forecast
+                means += kicks.ahead(d) * rates[d : d + kicks.columns]
+        return np.exp(-np.minimum(means, MOST_CENTRE))
 
     def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
-        kicks = self._kicks
-        centres, strengths, forecast = self._tables
-        return loops.reveal_columns(
-            noise,
-            rng,
-            remove,
-            self.chances.probability,
-            self.chances.after,
-            kicks.flat,
-            kicks.starts,
-            kicks.reach,
-            centres,
-            kicks.kinds,
-            strengths,
-            forecast,
+        kicks, (probability, after) = self._kicks, self._law
+        places = (kicks.flat, kicks.starts, kicks.reach, self._centres, kicks.kinds)
+        strengths = kicks.strengths(self.ahead)
+        if probability.size == 1:
+            return loops.reveal_columns(noise, rng, remove, probability, after, *places, strengths)
+        renewed = min(kicks.reach, MOST_RENEWED)
+        return loops.reveal_states(
+            noise, rng, remove, probability, after, *places, strengths, renewed
         )
 
 
-@dataclass(frozen=True, eq=False)
-class LeafPair(Pair):
-    """The leaves of a tree one by one, centred: the whole tree in a time of O(n)."""
-
-    mechanism: Mechanism
-    chances: Chances
-    extra: float = 0.0
+class LeafPair(SequentialPair):
+    """The leaves of a tree, in a time of O(n) a sample."""
 
     @cached_property
     def _leaves(self) -> tuple[IntArray, IntArray, int]:
@@ -312,13 +316,15 @@ class LeafPair(Pair):
         return np.exp(-np.minimum(means / self.mechanism.sigma**2, MOST_CENTRE))
 
     def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
+        steps, depths, levels = self._leaves
         return loops.reveal_leaves(
             noise,
             rng,
             remove,
-            self.chances.probability,
-            self.chances.after,
-            *self._leaves,
+            *self._law,
+            steps,
+            depths,
+            levels,
             self.mechanism.sigma**-2.0,
             self._centres,
         )
@@ -425,6 +431,6 @@ def _pair(problem: Problem, group: int, extra: float) -> Pair:
             f"{scheme!r} does not say how likely an example is to take part given what happened "
             "before. Define its `chances`, or use method='unamplified'."
         )
-    if strategy.tree is not None:
+    if strategy.tree is not None and (chances.states == 1 or mechanism.columns > MOST_COLUMNS):
         return LeafPair(mechanism, chances, extra)
     return ColumnPair(mechanism, chances, extra)

@@ -18,8 +18,6 @@ from mmcc.accounting._losses.row_loops import compiled
 
 STEEP = 300.0
 """Above this exponents are not taken: e^x would leave the range of numbers."""
-FAINT = 1e-15
-"""Where chances of other columns are cut off: products of many stay in the range of numbers."""
 MOST_TILT = 1e100
 """Of a look-ahead: any number will do, as long as it is one."""
 LARGE = 1e150
@@ -83,9 +81,7 @@ def reveal_one(
 
 
 @compiled
-def look_ahead_alike(
-    seen: FloatArray, first: int, end: int, strengths: FloatArray, kind: int
-) -> float:
+def look_ahead(seen: FloatArray, first: int, end: int, strengths: FloatArray, kind: int) -> float:
     """prod_j [1 - p + p e^(x_j - G_j)] / [1 - p + p e^(x_j)] = prod_j (1 - w_j (1 - e^(-G_j))).
 
     For columns j from `first` to `end` - 1, which look like participations with the chances
@@ -95,30 +91,6 @@ def look_ahead_alike(
     for j in range(first, end):
         product *= 1.0 - seen[j] * strengths[kind, j - first]
     return product
-
-
-@compiled
-def look_ahead_apart(
-    grown: FloatArray,
-    first: int,
-    end: int,
-    strengths: FloatArray,
-    kind: int,
-    taking: FloatArray,
-    idle: FloatArray,
-) -> float:
-    """prod_j [1 - r_j + r_j e^(x_j - G_j)] / [1 - r'_j + r'_j e^(x_j)].
-
-    With chances r_j of one who takes part and r'_j of one who does not, or one for all j.
-    """
-    above, below = 1.0, 1.0
-    step = 1 if taking.size > 1 else 0
-    for j in range(first, end):
-        near, far = taking[(j - first) * step], idle[(j - first) * step]
-        large = min(grown[j], 1.0 / FAINT)
-        above *= 1.0 - near + near * large * (1.0 - strengths[kind, j - first])
-        below *= 1.0 - far + far * large
-    return above / below
 
 
 @compiled
@@ -134,27 +106,22 @@ def reveal_columns(
     centres: FloatArray,
     kinds: IntArray,
     strengths: FloatArray,
-    forecast: FloatArray,
 ) -> FloatArray:
-    """Logarithms of Lhat, sample by sample: s ~ pi (remove), or drawn from the kernel (add).
+    """Logarithms of Lhat for independent columns: s ~ pi (remove), or from the kernel (add).
 
-    `centres[i]` is e^(-m_l).  `strengths[kinds[i], k]` is 1 - e^(-G_(i, i+k+1)) for the next
-    columns that are looked at; `forecast[state, k]` has their chances, or is empty: then that of
-    the next column stands for all.
+    `centres[i]` is e^(-m_i).  `strengths[kinds[i], k]` is 1 - e^(-G_(i, i+k+1)) for the next
+    columns that are looked at.
 
     The columns before a participation keep its kick for good, since it is revealed after them;
     those after it lose the kick when it is revealed, and only what is looked at before needs it at
     all.
     """
     samples, columns = noise.shape
-    ahead = strengths.shape[1]
+    ahead, p = strengths.shape[1], probability[0, 0]
     near = min(reach, ahead)
-    alike = probability.size == 1  # independent columns: a participation says nothing of others
     losses = np.zeros(samples)
     taken = np.zeros(columns, np.int64)
     grown, seen = np.zeros(columns), np.zeros(columns)  # e^x, and the chance by itself
-    last = probability.shape[0] - 1
-    p = probability[0, 0]
     for sample in range(samples):
         x = noise[sample]
         if remove:
@@ -167,35 +134,21 @@ def reveal_columns(
         for j in range(min(ahead, columns)):
             grown[j] = math.exp(min(x[j], STEEP))
             seen[j] = p * grown[j] / (1.0 - p + p * grown[j])
-        state, loss, product = 0, 0.0, 1.0
+        loss, product = 0.0, 1.0
         for i in range(columns):
-            chance = probability[min(i, last), state]
             end = min(i + ahead + 1, columns)
             if i + ahead < columns:  # comes into sight
                 grown[i + ahead] = math.exp(min(x[i + ahead], STEEP))
-                if alike:
-                    seen[i + ahead] = p * grown[i + ahead] / (1.0 - p + p * grown[i + ahead])
-            taking = 0
-            if chance >= 1.0:
-                taking = 1
+                seen[i + ahead] = p * grown[i + ahead] / (1.0 - p + p * grown[i + ahead])
+            taking = 1
+            if p >= 1.0:
                 loss += x[i]
-            elif chance > 0.0:
-                ratio = centres[i]
-                if ahead > 0 and alike:
-                    ratio *= look_ahead_alike(seen, i + 1, end, strengths, kinds[i])
-                elif ahead > 0:
-                    now, then, row = after[state, 1], after[state, 0], min(i + 1, last)
-                    near_chances = probability[row, now : now + 1]
-                    far_chances = probability[row, then : then + 1]
-                    if forecast.shape[0] > 0:
-                        near_chances, far_chances = forecast[now], forecast[then]
-                    ratio *= look_ahead_apart(
-                        grown, i + 1, end, strengths, kinds[i], near_chances, far_chances
-                    )
-                ratio = min(max(ratio, 1.0 / MOST_TILT), MOST_TILT)
+            else:
+                ratio = centres[i] * look_ahead(seen, i + 1, end, strengths, kinds[i])
+                ratio = max(ratio, 1.0 / MOST_TILT)
                 coin = 0.0 if remove else rng.random()
                 taking, loss, product = reveal_one(
-                    x[i], grown[i], chance, ratio, taken[i] if remove else -1, coin, loss, product
+                    x[i], grown[i], p, ratio, taken[i] if remove else -1, coin, loss, product
                 )
             if taking == 1:
                 right = min(i + (near if remove else reach) + 1, columns)
@@ -203,6 +156,156 @@ def reveal_columns(
                 for j in range(i + 1, end):
                     grown[j] = math.exp(min(x[j], STEEP))
                     seen[j] = p * grown[j] / (1.0 - p + p * grown[j])
+        losses[sample] = loss + math.log(product)
+    return losses
+
+
+@compiled
+def send_back(
+    x: FloatArray,
+    first: int,
+    end: int,
+    probability: FloatArray,
+    after: IntArray,
+    messages: FloatArray,
+    scales: FloatArray,
+) -> None:
+    """Messages of the columns from `end` - 1 down to `first`, from that of column `end`.
+
+    messages[j, k]: how well the columns from j on are explained from state k, if their
+    participations did not move each other; column j is divided by scales[j].
+    """
+    last = probability.shape[0] - 1
+    for j in range(end - 1, first - 1, -1):
+        grown = math.exp(min(max(x[j], -STEEP), STEEP))
+        row, top = min(j, last), 0.0
+        for k in range(after.shape[0]):
+            chance = probability[row, k]
+            value = (1.0 - chance) * messages[j + 1, after[k, 0]]
+            value += chance * grown * messages[j + 1, after[k, 1]]
+            messages[j, k] = value
+            top = max(top, value)
+        top = top if top > 0.0 else 1.0
+        scales[j] = top
+        for k in range(after.shape[0]):
+            messages[j, k] /= top
+
+
+@compiled
+def explained(
+    x: FloatArray,
+    state: int,
+    first: int,
+    end: int,
+    probability: FloatArray,
+    after: IntArray,
+    messages: FloatArray,
+    scales: FloatArray,
+    strengths: FloatArray,
+    kind: int,
+    masses: FloatArray,
+) -> float:
+    """The message of `state` at column `first` after one more kick is taken from the columns.
+
+    On the scale of messages[first].  `masses` has two rows of zeros and gets them back.
+    """
+    last, now = probability.shape[0] - 1, 0
+    low, high = state, state + 1  # states that have any mass
+    masses[0, state] = 1.0
+    for j in range(first, end):
+        row = min(j, last)
+        grown = math.exp(min(max(x[j], -STEEP), STEEP)) * (1.0 - strengths[kind, j - first])
+        new_low, new_high = after.shape[0], 0
+        for k in range(low, high):
+            mass = masses[now, k] / scales[j]
+            masses[now, k] = 0.0
+            if mass > 0.0:
+                chance = probability[row, k]
+                for taking in range(2):
+                    share = chance * grown if taking == 1 else 1.0 - chance
+                    if share > 0.0:
+                        then = after[k, taking]
+                        masses[1 - now, then] += mass * share
+                        new_low, new_high = min(new_low, then), max(new_high, then + 1)
+        now, low, high = 1 - now, new_low, new_high
+    total = 0.0
+    for k in range(low, high):
+        total += masses[now, k] * messages[end, k]
+        masses[now, k] = 0.0
+    return total
+
+
+@compiled
+def reveal_states(
+    noise: FloatArray,
+    rng: np.random.Generator,
+    remove: bool,
+    probability: FloatArray,
+    after: IntArray,
+    kicks: FloatArray,
+    starts: IntArray,
+    reach: int,
+    centres: FloatArray,
+    kinds: IntArray,
+    strengths: FloatArray,
+    renewed: int,
+) -> FloatArray:
+    """The same where a participation changes the chances of later ones.
+
+    The look-ahead follows the states: what explains the later columns after a participation, with
+    its kicks taken from those that are looked at, against what does without one.  Of the messages
+    those of `renewed` columns are made anew when a participation is revealed.
+    """
+    samples, columns = noise.shape
+    ahead, states = strengths.shape[1], after.shape[0]
+    last = probability.shape[0] - 1
+    losses = np.zeros(samples)
+    taken = np.zeros(columns, np.int64)
+    messages, scales = np.ones((columns + 1, states)), np.ones(columns + 1)
+    masses = np.zeros((2, states))
+    for sample in range(samples):
+        x = noise[sample]
+        if remove:
+            draw_taken(rng, probability, after, taken)
+        for i in range(columns):
+            if remove and taken[i] == 1:
+                left, right = max(i - reach, 0), min(i + reach + 1, columns)
+                kick(x, 1.0, kicks, starts[i] - i, left, right)
+            x[i] -= 0.5 * kicks[starts[i]]
+        send_back(x, 0, columns, probability, after, messages, scales)
+        state, loss, product = 0, 0.0, 1.0
+        for i in range(columns):
+            chance = probability[min(i, last), state]
+            end = min(i + ahead + 1, columns)
+            taking = 0
+            if chance >= 1.0:
+                taking = 1
+                loss += x[i]
+            elif chance > 0.0:
+                above = explained(
+                    x,
+                    after[state, 1],
+                    i + 1,
+                    end,
+                    probability,
+                    after,
+                    messages,
+                    scales,
+                    strengths,
+                    kinds[i],
+                    masses,
+                )
+                below = messages[i + 1, after[state, 0]]
+                ratio = centres[i] * max(above, 1.0 / MOST_TILT) / max(below, 1.0 / MOST_TILT)
+                ratio = min(max(ratio, 1.0 / MOST_TILT), MOST_TILT)
+                own, coin = math.exp(min(x[i], STEEP)), 0.0 if remove else rng.random()
+                taking, loss, product = reveal_one(
+                    x[i], own, chance, ratio, taken[i] if remove else -1, coin, loss, product
+                )
+            if taking == 1 and reach > 0:
+                kick(x, -1.0, kicks, starts[i] - i, i + 1, min(i + reach + 1, columns))
+                again = min(i + renewed + 1, columns)
+                send_back(x, i + 1, again, probability, after, messages, scales)
             state = after[state, taking]
         losses[sample] = loss + math.log(product)
     return losses
