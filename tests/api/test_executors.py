@@ -68,6 +68,7 @@ def blocks(executor=None, progress=None) -> list:
     return [(state.trial.bets, state.blocks) for state in attempt.states]
 
 
+@pytest.mark.slow
 def test_a_pool_of_processes_comes_to_the_same_verdict():
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         assert blocks(pool) == blocks_here()

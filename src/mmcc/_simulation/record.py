@@ -323,7 +323,6 @@ def _trial_dict(state: Progressed) -> dict[str, Any]:
         "planned": trial.planned,
         "limit": trial.limit,
         "verdict": VERDICTS[state.passed],
-        "log_wealth": state.wealth,
         "blocks": [[*block.logs, block.mass, block.squares] for block in state.blocks],
     }
 

@@ -183,7 +183,7 @@ class Trial:
 
     @classmethod
     def after(cls, pilot: Pilot, group: int, level: float) -> Trial:
-        """As a pilot suggests."""
+        """As a pilot suggests; the limit is a few times what it expects."""
         experiment = pilot.experiment
         samples = pilot.samples(level)
         least = max(LEAST_BLOCK, 2 ** math.floor(math.log2(samples / MANY + 1)))

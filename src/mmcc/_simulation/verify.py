@@ -20,7 +20,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, overload
 
@@ -371,6 +371,11 @@ def _prepared(
             samples=spent,
         )
     work.tell(cost, 0)
+    left = work.samples - planned
+    trials = [
+        replace(trial, limit=min(trial.limit, trial.planned + left // trial.block))
+        for trial in trials
+    ]
     question = claim.question
     attempt = Attempt(
         number,
