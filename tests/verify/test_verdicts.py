@@ -13,10 +13,10 @@ import mmcc
 from mmcc import sampling, strategies
 from mmcc._simulation import record as records
 from mmcc._simulation import verify as verdicts
+from mmcc._simulation.claims import Claim, Work
 from mmcc._simulation.experiments import Crude
 from mmcc._simulation.pairs import pair_of
 from mmcc._simulation.trials import Progressed, run
-from mmcc._simulation.verify import Claim, Work
 from mmcc.accounting import Problem
 from mmcc.errors import MethodError, NotVerifiedError, ParameterError, SamplingError
 
