@@ -169,6 +169,21 @@ def test_the_cost_is_told_first_and_may_be_too_much():
         passed(samples=300)
 
 
+def test_a_long_pilot_is_told_too_and_may_be_too_much():
+    with pytest.raises(NotVerifiedError, match="a pilot alone needs"):
+        passed(delta=1e-5, failure=1e-9, samples=10_000)
+    told = []
+
+    def stop(what: str, done: float) -> None:
+        told.append(what)
+        if len(told) > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        passed(delta=1e-5, failure=1e-9, progress=stop)
+    assert told[0] == "verify: a pilot of 8.0e+05 samples or more comes first (remove)"
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_any_number_of_workers_draws_the_same_blocks(workers):
     claim = Claim.about(*MECHANISM, 1, epsilon=PASSING, **AT)

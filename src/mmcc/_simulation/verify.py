@@ -48,6 +48,8 @@ from mmcc.strategies._base import Strategy
 MIN_DELTA, MIN_FAILURE = 1e-20, 1e-100
 MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 MAX_SEED = 2**63
+LONG = 2e5
+"""Samples of a pilot that is told before it starts."""
 
 
 @overload
@@ -199,6 +201,16 @@ def pilots_of(
                 f"what is dropped, {experiment.dropped + claim.chance:.3g}, leaves nothing of "
                 f"delta = {claim.question.delta:g}. Use a larger delta."
             )
+        least = fewest * experiment.largest / mean
+        if least > work.samples:
+            raise NotVerifiedError(
+                f"a pilot alone needs {least:.1e} samples, more than samples = "
+                f"{work.samples:.3g}. Use a larger delta, or mmcc.epsilon.",
+                samples=drawn,
+            )
+        if least >= LONG:
+            side = "remove" if remove else "add"
+            work.tell(f"a pilot of {least:.1e} samples or more comes first ({side})", drawn)
         tell = partial(_tell_pilot, work, drawn)
         pilot = look(experiment, mean, seed, place, work.executor, tell, fewest)
         drawn += pilot.count
