@@ -32,8 +32,8 @@ LEAST_BLOCK, MOST_BLOCK = 2**8, 2**18
 MANY = 64
 """A trial has about so many blocks or more, if they would not be smaller than the least."""
 FIRST = 2**12
-ERROR = 0.1
-"""Relative standard error of the mean after which a pilot ends."""
+ERROR = 0.35
+"""Standard error, relative to the gap that is to be shown, at which a pilot ends."""
 FEWEST, MOST = 8.0, 200.0
 """Samples of a pilot, in units of largest / mean."""
 SURE = 3.0
@@ -104,7 +104,7 @@ class Pilot:
             return False
         if fewest > FEWEST:
             return True  # a search that compares pilots wants them all alike
-        clear = error <= ERROR * max(mean, 0.5 * self.mean) and mean < self.mean
+        clear = error <= ERROR * (self.mean - mean)
         return clear or mean - SURE * error >= self.mean or self.count >= MOST * rough
 
     @property
@@ -183,7 +183,7 @@ class Trial:
 
     @classmethod
     def after(cls, pilot: Pilot, group: int, level: float) -> Trial:
-        """As a pilot suggests."""
+        """As a pilot suggests; the limit is a few times what it expects."""
         experiment = pilot.experiment
         samples = pilot.samples(level)
         least = max(LEAST_BLOCK, 2 ** math.floor(math.log2(samples / MANY + 1)))
