@@ -71,6 +71,7 @@ MOST_CENTRE = 36.0
 LARGEST_NORMAL = 14.0
 """No normal number that is drawn is larger: the ziggurat's tail ends before."""
 UNIT = 2.0**-53
+NONE = np.empty((0, 0), np.int64)
 
 
 class Pair(ABC):
@@ -245,7 +246,7 @@ class SequentialPair(Pair):
     extra: float = 0.0
 
     @cached_property
-    def _law(self) -> tuple[FloatArray, IntArray]:
+    def law(self) -> tuple[FloatArray, IntArray]:
         """The automaton for compiled loops, to which read-only arrays are of another type."""
         return self.chances.probability.copy(), self.chances.after.copy()
 
@@ -254,12 +255,18 @@ class ColumnPair(SequentialPair):
     """With a look-ahead over the next few columns."""
 
     @cached_property
-    def _kicks(self) -> Kicks:
+    def kicks(self) -> Kicks:
+        """How columns move each other."""
         return kicks_of(self.mechanism)
+
+    @cached_property
+    def sums(self) -> FloatArray:
+        """G 1."""
+        return self.mechanism.adjoint(self.mechanism.encode(np.ones((1, self.columns))))[0]
 
     @property
     def ahead(self) -> int:
-        return min(self._kicks.reach, MOST_AHEAD)
+        return min(self.kicks.reach, MOST_AHEAD)
 
     @cached_property
     def _centres(self) -> FloatArray:
@@ -267,7 +274,7 @@ class ColumnPair(SequentialPair):
 
         After a participation if that changes chances in the same way everywhere, else on average.
         """
-        kicks, chances = self._kicks, self.chances
+        kicks, chances = self.kicks, self.chances
         means = np.zeros(kicks.columns)
         rates = np.tile(chances.rates(kicks.columns), 2)
         if len(chances.probability) == 1 and kicks.reach > self.ahead:
@@ -281,14 +288,22 @@ class ColumnPair(SequentialPair):
         return np.exp(-np.minimum(means, MOST_CENTRE))
 
     def _reveal(self, noise: FloatArray, remove: bool, rng: np.random.Generator) -> FloatArray:
-        kicks, (probability, after) = self._kicks, self._law
+        return self.reveal(noise, remove, rng, NONE)
+
+    def reveal(
+        self, noise: FloatArray, remove: bool, rng: np.random.Generator, truth: IntArray
+    ) -> FloatArray:
+        """The same; where `truth` is given, noise is A^T y already, which these took part in."""
+        kicks, (probability, after) = self.kicks, self.law
         places = (kicks.flat, kicks.starts, kicks.reach, self._centres, kicks.kinds)
         strengths = kicks.strengths(self.ahead)
         if probability.size == 1:
-            return loops.reveal_columns(noise, rng, remove, probability, after, *places, strengths)
+            return loops.reveal_columns(
+                noise, rng, remove, probability, after, *places, strengths, truth
+            )
         renewed = min(kicks.reach, MOST_RENEWED)
         return loops.reveal_states(
-            noise, rng, remove, probability, after, *places, strengths, renewed
+            noise, rng, remove, probability, after, *places, strengths, renewed, truth
         )
 
 
@@ -321,7 +336,7 @@ class LeafPair(SequentialPair):
             noise,
             rng,
             remove,
-            *self._law,
+            *self.law,
             steps,
             depths,
             levels,
