@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from cases.chances import LAWS, STEPS, Exactly
+from cases.chances import LAWS, STEPS
+from extending.exactly import Exactly
 from oracles import enumeration, mechanisms
 from oracles.truth import ADJACENCIES
 
@@ -190,6 +192,7 @@ def test_what_a_relaxed_scheme_adds_to_delta_is_stated():
     assert (first == second).all()
 
 
+@dataclass(frozen=True)
 class Silent(Exactly):
     def chances(self, steps):
         return None

@@ -262,7 +262,8 @@ class ColumnPair(SequentialPair):
     @cached_property
     def sums(self) -> FloatArray:
         """G 1."""
-        return self.mechanism.adjoint(self.mechanism.encode(np.ones((1, self.columns))))[0]
+        every = self.mechanism.encode(np.ones((1, self.columns)))
+        return np.asarray(self.mechanism.adjoint(every)[0])
 
     @property
     def ahead(self) -> int:

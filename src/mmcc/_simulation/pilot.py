@@ -25,6 +25,7 @@ from mmcc._simulation.batches import (
 )
 from mmcc._simulation.intervals import falls_to
 from mmcc._simulation.one_example import Mechanism
+from mmcc._simulation.revealed import RevealPlan, explore_pair, pair_to_reveal
 from mmcc._simulation.sets import SetList, all_sets, draw_sets, with_larger_sets
 from mmcc._simulation.transfer import chain_of
 from mmcc.errors import PrecisionError
@@ -62,14 +63,27 @@ class Pilot:
     error: float
     gap: float
     """Between the epsilons of the upper and the lower means."""
-    plan: Plan
+    plan: Plan | RevealPlan
 
 
-def explore(mechanism: Mechanism, remove: bool, delta: float, seed: int, exact: bool) -> Pilot:
+def explore(
+    mechanism: Mechanism,
+    remove: bool,
+    delta: float,
+    seed: int,
+    exact: bool,
+    reveal: bool = False,
+) -> Pilot:
     """A few hundred outputs; direction, proposal and tilts follow what they show."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, int(remove))))
+    exact = exact and not reveal
     listed = all_sets(mechanism) if exact else None
     chain = chain_of(mechanism) if exact and listed is None else None
+    pair = None
+    if reveal or (exact and listed is None and chain is None):
+        pair = pair_to_reveal(mechanism)
+    if pair is not None:
+        return Pilot(*explore_pair(pair, remove, delta, seed))
     renewal = mechanism.renewal
     law: tuple[float, ...] = () if renewal is None else (renewal.probability,)
     sets = listed or draw_sets(mechanism, FIRST_SETS, law, rng)
@@ -95,15 +109,14 @@ def explore(mechanism: Mechanism, remove: bool, delta: float, seed: int, exact: 
         seed=seed,
         stage=1 + int(remove),
     )
-    found = Pilot(epsilon, math.inf, 0.0, plan)
     for turn in range(ROUNDS):
         plan = replace(plan, stage=10 * (turn + 1) + int(remove))
-        found = _measure(plan, delta, max(epsilon, LEAST), turn)
+        found, proposal = _measure(plan, delta, max(epsilon, LEAST), turn)
         epsilon = found.epsilon
         if renewal is not None and listed is None:
             sets = draw_sets(mechanism, FIRST_SETS, plan.tilts, rng)
         direction = find_direction(mechanism, sets, direction.weights, epsilon, remove)
-        plan = replace(found.plan, direction=direction)
+        plan = replace(plan, proposal=proposal, direction=direction)
         if renewal is not None and listed is None:
             size = _typical_size(sets, direction)
             tilts = with_larger_sets(renewal, mechanism.columns, size)
@@ -213,7 +226,7 @@ def crossing(curve: Callable[[FloatArray], FloatArray], delta: float, near: floa
     return 0.5 * (low + high)
 
 
-def _measure(plan: Plan, delta: float, near: float, turn: int) -> Pilot:
+def _measure(plan: Plan, delta: float, near: float, turn: int) -> tuple[Pilot, Proposal]:
     """Epsilon of a small run, and better shares for the next one."""
     last = turn == ROUNDS - 1
     for _ in range(40):
@@ -240,8 +253,8 @@ def _measure(plan: Plan, delta: float, near: float, turn: int) -> Pilot:
     here = means[:, place]
     error = here.mean(axis=1).std(ddof=1) / math.sqrt(len(batches)) / slope
     bias = max(here[:, :2].mean() - here[:, 2:].mean(), 0.0) / slope
-    better = replace(plan, proposal=_fitted(plan.proposal, batches, place))
-    return Pilot(epsilon, float(error), float(bias), better)
+    better = _fitted(plan.proposal, batches, place)
+    return Pilot(epsilon, float(error), float(bias), plan), better
 
 
 def _fitted(proposal: Proposal, batches: list[Batch], place: int) -> Proposal:

@@ -4,17 +4,17 @@ In: a `ColumnPair`, an adjacency, delta.  Out: batches whose means lie above and
 floating point: nothing here is a bound.
 
 *Above.*  Beside the own participations s_0 of an output draw K fakes s_1 .. s_K from the kernel
-q(s | y), and take Z = (Lhat(s_0) + ... + Lhat(s_K)) / (K + 1) for the likelihood ratio.  Under Q~ all
-K + 1 are fakes; under P~ the own one has a place at random among them.  Then Z is the ratio of the
-two laws of (y, s_0, ..., s_K):
+q(s | y), and take Z = (Lhat(s_0) + ... + Lhat(s_K)) / (K + 1) for the likelihood ratio.  Under Q~
+all K + 1 are fakes; under P~ the own one has a place at random among them.  Then Z is the ratio of
+the two laws of (y, s_0, ..., s_K):
 
     1/(K+1) sum_k pi(s_k) N(A s_k, I)(dy) prod_(j != k) q(s_j | y) = Z Q(dy) prod_j q(s_j | y),
 
 and both have P and Q as laws of y, so E_P~ (1 - e^eps / Z)_+ >= delta, and so for add.  Without the
 own path, Z is an estimate of dP/dQ and no bound.  As K grows, Z becomes dP/dQ.
 
-*Below.*  Any test of y, with coins of its own, gives a lower bound: for the event T that the mean of
-Lhat(s_1) .. Lhat(s_K) exceeds e^eps, which knows nothing of s_0,
+*Below.*  Any test of y, with coins of its own, gives a lower bound: for the event T that the mean
+of Lhat(s_1) .. Lhat(s_K) exceeds e^eps, which knows nothing of s_0,
 
     delta >= P(T) - e^eps Q(T) = E_P~ [(1 - e^eps / Lhat(s_0)) 1_T].
 
@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mmcc._arrays import FloatArray, IntArray
+from mmcc._arrays import FloatArray
 from mmcc._simulation import reveal_loops as loops
 from mmcc._simulation.batches import Batch
 from mmcc._simulation.intervals import falls_to
@@ -47,10 +47,10 @@ MOST_POINTS, LEAST_POINTS = 64, 8
 PLAIN_SHARE = 0.1
 """Of the outputs, drawn as the pair has them."""
 MOST_COPIES = 16
-TURNS, ENOUGH = 24, 3
+TURNS, ENOUGH = 14, 3
 """Fits of the tilt at most; and how many at the epsilon looked for."""
-FIT, LAST_FIT = 8, 24
-"""Batches for a fit, and for the last look."""
+FIT, MOST_FIT = 16, 64
+"""Batches for a fit: twice as many where these do not reach the epsilon looked for, and again."""
 LEAST_FIT = 30.0
 """Outputs of equal weight at which a level is trusted."""
 KEPT = 0.3
@@ -84,7 +84,8 @@ class RevealPlan:
     @property
     def words(self) -> str:
         """How the likelihood ratio comes about."""
-        return f"participations revealed one by one, {self.count} fakes each"
+        fakes = "one fake" if self.count == 1 else f"{self.count} fakes"
+        return f"participations revealed one by one, {fakes} for each output"
 
     def at_most(self, count: int) -> int:
         """So many fakes, if they are not too many."""
@@ -182,21 +183,24 @@ def explore_pair(
     plan = RevealPlan(
         pair, remove, np.zeros(1), (0.0, 0.0, 0.0, 0.0), 0, max(size, LEAST_POINTS), seed, 0
     )
-    level, at_goal = 0.0, 0
+    level, at_goal, batches = 0.0, 0, FIT
     for turn in range(TURNS):
         plan = replace(plan, stage=10 * (turn + 1) + int(remove))
-        found = _fit(plan, delta)
+        found = _fit(plan, delta, batches)
         plan = replace(plan, tilt=found.tilt)
-        level = found.epsilon
         at_goal += found.reached
         if at_goal == ENOUGH:
             break
-    return _last_look(replace(plan, count=1, stage=5 + int(remove)), delta, level)
+        if found.epsilon < 1.2 * level and not found.reached:
+            batches = min(2 * batches, MOST_FIT)
+        level = found.epsilon
+    last = replace(plan, count=1, stage=5 + int(remove))
+    return _last_look(last, delta, found.epsilon, 2 * batches)
 
 
-def _fit(plan: RevealPlan, delta: float) -> Found:
+def _fit(plan: RevealPlan, delta: float, count: int) -> Found:
     """One step of cross-entropy, at the epsilon looked for or as far as these outputs show it."""
-    batches = [draw(plan, index) for index in range(FIT)]
+    batches = [draw(plan, index) for index in range(count)]
     log_weights = np.concatenate([batch.log_weights for batch in batches])
     losses = np.concatenate([batch.losses for batch in batches])
     losses = losses if plan.remove else -losses
@@ -236,8 +240,9 @@ def _fit(plan: RevealPlan, delta: float) -> Found:
 
 
 def _tilt(plan: RevealPlan, mean: FloatArray) -> tuple[float, float, float, float]:
-    """The tilt that makes the weighted outputs most likely: one step of Newton's method for the
-    odds, least squares for the shift of the noise.
+    """The tilt that makes the weighted outputs most likely.
+
+    One step of Newton's method for the odds, least squares for the shift of the noise.
     """
     whole = float(plan.pair.sums.sum())
     theta, kappa, alpha, beta = plan.tilt
@@ -262,7 +267,7 @@ SPAN = np.array([0.85, 0.93, 1.0, 1.07, 1.15])
 
 
 def _last_look(
-    plan: RevealPlan, delta: float, level: float
+    plan: RevealPlan, delta: float, level: float, count: int
 ) -> tuple[float, float, float, RevealPlan]:
     """Epsilon above and below with one fake."""
     centre = max(level, 1e-3)
@@ -270,7 +275,7 @@ def _last_look(
         plan = replace(
             plan, epsilons=np.concatenate([[0.0], centre * SPAN]), stage=plan.stage + 10 * attempt
         )
-        batches = [plan.run(index) for index in range(LAST_FIT)]
+        batches = [plan.run(index) for index in range(count)]
         means = np.array([batch.values.mean(axis=0) for batch in batches])
         above, below = means[:, :, 0], means[:, :, 2]
         epsilon = falls_to(above.mean(axis=0), plan.epsilons, delta)
