@@ -198,6 +198,17 @@ class Silent(Exactly):
         return None
 
 
+@dataclass(frozen=True)
+class Other(Exactly):
+    def chances(self, steps):
+        return Exactly(1).chances(steps)
+
+
+def test_chances_under_which_its_own_sets_cannot_happen_are_refused():
+    with pytest.raises(SamplingError, match="cannot happen"):
+        pair_of(Problem(STRATEGIES["bands"], Other(2), 1.0))
+
+
 def test_where_there_is_no_pair_it_is_said_why():
     strategy = STRATEGIES["bands"]
     for scheme, why in [

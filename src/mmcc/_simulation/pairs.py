@@ -53,7 +53,7 @@ from mmcc._simulation import reveal_loops as loops
 from mmcc._simulation.one_example import Mechanism
 from mmcc.accounting._bounds.base import Problem
 from mmcc.accounting._parallel import one_thread
-from mmcc.errors import MethodError, StrategyError
+from mmcc.errors import MethodError, SamplingError, StrategyError
 from mmcc.sampling import Allocation, Chances
 from mmcc.sampling._scheme import undrawn
 from mmcc.strategies._toeplitz import Toeplitz
@@ -65,6 +65,7 @@ MOST_KICKS = 2**24
 MOST_COLUMNS = 4096
 MOST_AHEAD = 16
 """Columns that a look-ahead looks at; the rest is centred."""
+SOME_SETS = 64
 MOST_RENEWED = 64
 """Columns whose messages are made anew after a participation."""
 MOST_CENTRE = 36.0
@@ -447,6 +448,19 @@ def _pair(problem: Problem, group: int, extra: float) -> Pair:
             f"{scheme!r} does not say how likely an example is to take part given what happened "
             "before. Define its `chances`, or use method='unamplified'."
         )
+    check_chances(mechanism, chances)
     if strategy.tree is not None and (chances.states == 1 or mechanism.columns > MOST_COLUMNS):
         return LeafPair(mechanism, chances, extra)
     return ColumnPair(mechanism, chances, extra)
+
+
+def check_chances(mechanism: Mechanism, chances: Chances) -> None:
+    """Refuse chances under which sets that the scheme draws cannot happen."""
+    drawn = mechanism.draw(SOME_SETS, np.random.default_rng(0))
+    marks = np.zeros((SOME_SETS, mechanism.columns), np.int64)
+    marks[drawn.owners(), drawn.steps] = 1
+    if not chances.possible(marks).all():
+        raise SamplingError(
+            f"{mechanism.scheme!r} draws a set that cannot happen by its `chances`. Correct one of "
+            "the two: they must have the same law."
+        )

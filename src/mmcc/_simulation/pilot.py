@@ -111,12 +111,13 @@ def explore(
     )
     for turn in range(ROUNDS):
         plan = replace(plan, stage=10 * (turn + 1) + int(remove))
-        found, proposal = _measure(plan, delta, max(epsilon, LEAST), turn)
+        found = _measure(plan, delta, max(epsilon, LEAST), turn)
+        assert isinstance(found.plan, Plan)
         epsilon = found.epsilon
         if renewal is not None and listed is None:
             sets = draw_sets(mechanism, FIRST_SETS, plan.tilts, rng)
         direction = find_direction(mechanism, sets, direction.weights, epsilon, remove)
-        plan = replace(plan, proposal=proposal, direction=direction)
+        plan = replace(found.plan, direction=direction)
         if renewal is not None and listed is None:
             size = _typical_size(sets, direction)
             tilts = with_larger_sets(renewal, mechanism.columns, size)
@@ -226,7 +227,7 @@ def crossing(curve: Callable[[FloatArray], FloatArray], delta: float, near: floa
     return 0.5 * (low + high)
 
 
-def _measure(plan: Plan, delta: float, near: float, turn: int) -> tuple[Pilot, Proposal]:
+def _measure(plan: Plan, delta: float, near: float, turn: int) -> Pilot:
     """Epsilon of a small run, and better shares for the next one."""
     last = turn == ROUNDS - 1
     for _ in range(40):
@@ -253,8 +254,8 @@ def _measure(plan: Plan, delta: float, near: float, turn: int) -> tuple[Pilot, P
     here = means[:, place]
     error = here.mean(axis=1).std(ddof=1) / math.sqrt(len(batches)) / slope
     bias = max(here[:, :2].mean() - here[:, 2:].mean(), 0.0) / slope
-    better = _fitted(plan.proposal, batches, place)
-    return Pilot(epsilon, float(error), float(bias), plan), better
+    better = replace(plan, proposal=_fitted(plan.proposal, batches, place))
+    return Pilot(epsilon, float(error), float(bias), better)
 
 
 def _fitted(proposal: Proposal, batches: list[Batch], place: int) -> Proposal:

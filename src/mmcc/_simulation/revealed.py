@@ -39,7 +39,7 @@ from mmcc._simulation import reveal_loops as loops
 from mmcc._simulation.batches import Batch
 from mmcc._simulation.intervals import falls_to
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.pairs import MOST_COLUMNS, NONE, ColumnPair
+from mmcc._simulation.pairs import MOST_COLUMNS, NONE, ColumnPair, check_chances
 from mmcc.errors import PrecisionError
 
 NUMBERS = 2**17
@@ -55,8 +55,9 @@ LEAST_FIT = 30.0
 """Outputs of equal weight at which a level is trusted."""
 KEPT = 0.3
 """Of the last tilt, against noise."""
-LARGEST = 1e5
+LARGEST, STEEPEST = 1e5, 300.0
 STATES = 64
+"""Of an automaton, and bands where there are many columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,7 @@ class RevealPlan:
         seen = sign * _log_mean(drawn.fakes)
         weights = np.exp(drawn.log_weights)[:, None]
         above = -weights * np.expm1(np.minimum(self.epsilons - both[:, None], 0.0))
-        below = -weights * np.expm1(self.epsilons - losses[:, None])
+        below = -weights * np.expm1(np.minimum(self.epsilons - losses[:, None], STEEPEST))
         below = np.where(seen[:, None] > self.epsilons, below, 0.0)
         values = np.stack([above, above, below, below], axis=2)
         return Batch(values, np.zeros((len(weights), 1)))
@@ -163,6 +164,7 @@ def pair_to_reveal(mechanism: Mechanism) -> ColumnPair | None:
     many = mechanism.columns > MOST_COLUMNS and bands > STATES
     if chances is None or chances.states > STATES or many or mechanism.scheme.setting:
         return None
+    check_chances(mechanism, chances)
     return ColumnPair(mechanism, chances)
 
 
