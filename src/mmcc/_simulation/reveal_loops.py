@@ -110,11 +110,14 @@ def reveal_columns(
     centres: FloatArray,
     kinds: IntArray,
     strengths: FloatArray,
+    truth: IntArray,
 ) -> FloatArray:
     """Logarithms of Lhat for independent columns: s ~ pi (remove), or from the kernel (add).
 
     For `remove` s is drawn with the chances `drawing`, those of pi or others, and `numbers` says
-    how often it takes part.
+    how often it takes part.  Where `truth` is not empty it has the participations, and their kicks
+    are in the noise already.
+
     `centres[i]` is e^(-m_i).  `strengths[kinds[i], k]` is 1 - e^(-G_(i, i+k+1)) for the next
     columns that are looked at.
 
@@ -124,16 +127,19 @@ def reveal_columns(
     """
     samples, columns = noise.shape
     ahead, p = strengths.shape[1], probability[0, 0]
-    near = min(reach, ahead)
+    given = truth.shape[0] > 0
+    near = min(reach, ahead) if remove and not given else reach
     losses = np.zeros(samples)
     taken = np.zeros(columns, np.int64)
     grown, seen = np.zeros(columns), np.zeros(columns)  # e^x, and the chance by itself
     for sample in range(samples):
         x = noise[sample]
-        if remove:
+        if given:
+            taken = truth[sample]
+        elif remove:
             numbers[sample] = draw_taken(rng, drawing, after, taken)
         for i in range(columns):
-            if remove and taken[i] == 1:
+            if remove and not given and taken[i] == 1:
                 left, right = max(i - reach, 0), min(i + near + 1, columns)
                 kick(x, 1.0, kicks, starts[i] - i, left, right)
             x[i] -= 0.5 * kicks[starts[i]]
@@ -157,8 +163,7 @@ def reveal_columns(
                     x[i], grown[i], p, ratio, taken[i] if remove else -1, coin, loss, product
                 )
             if taking == 1:
-                right = min(i + (near if remove else reach) + 1, columns)
-                kick(x, -1.0, kicks, starts[i] - i, i + 1, right)
+                kick(x, -1.0, kicks, starts[i] - i, i + 1, min(i + near + 1, columns))
                 for j in range(i + 1, end):
                     grown[j] = math.exp(min(x[j], STEEP))
                     seen[j] = p * grown[j] / (1.0 - p + p * grown[j])
@@ -257,6 +262,7 @@ def reveal_states(
     kinds: IntArray,
     strengths: FloatArray,
     renewed: int,
+    truth: IntArray,
 ) -> FloatArray:
     """The same where a participation changes the chances of later ones.
 
@@ -266,6 +272,7 @@ def reveal_states(
     """
     samples, columns = noise.shape
     ahead, states = strengths.shape[1], after.shape[0]
+    given = truth.shape[0] > 0
     last = probability.shape[0] - 1
     losses = np.zeros(samples)
     taken = np.zeros(columns, np.int64)
@@ -273,10 +280,12 @@ def reveal_states(
     masses = np.zeros((2, states))
     for sample in range(samples):
         x = noise[sample]
-        if remove:
+        if given:
+            taken = truth[sample]
+        elif remove:
             numbers[sample] = draw_taken(rng, drawing, after, taken)
         for i in range(columns):
-            if remove and taken[i] == 1:
+            if remove and not given and taken[i] == 1:
                 left, right = max(i - reach, 0), min(i + reach + 1, columns)
                 kick(x, 1.0, kicks, starts[i] - i, left, right)
             x[i] -= 0.5 * kicks[starts[i]]
@@ -458,3 +467,85 @@ def reveal_epochs(
                 kick(x, -1.0, kicks, starts[i] - i, left, right)
         losses[sample] = loss
     return losses
+
+
+@compiled
+def tilted_chance(chance: float, odds: float) -> float:
+    """The chance whose odds are those of `chance` times `odds`."""
+    if chance <= 0.0 or chance >= 1.0:
+        return chance
+    return chance * odds / (1.0 - chance + chance * odds)
+
+
+@compiled
+def draw_tilted(
+    noise: FloatArray,
+    rng: np.random.Generator,
+    tilted: IntArray,
+    probability: FloatArray,
+    after: IntArray,
+    kicks: FloatArray,
+    starts: IntArray,
+    reach: int,
+    sums: FloatArray,
+    tilt: FloatArray,
+    taken: IntArray,
+) -> FloatArray:
+    """Outputs from a tilted law: `noise` A^T z becomes u = A^T y, `taken` says who took part.
+
+    With tilt = (theta, kappa, alpha, beta) column i takes part with the odds of the scheme times
+    exp(theta + kappa h_i), h_i = sum_(j<i) G_ji s_j, and z ~ N(A v, I), v = alpha s + beta 1; where
+    tilted[sample] is 0 it is drawn as P~ has it.  `sums` is G 1.
+
+    Out, a row for each sample: the logarithm of the tilted density over that of P~; then what
+    fits the tilt: sum of s - p' and of (s - p') h, sums of p' (1 - p') times 1, h and h^2, and
+    s.g, 1.g, s.G s, 1.G s, where g = A^T z.
+    """
+    samples, columns = noise.shape
+    last = probability.shape[0] - 1
+    found = np.zeros((samples, 10))
+    theta, kappa, alpha, beta = tilt
+    moved = np.zeros(columns)
+    whole = 0.0
+    for i in range(columns):
+        whole += sums[i]
+    for sample in range(samples):
+        g, out = noise[sample], found[sample]
+        moved[:] = 0.0
+        state, log_odds, product = 0, 0.0, 1.0
+        for i in range(columns):
+            chance = probability[min(i, last), state]
+            odds = math.exp(min(theta + kappa * moved[i], STEEP))
+            other = tilted_chance(chance, odds)
+            level = other if tilted[sample] == 1 else chance
+            taking = 1 if level > 0.0 and rng.random() < level else 0
+            taken[sample, i] = taking
+            if taking == 1 and chance < 1.0:
+                product *= odds
+            if chance < 1.0:
+                product *= 1.0 / (1.0 - chance + chance * odds)
+            if product > LARGE or product < 1.0 / LARGE:
+                log_odds += math.log(product)
+                product = 1.0
+            spread = other * (1.0 - other)
+            out[1] += taking - other
+            out[2] += (taking - other) * moved[i]
+            out[3] += spread
+            out[4] += spread * moved[i]
+            out[5] += spread * moved[i] * moved[i]
+            if taking == 1:
+                left, right = max(i - reach, 0), min(i + reach + 1, columns)
+                kick(moved, 1.0, kicks, starts[i] - i, left, right)
+            state = after[state, taking]
+        for i in range(columns):
+            if tilted[sample] == 1:
+                g[i] += alpha * moved[i] + beta * sums[i]
+            if taken[sample, i] == 1:
+                out[6] += g[i]
+                out[8] += moved[i]
+            out[7] += g[i]
+            out[9] += moved[i]
+            g[i] += moved[i]
+        length = alpha * alpha * out[8] + 2.0 * alpha * beta * out[9] + beta * beta * whole
+        out[0] = log_odds + math.log(product) + alpha * out[6] + beta * out[7] - 0.5 * length
+    return found
