@@ -130,7 +130,7 @@ class Pilot:
 
 
 def rough(experiment: Experiment, mean: float) -> float:
-    """Samples in which an X of the largest size would turn up once; never more than without weights.
+    """Samples in which an X of the largest size may turn up once; never more than without weights.
 
     A pilot that is too small for rare weights chooses poor bets, and the trial is refused.
     """
