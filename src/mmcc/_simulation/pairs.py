@@ -47,7 +47,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -315,6 +315,16 @@ class ColumnPair(SequentialPair):
         """G 1."""
         every = self.mechanism.encode(np.ones((1, self.columns)))
         return np.asarray(self.mechanism.adjoint(every)[0])
+
+    def louder(self, factor: float, size: float) -> ColumnPair:
+        """Columns `size` times as long, taken part in with `factor` times the odds."""
+        chance = self.chances.probability
+        odds = chance * factor
+        mechanism = replace(self.mechanism, sigma=self.mechanism.sigma / size)
+        made = ColumnPair(mechanism, Chances(odds / (1 - chance + odds), self.chances.after))
+        kicks = self.kicks if size == 1 else replace(self.kicks, flat=self.kicks.flat * size**2)
+        made.__dict__["kicks"] = kicks  # not computed again
+        return made
 
     @property
     def ahead(self) -> int:

@@ -470,82 +470,22 @@ def reveal_epochs(
 
 
 @compiled
-def tilted_chance(chance: float, odds: float) -> float:
-    """The chance whose odds are those of `chance` times `odds`."""
-    if chance <= 0.0 or chance >= 1.0:
-        return chance
-    return chance * odds / (1.0 - chance + chance * odds)
-
-
-@compiled
-def draw_tilted(
+def draw_outputs(
     noise: FloatArray,
     rng: np.random.Generator,
-    tilted: IntArray,
     probability: FloatArray,
     after: IntArray,
     kicks: FloatArray,
     starts: IntArray,
     reach: int,
-    sums: FloatArray,
-    tilt: FloatArray,
+    size: float,
     taken: IntArray,
-) -> FloatArray:
-    """Outputs from a tilted law: `noise` A^T z becomes u = A^T y, `taken` says who took part.
-
-    With tilt = (theta, kappa, alpha, beta) column i takes part with the odds of the scheme times
-    exp(theta + kappa h_i), h_i = sum_(j<i) G_ji s_j, and z ~ N(A v, I), v = alpha s + beta 1; where
-    tilted[sample] is 0 it is drawn as P~ has it.  `sums` is G 1.
-
-    Out, a row for each sample: the logarithm of the tilted density over that of P~; then what
-    fits the tilt: sum of s - p' and of (s - p') h, sums of p' (1 - p') times 1, h and h^2, and
-    s.g, 1.g, s.G s, 1.G s, where g = A^T z.
-    """
+) -> None:
+    """Who takes part, and what it does: `noise` A^T z becomes A^T y, y = size A s + z."""
     samples, columns = noise.shape
-    last = probability.shape[0] - 1
-    found = np.zeros((samples, 10))
-    theta, kappa, alpha, beta = tilt
-    moved = np.zeros(columns)
-    whole = 0.0
-    for i in range(columns):
-        whole += sums[i]
     for sample in range(samples):
-        g, out = noise[sample], found[sample]
-        moved[:] = 0.0
-        state, log_odds, product = 0, 0.0, 1.0
+        draw_taken(rng, probability, after, taken[sample])
         for i in range(columns):
-            chance = probability[min(i, last), state]
-            odds = math.exp(min(theta + kappa * moved[i], STEEP))
-            other = tilted_chance(chance, odds)
-            level = other if tilted[sample] == 1 else chance
-            taking = 1 if level > 0.0 and rng.random() < level else 0
-            taken[sample, i] = taking
-            if taking == 1 and chance < 1.0:
-                product *= odds
-            if chance < 1.0:
-                product *= 1.0 / (1.0 - chance + chance * odds)
-            if product > LARGE or product < 1.0 / LARGE:
-                log_odds += math.log(product)
-                product = 1.0
-            spread = other * (1.0 - other)
-            out[1] += taking - other
-            out[2] += (taking - other) * moved[i]
-            out[3] += spread
-            out[4] += spread * moved[i]
-            out[5] += spread * moved[i] * moved[i]
-            if taking == 1:
-                left, right = max(i - reach, 0), min(i + reach + 1, columns)
-                kick(moved, 1.0, kicks, starts[i] - i, left, right)
-            state = after[state, taking]
-        for i in range(columns):
-            if tilted[sample] == 1:
-                g[i] += alpha * moved[i] + beta * sums[i]
             if taken[sample, i] == 1:
-                out[6] += g[i]
-                out[8] += moved[i]
-            out[7] += g[i]
-            out[9] += moved[i]
-            g[i] += moved[i]
-        length = alpha * alpha * out[8] + 2.0 * alpha * beta * out[9] + beta * beta * whole
-        out[0] = log_odds + math.log(product) + alpha * out[6] + beta * out[7] - 0.5 * length
-    return found
+                left, right = max(i - reach, 0), min(i + reach + 1, columns)
+                kick(noise[sample], size, kicks, starts[i] - i, left, right)

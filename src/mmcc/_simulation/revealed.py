@@ -20,17 +20,25 @@ of Lhat(s_1) .. Lhat(s_K) exceeds e^eps, which knows nothing of s_0,
 
 For add T is that the mean falls below e^-eps, and E_Q~ [(1 - e^eps Lhat(s_0)) 1_T] is below delta.
 
-*Tilts.*  s and the noise z are drawn from another law, whose ratio to P~ is known: the odds of
-column l times exp(theta + kappa sum_(i<l) G_il s_i), z ~ N(A(alpha s + beta 1), I); for add
-z ~ N(beta A 1, I).  The four numbers are fitted by cross-entropy: they maximise the likelihood of
-outputs weighted by what they contribute, at levels of epsilon that rise to the one looked for.  A
-part of the outputs is drawn as the pair has them, so that weights stay bounded.
+*Proposals.*  For remove, outputs are drawn as if participations were more likely or did more:
+y = A' s' + z, A' = gamma A, where s' has other odds, law pi'.  With the kernel q' of that mechanism
+and its ratio Lhat',
+
+    E_P~ f(y, s) = E [f(y, s) Lhat(y, s) / Lhat'(y, s')],  s' ~ pi', y = A' s' + z, s ~ q(. | y),
+
+for pi'(s') N(A' s', I)(dy) q(s | y) = Lhat' Q(dy) q'(s' | y) q(s | y) and P~(dy, s) q'(s' | y) =
+Lhat Q(dy) q(s | y) q'(s' | y).  Where kernels are good, weights are those of the outputs alone,
+X / X'.  Several such laws are mixed: an output drawn from one of them gets fakes of the others, and
+the weight is Lhat over the mean of their ratios.  So K + 1 fakes of the own law stand for s_0, ...,
+s_K, in any order.  Shares are fitted in the pilot to what outputs contribute; the scheme's own law
+keeps one, so that weights stay bounded.  For add, z ~ N(beta A 1, I) for some beta < 0, and for 0.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -43,21 +51,22 @@ from mmcc._simulation.pairs import MOST_COLUMNS, NONE, ColumnPair, check_chances
 from mmcc.errors import PrecisionError
 
 NUMBERS = 2**17
-MOST_POINTS, LEAST_POINTS = 64, 8
-PLAIN_SHARE = 0.1
+MOST_POINTS, LEAST_POINTS = 64, 16
+OWN_SHARE = 0.1
 """Of the outputs, drawn as the pair has them."""
 MOST_COPIES = 16
-TURNS, ENOUGH = 14, 3
-"""Fits of the tilt at most; and how many at the epsilon looked for."""
-FIT, MOST_FIT = 16, 64
-"""Batches for a fit: twice as many where these do not reach the epsilon looked for, and again."""
-LEAST_FIT = 30.0
-"""Outputs of equal weight at which a level is trusted."""
-KEPT = 0.3
-"""Of the last tilt, against noise."""
+FACTOR, MOST_FACTORS, MOST_CHANCE = 1.6, 12, 0.95
+"""Odds that are tried: each times the last, so many, and up to this chance."""
+FEW_COLUMNS, SIZES = 256, (1.5, 2.2, 3.2)
+KEPT = 3
+"""Of these, beside the own."""
+FIT = 16
+"""Batches for a fit."""
+TURNS = 8
 LARGEST, STEEPEST = 1e5, 300.0
 STATES = 64
 """Of an automaton, and bands where there are many columns."""
+SPAN = np.array([0.85, 0.93, 1.0, 1.07, 1.15])
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +76,9 @@ class RevealPlan:
     pair: ColumnPair
     remove: bool
     epsilons: FloatArray
-    tilt: tuple[float, float, float, float]
-    """Theta, kappa, alpha, beta."""
+    choices: tuple[tuple[float, float], ...]
+    """Remove: factors of the odds, and gamma.  Add: beta, and 1."""
+    shares: tuple[float, ...]
     count: int
     """Fakes beside the own participations."""
     points: int
@@ -88,6 +98,11 @@ class RevealPlan:
         fakes = "one fake" if self.count == 1 else f"{self.count} fakes"
         return f"participations revealed one by one, {fakes} for each output"
 
+    @cached_property
+    def others(self) -> list[ColumnPair]:
+        """The mechanisms that outputs are drawn from."""
+        return [self.pair.louder(*choice) for choice in self.choices]
+
     def at_most(self, count: int) -> int:
         """So many fakes, if they are not too many."""
         return min(count, MOST_COPIES)
@@ -95,65 +110,82 @@ class RevealPlan:
     def run(self, index: int) -> Batch:
         """Fresh outputs, all from the seed and the batch's index."""
         drawn = draw(self, index)
-        sign = 1.0 if self.remove else -1.0
-        losses = sign * drawn.losses
-        both = sign * _log_mean(np.column_stack([drawn.losses, drawn.fakes]))
-        seen = sign * _log_mean(drawn.fakes)
-        weights = np.exp(drawn.log_weights)[:, None]
-        above = -weights * np.expm1(np.minimum(self.epsilons - both[:, None], 0.0))
-        below = -weights * np.expm1(np.minimum(self.epsilons - losses[:, None], STEEPEST))
-        below = np.where(seen[:, None] > self.epsilons, below, 0.0)
-        values = np.stack([above, above, below, below], axis=2)
-        return Batch(values, np.zeros((len(weights), 1)))
+        return Batch(gains(drawn, self.epsilons, self.remove), drawn.densities)
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Outputs: their weights, log Lhat of the own participations and of fakes, what fits a tilt."""
+    """Outputs: densities over Q's, of each law and in all; log Lhat of K + 1 fakes."""
 
-    log_weights: FloatArray
-    losses: FloatArray
+    densities: FloatArray
+    density: FloatArray
     fakes: FloatArray
-    figures: FloatArray
+
+
+def gains(drawn: Drawn, epsilons: FloatArray, remove: bool) -> FloatArray:
+    """What each output adds above (twice) and below (twice), at each epsilon.
+
+    Above, with Z the mean of all Lhat: (Z - e^eps)_+ for remove, (1 - e^eps Z)_+ for add, over
+    the density that outputs were drawn with.  Below, the mean over k of the same with Lhat_k
+    instead of Z, without the cut and where the mean of the others passes the test.
+    """
+    fakes, base = drawn.fakes, -drawn.density
+    top = fakes.max(axis=1, keepdims=True)
+    ratios = np.exp(fakes - top)
+    total = ratios.sum(axis=1, keepdims=True)
+    number = fakes.shape[1]
+    both = (top + np.log(total / number))[:, 0]
+    with np.errstate(divide="ignore"):
+        rest = top + np.log(np.maximum(total - ratios, 0.0) / max(number - 1, 1))
+    above = np.empty((len(fakes), epsilons.size))
+    below = np.empty_like(above)
+    for k, epsilon in enumerate(epsilons):
+        if remove:
+            weight = np.exp(np.minimum(base + both, STEEPEST))
+            above[:, k] = -weight * np.expm1(np.minimum(epsilon - both, 0.0))
+            each = np.exp(np.minimum(base[:, None] + fakes, STEEPEST))
+            each -= np.exp(np.minimum(base + epsilon, STEEPEST))[:, None]
+            below[:, k] = np.where(rest > epsilon, each, 0.0).mean(axis=1)
+        else:
+            weight = np.exp(base)
+            above[:, k] = -weight * np.expm1(np.minimum(epsilon + both, 0.0))
+            each = -weight[:, None] * np.expm1(np.minimum(epsilon + fakes, STEEPEST))
+            below[:, k] = np.where(rest < -epsilon, each, 0.0).mean(axis=1)
+    return np.stack([above, above, below, below], axis=2)
 
 
 def draw(plan: RevealPlan, index: int) -> Drawn:
-    """Tilted outputs and what is revealed of them."""
+    """Outputs and what is revealed of them."""
     rng = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(plan.stage, index)))
     pair, points = plan.pair, plan.points
-    noise = pair._noise(points, rng)
-    tilted = (np.arange(points) >= round(PLAIN_SHARE * points)).astype(np.int64)
-    taken, sums = NONE, pair.sums
+    shadows = pair._noise(points, rng)
+    edges = np.round(points * np.cumsum(plan.shares)).astype(np.int64)
+    chosen = np.searchsorted(edges, np.arange(points), side="right")
+    densities = np.empty((points, len(plan.choices)))
     if plan.remove:
-        taken = np.empty(noise.shape, np.int64)
         kicks = pair.kicks
-        figures = loops.draw_tilted(
-            noise,
-            rng,
-            tilted,
-            *pair.law,
-            kicks.flat,
-            kicks.starts,
-            kicks.reach,
-            sums,
-            np.array(plan.tilt),
-            taken,
-        )
-        ratios = figures[:, 0]
+        taken = np.zeros(shadows.shape, np.int64)
+        for k, other in enumerate(plan.others):
+            own, (_, size) = np.flatnonzero(chosen == k), plan.choices[k]
+            outputs, members = shadows[own], taken[own]
+            loops.draw_outputs(
+                outputs, rng, *other.law, kicks.flat, kicks.starts, kicks.reach, size, members
+            )
+            shadows[own], taken[own] = outputs, members
+        for k, other in enumerate(plan.others):
+            own, rest, (_, size) = chosen == k, chosen != k, plan.choices[k]
+            densities[own, k] = other.reveal(size * shadows[own], True, rng, taken[own])
+            densities[rest, k] = other.reveal(size * shadows[rest], False, rng, NONE)
     else:
-        beta = plan.tilt[3]
-        noise += beta * tilted[:, None] * sums
-        figures = noise.sum(axis=1)[:, None]
-        ratios = beta * figures[:, 0] - 0.5 * beta**2 * sums.sum()
-    weights = -np.logaddexp(ratios + math.log1p(-PLAIN_SHARE), math.log(PLAIN_SHARE))
-    losses = pair.reveal(noise.copy(), plan.remove, rng, taken)
-    fakes = [pair.reveal(noise.copy(), False, rng, NONE) for _ in range(plan.count)]
-    return Drawn(weights, losses, np.array(fakes).reshape(plan.count, points).T, figures)
-
-
-def _log_mean(logs: FloatArray) -> FloatArray:
-    top = logs.max(axis=1, keepdims=True)
-    return np.asarray(top[:, 0] + np.log(np.exp(logs - top).mean(axis=1)))
+        betas = np.array([beta for beta, _ in plan.choices])
+        shadows += np.multiply.outer(betas[chosen], pair.sums)
+        along = shadows.sum(axis=1)
+        densities = np.multiply.outer(along, betas) - betas**2 / 2 * pair.sums.sum()
+    shares = np.diff(edges, prepend=0) / points
+    with np.errstate(divide="ignore"):
+        density = np.logaddexp.reduce(densities + np.log(shares), axis=1)
+    fakes = [pair.reveal(shadows.copy(), False, rng, NONE) for _ in range(plan.count + 1)]
+    return Drawn(densities, density, np.array(fakes).T)
 
 
 def pair_to_reveal(mechanism: Mechanism) -> ColumnPair | None:
@@ -168,116 +200,101 @@ def pair_to_reveal(mechanism: Mechanism) -> ColumnPair | None:
     return ColumnPair(mechanism, chances)
 
 
-@dataclass(frozen=True)
-class Found:
-    """A level of epsilon, whether it is the one looked for, and the tilt that fits it."""
-
-    epsilon: float
-    reached: bool
-    tilt: tuple[float, float, float, float]
-
-
 def explore_pair(
     pair: ColumnPair, remove: bool, delta: float, seed: int
 ) -> tuple[float, float, float, RevealPlan]:
     """Epsilon with its error, the gap between above and below, and a plan for the main run."""
     size = max(min(NUMBERS // (pair.mechanism.strategy.rows + pair.columns), MOST_POINTS), 1)
+    choices = _louder(pair) if remove else _shifted(pair)
     plan = RevealPlan(
-        pair, remove, np.zeros(1), (0.0, 0.0, 0.0, 0.0), 0, max(size, LEAST_POINTS), seed, 0
+        pair,
+        remove,
+        np.zeros(1),
+        choices,
+        tuple([1 / len(choices)] * len(choices)),
+        1,
+        max(size, LEAST_POINTS),
+        seed,
+        int(remove),
     )
-    level, at_goal, batches = 0.0, 0, FIT
-    for turn in range(TURNS):
-        plan = replace(plan, stage=10 * (turn + 1) + int(remove))
-        found = _fit(plan, delta, batches)
-        plan = replace(plan, tilt=found.tilt)
-        at_goal += found.reached
-        if at_goal == ENOUGH:
+    level, plan = _fit(replace(plan, stage=10 + plan.stage), delta)
+    plan = _fewer(plan)
+    level, plan = _fit(replace(plan, stage=10 + plan.stage), delta)
+    return _last_look(replace(plan, stage=10 + plan.stage), delta, level)
+
+
+def _louder(pair: ColumnPair) -> tuple[tuple[float, float], ...]:
+    """The own law first, then more and more participations; longer ones too, if columns are few."""
+    chances = pair.chances.probability
+    most = float(chances.max(initial=0.0, where=chances < 1))
+    factors = [1.0]
+    while len(factors) < MOST_FACTORS and most > 0:
+        odds = most * factors[-1] * FACTOR
+        if odds / (1 - most + odds) > MOST_CHANCE:
             break
-        if found.epsilon < 1.2 * level and not found.reached:
-            batches = min(2 * batches, MOST_FIT)
-        level = found.epsilon
-    last = replace(plan, count=1, stage=5 + int(remove))
-    return _last_look(last, delta, found.epsilon, 2 * batches)
+        factors.append(factors[-1] * FACTOR)
+    choices = [(factor, 1.0) for factor in factors]
+    if pair.columns <= FEW_COLUMNS:
+        choices += [(factor, size) for size in SIZES for factor in factors[::3]]
+    return tuple(choices)
 
 
-def _fit(plan: RevealPlan, delta: float, count: int) -> Found:
-    """One step of cross-entropy, at the epsilon looked for or as far as these outputs show it."""
-    batches = [draw(plan, index) for index in range(count)]
-    log_weights = np.concatenate([batch.log_weights for batch in batches])
-    losses = np.concatenate([batch.losses for batch in batches])
-    losses = losses if plan.remove else -losses
-    weights = np.exp(log_weights)
+def _shifted(pair: ColumnPair) -> tuple[tuple[float, float], ...]:
+    """Betas for which z lies so many standard deviations along -A 1."""
+    length = math.sqrt(float(pair.sums.sum()))
+    return tuple((-x / length, 1.0) for x in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0))
 
-    def gains(epsilon: float) -> FloatArray:
-        return np.asarray(-weights * np.expm1(np.minimum(epsilon - losses, 0.0)))
 
-    def effective(gain: FloatArray) -> float:
-        square = float(np.square(gain).sum())
-        return float(gain.sum()) ** 2 / square if square > 0 else 0.0
-
-    low, high = 0.0, max(float(losses.max()), 0.0)
+def _fit(plan: RevealPlan, delta: float) -> tuple[float, RevealPlan]:
+    """Epsilon, and shares that make what outputs are drawn from most like what they contribute."""
+    drawn = [draw(plan, index) for index in range(FIT)]
+    every = Drawn(
+        np.concatenate([some.densities for some in drawn]),
+        np.concatenate([some.density for some in drawn]),
+        np.concatenate([some.fakes for some in drawn]),
+    )
+    low, high = 0.0, max(float((every.fakes if plan.remove else -every.fakes).max()), 0.0)
     for _ in range(40):
         middle = 0.5 * (low + high)
-        if gains(middle).mean() > delta:
+        if gains(every, np.array([middle]), plan.remove)[:, 0, 0].mean() > delta:
             low = middle
         else:
             high = middle
-    epsilon = low
-    reached = effective(gains(epsilon)) >= LEAST_FIT or epsilon == 0.0
-    if not reached:
-        low, high = 0.0, epsilon
-        for _ in range(30):
-            middle = 0.5 * (low + high)
-            if effective(gains(middle)) >= LEAST_FIT:
-                low = middle
-            else:
-                high = middle
-        epsilon = low
-    parts = gains(epsilon)
-    if not parts.sum() > 0:
-        return Found(epsilon, reached, plan.tilt)
-    figures = np.concatenate([batch.figures for batch in batches])
-    mean = parts @ figures / parts.sum()
-    return Found(epsilon, reached, _tilt(plan, mean))
+    mass = gains(every, np.array([low]), plan.remove)[:, 0, 0]
+    if not mass.sum() > 0:
+        return low, plan
+    shares = np.array(plan.shares)
+    for _ in range(50):
+        parts = every.densities + np.log(np.maximum(shares, 1e-12))
+        parts = np.exp(parts - np.logaddexp.reduce(parts, axis=1)[:, None])
+        shares = np.maximum(mass @ parts / mass.sum(), 1e-12)
+        shares /= shares.sum()
+    shares[0] = max(shares[0], OWN_SHARE)
+    return low, replace(plan, shares=tuple(shares / shares.sum()))
 
 
-def _tilt(plan: RevealPlan, mean: FloatArray) -> tuple[float, float, float, float]:
-    """The tilt that makes the weighted outputs most likely.
-
-    One step of Newton's method for the odds, least squares for the shift of the noise.
-    """
-    whole = float(plan.pair.sums.sum())
-    theta, kappa, alpha, beta = plan.tilt
-    if not plan.remove:
-        return 0.0, 0.0, 0.0, KEPT * beta + (1 - KEPT) * float(mean[0]) / whole
-    curvature = np.array([[mean[3], mean[4]], [mean[4], mean[5]]])
-    curvature += np.diag([1e-9 + 1e-3 * mean[3], 1e-9 + 1e-3 * mean[5]])
-    step = np.linalg.solve(curvature, mean[1:3])
-    step *= min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-12))
-    table = np.array([[mean[8], mean[9]], [mean[9], whole]])
-    table += np.diag([1e-9 + 1e-3 * mean[8], 1e-6 * whole])
-    shift = np.linalg.solve(table, mean[6:8])
-    return (
-        theta + float(step[0]),
-        kappa + float(step[1]),
-        KEPT * alpha + (1 - KEPT) * float(shift[0]),
-        KEPT * beta + (1 - KEPT) * float(shift[1]),
+def _fewer(plan: RevealPlan) -> RevealPlan:
+    """The ways of drawing with the largest shares, and the own one."""
+    best = sorted(np.argsort(plan.shares[1:])[::-1][:KEPT] + 1)
+    kept = [0, *best]
+    shares = np.array([max(plan.shares[k], 0.05) for k in kept])
+    return replace(
+        plan,
+        choices=tuple(plan.choices[k] for k in kept),
+        shares=tuple(shares / shares.sum()),
     )
 
 
-SPAN = np.array([0.85, 0.93, 1.0, 1.07, 1.15])
-
-
 def _last_look(
-    plan: RevealPlan, delta: float, level: float, count: int
+    plan: RevealPlan, delta: float, level: float
 ) -> tuple[float, float, float, RevealPlan]:
     """Epsilon above and below with one fake."""
     centre = max(level, 1e-3)
-    for attempt in range(12):
+    for attempt in range(TURNS):
         plan = replace(
             plan, epsilons=np.concatenate([[0.0], centre * SPAN]), stage=plan.stage + 10 * attempt
         )
-        batches = [plan.run(index) for index in range(count)]
+        batches = [plan.run(index) for index in range(2 * FIT)]
         means = np.array([batch.values.mean(axis=0) for batch in batches])
         above, below = means[:, :, 0], means[:, :, 2]
         epsilon = falls_to(above.mean(axis=0), plan.epsilons, delta)

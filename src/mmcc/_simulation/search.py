@@ -23,7 +23,7 @@ from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
 SAMPLES = 150.0
-"""Of a pilot, in units of largest / mean: 7 % of delta or less, which is .5 % of epsilon."""
+"""Of a pilot, in units of `trials.rough`: 7 % of delta or less, which is .5 % of epsilon."""
 MARGIN = 1.003
 """An epsilon or a noise level this much above what a pilot finds passing."""
 RETRIES, STEP = 3, 1.02

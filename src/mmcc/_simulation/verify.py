@@ -38,7 +38,7 @@ from mmcc._simulation.record import (
     written,
 )
 from mmcc._simulation.refusals import refused_by_pilots, refused_by_verdict
-from mmcc._simulation.trials import FEWEST, Pilot, Progressed, Trial, look, run
+from mmcc._simulation.trials import FEWEST, Pilot, Progressed, Trial, look, rough, run
 from mmcc.accounting._guarantee import Estimate, Guarantee, adjacency_of
 from mmcc.accounting._parallel import Progress, one_thread
 from mmcc.errors import NotVerifiedError, ParameterError, real, whole
@@ -201,7 +201,7 @@ def pilots_of(
                 f"what is dropped, {experiment.dropped + claim.chance:.3g}, leaves nothing of "
                 f"delta = {claim.question.delta:g}. Use a larger delta."
             )
-        least = fewest * experiment.largest / mean
+        least = fewest * rough(experiment, mean)
         if least > work.samples:
             raise NotVerifiedError(
                 f"a pilot alone needs {least:.1e} samples, more than samples = "
