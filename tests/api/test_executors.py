@@ -15,6 +15,7 @@ import pytest
 import mmcc
 from mmcc import sampling, strategies
 from mmcc._simulation import verify as verdicts
+from mmcc._simulation.claims import Claim, Work
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of distributed and its web server
 
@@ -60,7 +61,7 @@ def blocks(executor=None, progress=None) -> list:
     """Every block of a verdict with given seeds: bets, sums of logarithms and masses."""
     at = {"sigma": 4.0, "epsilon": 1.35, "delta": 1e-3, "failure": 1e-4}
     mechanism = strategies.continual_counting(24), sampling.MinSeparation(0.1, 3)
-    claim, work = verdicts.Claim.about(*mechanism, 1, **at), verdicts.Work(executor, progress)
+    claim, work = Claim.about(*mechanism, 1, **at), Work(executor, progress)
     attempt, _ = verdicts._prepared(claim, 1, 5, 6, work)
     verdicts._run(attempt, work, lambda: None)
     assert attempt.passed
@@ -68,6 +69,7 @@ def blocks(executor=None, progress=None) -> list:
     return [(state.trial.bets, state.blocks) for state in attempt.states]
 
 
+@pytest.mark.slow
 def test_a_pool_of_processes_comes_to_the_same_verdict():
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         assert blocks(pool) == blocks_here()

@@ -25,7 +25,16 @@ from mmcc.accounting import Problem
 from mmcc.errors import NotVerifiedError
 
 LEVEL = 0.05
-SCHEMES = ("one step", "poisson", "min separation", "warm", "allocation", "two each", "bins")
+SCHEMES = (
+    "one step",
+    "poisson",
+    "min separation",
+    "warm",
+    "allocation",
+    "two each",
+    "bins",
+    "own",
+)
 NUMBERS = [60, pytest.param(300, marks=pytest.mark.slow)]
 
 
@@ -44,6 +53,25 @@ class Case:
         return strategies.dense(self.row[None, :])
 
 
+@dataclass(frozen=True)
+class OnlyOnce(sampling.Scheme):
+    """A coin in every step until it shows heads: a scheme that says nothing but its chances."""
+
+    probability: float
+
+    def draw(self, steps, count, generator, group=0):
+        first = generator.geometric(self.probability, count) - 1
+        inside = first < steps
+        edges = np.concatenate([[0], np.cumsum(inside)])
+        return sampling.Participations(first[inside], edges)
+
+    def expected_batch(self, steps, examples):
+        return examples * min(self.probability, 1 / steps)
+
+    def chances(self, steps):
+        return sampling.Chances(np.array([[self.probability, 0.0]]), np.array([[0, 1], [1, 1]]))
+
+
 def law(name, steps, p):
     """The scheme, every participation set as zeros and ones, and their chances."""
     if name in ("one step", "poisson"):
@@ -56,6 +84,10 @@ def law(name, steps, p):
         for marks, members in zip(sets, found, strict=True):
             marks[list(members)] = 1
         return sampling.MinSeparation(p, 2, warm), sets, np.array(list(found.values()))
+    if name == "own":
+        waits = p * (1 - p) ** np.arange(steps)
+        sets = np.vstack([np.eye(steps), np.zeros(steps)])
+        return OnlyOnce(p), sets, np.append(waits, 1 - waits.sum())
     if name == "bins":
         sets = np.array([np.tile(one, steps // 2) for one in np.eye(2)])
         return sampling.BallsInBins(2), sets, np.full(2, 0.5)

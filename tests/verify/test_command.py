@@ -75,6 +75,21 @@ def test_a_record_is_kept_and_checked(ask, tmp_path):
     assert "leave it out" in err
 
 
+def test_a_report_tells_what_a_record_has_verified(ask, tmp_path):
+    file, page = str(tmp_path / "record.json"), str(tmp_path / "page.md")
+    words = ["--strategy", "identity", *WORDS[2:]]
+    assert ask("verify", *words, "--epsilon", "0.5", "--record", file)[0] == 0
+    mechanism = words[:-2]
+    code, out, _ = ask("report", *mechanism, "--record", file, "--seconds", "0", "--out", page)
+    assert code == 0
+    assert "-DP, certified; " in out
+    assert out.endswith("-DP, verified\n")
+    other = ["0.04" if word == "0.05" else word for word in mechanism]
+    code, _, err = ask("report", *other, "--record", file, "--seconds", "0", "--out", page)
+    assert code == 2
+    assert "no verdict" in err
+
+
 def test_bracket_and_sigma(ask):
     words = [word for word in WORDS if word not in ("--failure", "1e-4")]
     code, out, _ = ask("bracket", *words, "--verify", "--failure", "1e-4")

@@ -13,10 +13,10 @@ import mmcc
 from mmcc import sampling, strategies
 from mmcc._simulation import record as records
 from mmcc._simulation import verify as verdicts
+from mmcc._simulation.claims import Claim, Work
 from mmcc._simulation.experiments import Crude
 from mmcc._simulation.pairs import pair_of
 from mmcc._simulation.trials import Progressed, run
-from mmcc._simulation.verify import Claim, Work
 from mmcc.accounting import Problem
 from mmcc.errors import MethodError, NotVerifiedError, ParameterError, SamplingError
 
@@ -167,6 +167,26 @@ def test_the_cost_is_told_first_and_may_be_too_much():
     assert re.search(r"about \S+ samples, about \d+ \w+ of one processor", cost)
     with pytest.raises(NotVerifiedError, match="more than samples = 300"):
         passed(samples=300)
+
+
+def test_a_long_pilot_is_told_too_and_may_be_too_much(monkeypatch):
+    monkeypatch.setattr(
+        verdicts,
+        "experiment_for",
+        lambda problem, pair, remove, epsilon, delta, rng: Crude(pair, remove, epsilon),
+    )
+    with pytest.raises(NotVerifiedError, match="a pilot alone needs"):
+        passed(delta=1e-5, failure=1e-9, samples=10_000)
+    told = []
+
+    def stop(what: str, done: float) -> None:
+        told.append(what)
+        if len(told) > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        passed(delta=1e-5, failure=1e-9, progress=stop)
+    assert told[0] == "verify: a pilot of 8.0e+05 samples or more comes first (remove)"
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
 
 REFUSED = 1
-COST = "verify: about"
+COSTS = ("verify: about", "verify: a pilot of")
+"""How what is told before the work starts begins."""
 
 
 def verified_answer(
@@ -65,7 +66,7 @@ def telling() -> Iterator[Progress]:
     with output.progress_bar() as bar:
 
         def report(what: str, done: float) -> None:
-            if what.startswith(COST):
+            if what.startswith(COSTS):
                 print(f"mmcc {what}.", file=sys.stderr)
             if bar is not None:
                 bar(what, done)

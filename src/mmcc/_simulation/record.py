@@ -135,6 +135,10 @@ _remembered: dict[tuple[str, str, int], dict[int, float]] = {}
 """Seeds and failures of the attempts that this process has made, by mechanism."""
 
 
+def _remember(question: Question, seed: int) -> None:
+    _remembered.setdefault(question.mechanism, {})[seed] = question.failure
+
+
 class Record:
     """All attempts of a search, in a file or in memory alone."""
 
@@ -149,6 +153,8 @@ class Record:
             if self.path.exists():
                 content = read(self.path)
                 self.attempts, self._digest = content["attempts"], content["digest"]
+                for one in self.attempts:  # from now on they count in this process too
+                    _remember(Question(**one["question"]), int(one["seed"], 16))
 
     def find(self, question: Question) -> dict[str, Any] | None:
         """The last attempt at a question, if it is open or has passed."""
@@ -175,8 +181,7 @@ class Record:
                 "another attempt at the same mechanism began meanwhile, so that this one has the "
                 "wrong chance of error: nothing was drawn. Ask again."
             )
-        tried = _remembered.setdefault(attempt.question.mechanism, {})
-        tried[attempt.seed] = attempt.question.failure
+        _remember(attempt.question, attempt.seed)
         self.attempts.append(attempt.to_dict())
         self.go_on(attempt)
         self.save()
@@ -278,6 +283,12 @@ def read(path: Path) -> dict[str, Any]:
     digest = content.get("digest")
     if digest != _digest({key: value for key, value in content.items() if key != "digest"}):
         raise refuse("it was changed after it was written (its digest does not match)")
+    try:
+        for one in content["attempts"]:
+            Question(**one["question"])
+            int(one["seed"], 16), one["number"], one["verdict"], one["trials"], one["mechanism"]
+    except (KeyError, TypeError, ValueError):
+        raise refuse("an attempt lacks what it needs") from None
     return content
 
 
@@ -323,7 +334,6 @@ def _trial_dict(state: Progressed) -> dict[str, Any]:
         "planned": trial.planned,
         "limit": trial.limit,
         "verdict": VERDICTS[state.passed],
-        "log_wealth": state.wealth,
         "blocks": [[*block.logs, block.mass, block.squares] for block in state.blocks],
     }
 

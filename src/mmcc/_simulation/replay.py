@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mmcc._simulation.claims import Claim, Work, restored
 from mmcc._simulation.record import PASSED, Attempt, Question, read, read_mechanism
 from mmcc._simulation.trials import Block, draw_block
-from mmcc._simulation.verify import Claim, Work, restored
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._parallel import Progress, one_thread, spread
 from mmcc.errors import RecordError, whole

@@ -12,18 +12,19 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
+from mmcc._simulation.claims import Claim, Work
 from mmcc._simulation.record import new_seed
 from mmcc._simulation.trials import PASSING, Pilot
-from mmcc._simulation.verify import Claim, Work, pilots_of, verify
+from mmcc._simulation.verify import pilots_of, verify
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._parallel import Progress, one_thread
 from mmcc.errors import MethodError, NotVerifiedError
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
-SAMPLES = 40.0
-"""Of a pilot, in units of largest / mean: a tenth of delta, and half a per cent of epsilon."""
-MARGIN = 1.005
+SAMPLES = 150.0
+"""Of a pilot, in units of `trials.rough`: 7 % of delta or less, which is .5 % of epsilon."""
+MARGIN = 1.003
 """An epsilon or a noise level this much above what a pilot finds passing."""
 RETRIES, STEP = 3, 1.02
 """Verdicts, each at a larger epsilon or noise."""

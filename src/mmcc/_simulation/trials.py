@@ -32,10 +32,10 @@ LEAST_BLOCK, MOST_BLOCK = 2**8, 2**18
 MANY = 64
 """A trial has about so many blocks or more, if they would not be smaller than the least."""
 FIRST = 2**12
-ERROR = 0.1
-"""Relative standard error of the mean after which a pilot ends."""
+ERROR = 0.35
+"""Standard error, relative to the gap that is to be shown, at which a pilot ends."""
 FEWEST, MOST = 8.0, 200.0
-"""Samples of a pilot, in units of largest / mean."""
+"""Samples of a pilot, in units of `rough`."""
 SURE = 3.0
 """Standard errors above the mean asked for at which nothing more is to be hoped for."""
 PATIENCE = 4.0
@@ -98,14 +98,13 @@ class Pilot:
 
     def enough(self, fewest: float = FEWEST) -> bool:
         """Whether bets can be chosen, or nothing is to be hoped for."""
-        mean, error = self.delta()
-        rough = self.experiment.largest / self.mean
-        if self.count < fewest * rough:
+        (mean, error), unit = self.delta(), rough(self.experiment, self.mean)
+        if self.count < fewest * unit:
             return False
         if fewest > FEWEST:
             return True  # a search that compares pilots wants them all alike
-        clear = error <= ERROR * max(mean, 0.5 * self.mean) and mean < self.mean
-        return clear or mean - SURE * error >= self.mean or self.count >= MOST * rough
+        clear = error <= ERROR * (self.mean - mean)
+        return clear or mean - SURE * error >= self.mean or self.count >= MOST * unit
 
     @property
     def hopeless(self) -> bool:
@@ -130,6 +129,14 @@ class Pilot:
         return self.experiment.values(self.losses, self.weights, self.experiment.epsilon)
 
 
+def rough(experiment: Experiment, mean: float) -> float:
+    """Samples in which an X of the largest size may turn up once; never more than without weights.
+
+    A pilot that is too small for rare weights chooses poor bets, and the trial is refused.
+    """
+    return min(experiment.largest, 1.0) / mean
+
+
 def look(
     experiment: Experiment,
     mean: float,
@@ -141,13 +148,13 @@ def look(
 ) -> Pilot:
     """A pilot that is large enough to choose bets; it doubles until it is.
 
-    `fewest` samples are in units of largest / mean.
+    `fewest` samples are in units of `rough`.
     """
     size = block_size(experiment)
     found = Pilot(experiment, mean, 0, np.zeros(0), np.zeros(0), 0.0)
     first = 0
     while not (found.count and found.enough(fewest)):
-        least = math.ceil(fewest * experiment.largest / mean) - found.count
+        least = math.ceil(fewest * rough(experiment, mean)) - found.count
         wanted = max(FIRST, size // 4, found.count, least)
         jobs = range(first, first + -(-wanted // size))
         each = min(size, wanted)
@@ -183,7 +190,7 @@ class Trial:
 
     @classmethod
     def after(cls, pilot: Pilot, group: int, level: float) -> Trial:
-        """As a pilot suggests."""
+        """As a pilot suggests; the limit is a few times what it expects."""
         experiment = pilot.experiment
         samples = pilot.samples(level)
         least = max(LEAST_BLOCK, 2 ** math.floor(math.log2(samples / MANY + 1)))

@@ -16,52 +16,40 @@ docs/theory-verify.md has the proofs, and says in which sense the error is insid
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, overload
+from dataclasses import replace
+from functools import partial
+from typing import overload
 
 import numpy as np
 
 from mmcc._simulation.betting import needed
+from mmcc._simulation.claims import MAX_SAMPLES, Claim, Work, restored
 from mmcc._simulation.experiments import experiment_for
-from mmcc._simulation.pairs import Pair, pair_of
 from mmcc._simulation.record import (
     PASSED,
     Attempt,
-    Question,
     Record,
     level_of,
     made_now,
     new_seed,
-    read_attempt,
     written,
 )
-from mmcc._simulation.trials import FEWEST, PASSING, Pilot, Progressed, Trial, look, run
-from mmcc.accounting._bounds import Problem
-from mmcc.accounting._guarantee import VERIFIED, Estimate, Guarantee, adjacency_of
+from mmcc._simulation.refusals import refused_by_pilots, refused_by_verdict
+from mmcc._simulation.trials import FEWEST, Pilot, Progressed, Trial, look, rough, run
+from mmcc.accounting._guarantee import Estimate, Guarantee, adjacency_of
 from mmcc.accounting._parallel import Progress, one_thread
-from mmcc.errors import (
-    MethodError,
-    NotVerifiedError,
-    ParameterError,
-    RecordError,
-    real,
-    whole,
-)
+from mmcc.errors import NotVerifiedError, ParameterError, real, whole
 from mmcc.sampling import Scheme
-from mmcc.sampling._scheme import checked_scheme
-from mmcc.strategies._base import Strategy, checked_strategy
+from mmcc.strategies._base import Strategy
 
-METHOD = "verify"
 MIN_DELTA, MIN_FAILURE = 1e-20, 1e-100
 MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
-MAX_GROUP_SIZE = 10**6
-MAX_SAMPLES = 10**15
 MAX_SEED = 2**63
+LONG = 2e5
+"""Samples of a pilot that is told before it starts."""
 
 
 @overload
@@ -150,125 +138,6 @@ def verify(
         return _verdict(claim, Record(record), work)
 
 
-@dataclass(frozen=True, eq=False)
-class Work:
-    """Where to compute, whom to tell, and how much at most."""
-
-    executor: Executor | None = None
-    progress: Progress | None = None
-    samples: int = MAX_SAMPLES
-
-    def __post_init__(self) -> None:
-        if self.executor is not None and not hasattr(self.executor, "submit"):
-            raise ParameterError(
-                f"executor must have the interface of Executor, got {self.executor!r}."
-            )
-        if self.progress is not None and not callable(self.progress):
-            raise ParameterError(
-                f"progress must be a function of (what, done), got {self.progress!r}."
-            )
-
-    def tell(self, what: str, done: float) -> None:
-        """To whom it may concern."""
-        if self.progress is not None:
-            self.progress(f"verify: {what}", done)
-
-
-@dataclass(frozen=True, eq=False)
-class Claim:
-    """That a mechanism is (epsilon, delta)-private, and what has to be shown for it."""
-
-    problem: Problem
-    question: Question
-    inner: Problem
-    """Whose pairs are drawn: one example's, under a scheme that offers them."""
-    chance: float
-    """Of the event that the inner scheme leaves out."""
-
-    @classmethod
-    def about(
-        cls,
-        strategy: Strategy,
-        scheme: Scheme,
-        group_size: int,
-        *,
-        sigma: float,
-        epsilon: float,
-        delta: float,
-        failure: float,
-    ) -> Claim:
-        """The claim about a mechanism, if it is one."""
-        checked_strategy(strategy)
-        checked_scheme(scheme).check(strategy.steps)
-        group_size = whole("group_size", group_size, 1, MAX_GROUP_SIZE)
-        problem = Problem(strategy, scheme, sigma, group_size=group_size)
-        inner, chance = problem, 0.0
-        if problem.relaxed is not None:
-            inner, chance = problem.under(problem.relaxed.scheme), problem.relaxed.chance
-        if inner.scheme.setting:
-            raise MethodError(
-                f"nothing can be verified under {scheme!r}, where the examples depend on each "
-                "other. Use method='unamplified' for a certificate."
-            )
-        counted = inner.counts()
-        if counted is None:
-            raise MethodError(
-                f"no pair is proven for a group of {group_size} examples under {scheme!r}. Use "
-                "mmcc.epsilon."
-            )
-        question = Question.about(
-            strategy,
-            scheme,
-            group_size,
-            sigma=sigma,
-            epsilon=epsilon,
-            delta=delta,
-            failure=failure,
-        )
-        return cls(problem, question, counted, chance)
-
-    @property
-    def places(self) -> list[tuple[int, bool]]:
-        """Groups of examples and adjacencies, for each of which there is a trial."""
-        strategy, scheme = self.inner.strategy, self.inner.scheme
-        stride = scheme.stride(strategy.steps)
-        groups = [0] if scheme.groups is None else list(strategy.groups(stride))
-        return [(group, remove) for group in groups for remove in (True, False)]
-
-    def pairs(self) -> Callable[[int], Pair]:
-        """The pair of a group; the last few are kept."""
-        return lru_cache(maxsize=2)(partial(pair_of, self.inner))
-
-    def delta(self) -> float:
-        """What is left of delta for E[X] and what an experiment drops."""
-        return self.below(0.0)
-
-    def below(self, dropped: float) -> float:
-        """What E[X] has to stay below, rounded down."""
-        asked = self.question
-        parts = (asked.delta, -asked.failure, -self.chance, -dropped)
-        return math.nextafter(math.fsum(parts), -math.inf)
-
-    def guarantee(self, attempt: Attempt) -> Guarantee:
-        """What a verdict that has passed promises."""
-        asked, strategy = self.question, self.problem.strategy
-        return Guarantee(
-            epsilon=asked.epsilon,
-            delta=asked.delta,
-            sigma=asked.sigma,
-            method=METHOD,
-            strategy=asked.strategy,
-            sampling=repr(self.problem.scheme),
-            adaptive=strategy.adaptive,
-            bound="simulation of the revealed pair",
-            details=_details(attempt),
-            adjacency=adjacency_of(asked.group_size),
-            group_size=asked.group_size,
-            kind=VERIFIED,
-            failure=asked.failure,
-        )
-
-
 def _verdict(claim: Claim, book: Record, work: Work) -> Guarantee:
     """From the record where it knows the answer, resumed where it has begun, or made now."""
     known = book.find(claim.question)
@@ -287,7 +156,7 @@ def _verdict(claim: Claim, book: Record, work: Work) -> Guarantee:
     finally:
         book.save()
     if not attempt.passed:
-        raise _refusal(claim, attempt, pilots)
+        raise refused_by_verdict(claim, attempt, pilots)
     return claim.guarantee(attempt)
 
 
@@ -296,7 +165,7 @@ def _estimate(claim: Claim, seed: int, work: Work) -> Estimate:
     attempt, pilots = _prepared(claim, 1, 2 * seed + 1, 2 * seed, work)
     _run(attempt, work, lambda: None)
     if not attempt.passed:
-        raise _refusal(claim, attempt, pilots)
+        raise refused_by_verdict(claim, attempt, pilots)
     asked = claim.question
     return Estimate(
         epsilon=asked.epsilon,
@@ -332,6 +201,16 @@ def pilots_of(
                 f"what is dropped, {experiment.dropped + claim.chance:.3g}, leaves nothing of "
                 f"delta = {claim.question.delta:g}. Use a larger delta."
             )
+        least = fewest * rough(experiment, mean)
+        if least > work.samples:
+            raise NotVerifiedError(
+                f"a pilot alone needs {least:.1e} samples, more than samples = "
+                f"{work.samples:.3g}. Use a larger delta, or mmcc.epsilon.",
+                samples=drawn,
+            )
+        if least >= LONG:
+            side = "remove" if remove else "add"
+            work.tell(f"a pilot of {least:.1e} samples or more comes first ({side})", drawn)
         tell = partial(_tell_pilot, work, drawn)
         pilot = look(experiment, mean, seed, place, work.executor, tell, fewest)
         drawn += pilot.count
@@ -355,7 +234,7 @@ def _prepared(
     pilots = pilots_of(claim, pilot_seed, work)
     spent = sum(pilot.count for pilot in pilots.values())
     if any(pilot.hopeless for pilot in pilots.values()):
-        raise _refusal(claim, None, pilots)
+        raise refused_by_pilots(claim, pilots)
     level = level_of(claim.question.failure, number)
     trials = [Trial.after(pilot, group, level) for (group, _), pilot in pilots.items()]
     planned = sum(trial.planned * trial.block for trial in trials)
@@ -371,6 +250,11 @@ def _prepared(
             samples=spent,
         )
     work.tell(cost, 0)
+    left = work.samples - planned
+    trials = [
+        replace(trial, limit=min(trial.limit, trial.planned + left // trial.block))
+        for trial in trials
+    ]
     question = claim.question
     attempt = Attempt(
         number,
@@ -383,20 +267,6 @@ def _prepared(
         made_now(),
     )
     return attempt, pilots
-
-
-def restored(claim: Claim, stored: Mapping[str, Any], name: str) -> Attempt:
-    """An attempt of a record, if it shows what is claimed as far as it has come."""
-    found = read_attempt(stored, claim.inner, claim.pairs(), name)
-    tested = [(state.trial.group, state.trial.experiment.remove) for state in found.states]
-    right = found.question == claim.question and tested == claim.places
-    for state in found.states:
-        bets, experiment = state.trial.bets, state.trial.experiment
-        right &= bets.mean <= claim.below(experiment.dropped)
-        right &= bets.largest >= experiment.largest
-    if not right:
-        raise RecordError(f"{name!r} does not show what it is said to show.")
-    return found
 
 
 def _run(attempt: Attempt, work: Work, save: Callable[[], None]) -> None:
@@ -416,69 +286,6 @@ def _run(attempt: Attempt, work: Work, save: Callable[[], None]) -> None:
         run(state, attempt.seed, place, work.executor, report)
         if state.passed is False:
             return
-
-
-def _refusal(
-    claim: Claim, attempt: Attempt | None, pilots: Mapping[tuple[int, bool], Pilot] | None
-) -> NotVerifiedError:
-    """What was seen, and what would probably pass."""
-    asked = claim.question
-    spent = sum(pilot.count for pilot in pilots.values()) if pilots else 0
-    if attempt is None:
-        assert pilots is not None
-        (group, remove), pilot = max(pilots.items(), key=lambda item: item[1].delta()[0])
-        (mean, error), dropped, below = pilot.delta(), pilot.experiment.dropped, pilot.mean
-        factor = 1.0
-        who = "a pilot (no verdict was drawn, and no attempt is counted)"
-    else:
-        state = next(state for state in attempt.states if state.passed is False)
-        group, remove = state.trial.group, state.trial.experiment.remove
-        (mean, error), dropped = state.delta(), state.trial.experiment.dropped
-        below, spent = state.trial.bets.mean, attempt.pilot_samples + attempt.samples
-        looked = pilots[group, remove].delta()[0] if pilots else 0.0
-        factor = mean / looked if looked > 0 else 1.0
-        who = f"attempt {attempt.number} (the next one has half of its chance of error)"
-    side = "remove" if remove else "add"
-    where = f"{side}, group {group}" if len(claim.places) > 2 else side
-    delta = (mean + error) / PASSING + asked.delta - below
-    epsilon = None
-    if pilots:
-        epsilon = max(
-            pilot.passing(factor if key == (group, remove) else 1.0)
-            for key, pilot in pilots.items()
-        )
-    hint = f"about delta = {delta:.3g} at this epsilon would pass"
-    if epsilon is not None:
-        hint = f"about epsilon = {epsilon:.4g} at this delta, or {hint[6:]}"
-    return NotVerifiedError(
-        f"not verified: after {spent} samples delta at epsilon = {asked.epsilon:g} is about "
-        f"{mean + dropped + claim.chance:.3g} ({where}; standard error {error:.2g}), and less than "
-        f"{below + dropped + claim.chance:.4g} was to be shown, by {who}. {hint[0].upper()}"
-        f"{hint[1:]}.",
-        samples=spent,
-        epsilon=epsilon,
-        delta=delta,
-    )
-
-
-def _details(attempt: Attempt) -> dict[str, Any]:
-    trials = [
-        {
-            "group": state.trial.group,
-            "adjacency": "remove" if state.trial.experiment.remove else "add",
-            "experiment": state.trial.experiment.kind,
-            "samples": state.samples,
-            "delta_about (neither bound)": state.delta()[0] + state.trial.experiment.dropped,
-        }
-        for state in attempt.states
-    ]
-    return {
-        "attempt": attempt.number,
-        "level": attempt.level,
-        "samples": attempt.samples,
-        "pilot_samples": attempt.pilot_samples,
-        "trials": trials,
-    }
 
 
 def _duration(seconds: float) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import Any
 
+from mmcc._simulation.claims import METHOD as VERIFY
 from mmcc._simulation.estimate import estimate as simulate
 from mmcc._simulation.search import verified_epsilon, verified_sigma
-from mmcc._simulation.verify import METHOD as VERIFY
 from mmcc.accounting._best_bound import (
     Best,
     Budget,

@@ -140,7 +140,7 @@ def amplified(strategy: Strategy, sampling: Scheme) -> bool:
 
 def training_method(strategy: Strategy, sampling: Scheme, method: str) -> str:
     """The method of accounting that holds for training: unamplified where no other is proven."""
-    from mmcc._simulation.verify import METHOD as VERIFY
+    from mmcc._simulation.claims import METHOD as VERIFY
     from mmcc.accounting._bounds import (
         PLAIN,  # numba takes a second
         TIGHT,
@@ -174,7 +174,7 @@ def certified(
 
     `verify` has options of `mmcc.verify`, for the method of that name.
     """
-    from mmcc._simulation.verify import METHOD as VERIFY
+    from mmcc._simulation.claims import METHOD as VERIFY
     from mmcc.accounting import _questions as solve  # numba takes a second
 
     proven = training_method(strategy, sampling, method)

@@ -71,7 +71,7 @@ def run(out: str | None, format: str | None, **given: Any) -> None:
 
 def _keep_inputs(given: Given, out: Path) -> None:
     """Refuse to write the report over what it is about."""
-    for name in ("ledger", "checkpoint", "strategy"):
+    for name in ("ledger", "checkpoint", "strategy", "record"):
         try:
             same = given[name] is not None and out.samefile(given[name])
         except (OSError, ValueError):  # one of them is no file
@@ -86,7 +86,7 @@ def _keep_inputs(given: Given, out: Path) -> None:
 def _said(claim: Claim) -> str:
     """A claim in a few words; those that hold under a condition of their own are in the file."""
     reserved = ", not a guarantee for training" if claim.reserved else ""
-    return f"{claim.heading}: ({', '.join(claim.shown)})-DP, certified{reserved}"
+    return f"{claim.heading}: ({', '.join(claim.shown)})-DP, {claim.kind}{reserved}"
 
 
 def _report(given: Given, progress: Progress | None) -> Report:
@@ -109,7 +109,25 @@ def _report(given: Given, progress: Progress | None) -> Report:
     strategy, scheme = mechanism(given)
     names = ("sigma", "delta", "method", "order", "clip_norm")
     shown |= said(group_size=given["group_size"])
+    if given["record"] is not None:
+        shown["verified"] = _verdict(given["record"], strategy, scheme, given)
     return of_mechanism(strategy, scheme, **{name: given[name] for name in names}, **shown)
+
+
+def _verdict(file: str, strategy: Any, scheme: Any, given: Given) -> Any:
+    """The smallest epsilon that a record has verified for the mechanism at this noise and delta."""
+    from mmcc import replay
+
+    asked = given["sigma"], given["delta"], given["group_size"] or 1
+    found = [
+        one.guarantee
+        for one in replay(file, strategy, scheme, blocks=0).attempts
+        if one.guarantee is not None
+        and (one.question.sigma, one.question.delta, one.question.group_size) == asked
+    ]
+    if not found:
+        raise UsageError(f"--record {file!r} has no verdict for this sigma and delta that passed.")
+    return min(found, key=lambda one: one.epsilon)
 
 
 def _of_checkpoint(given: Given, shown: dict[str, Any]) -> Report:
@@ -118,6 +136,7 @@ def _of_checkpoint(given: Given, shown: dict[str, Any]) -> Report:
     has = "the checkpoint has it"
     _refuse(given, ("sampling", *ROUNDS, "sigma", "clip_norm"), "checkpoint", has)
     _refuse(given, ("order",), "checkpoint", "a run is accounted by --method alone")
+    _refuse(given, ("record",), "checkpoint", "it is told beside the number of a mechanism")
     _refuse(given, ("group_size",), "checkpoint", "a run is accounted for one example")
     _need(given, (DELTA,), "--checkpoint, which does not know it")
     if not given["strategy"]:
@@ -140,7 +159,7 @@ def _of_ledger(given: Given, shown: dict[str, Any]) -> Report:
     has = "a ledger has the runs' own"
     _refuse(
         given,
-        (*OF_MECHANISM, "sigma", "clip_norm", "order", "seconds", "group_size"),
+        (*OF_MECHANISM, "sigma", "clip_norm", "order", "seconds", "group_size", "record"),
         "ledger",
         has,
     )
@@ -179,6 +198,7 @@ COMMAND = Command(
     Option("--ledger", FILE, QUESTION, "Report on all runs of a ledger."),
     Option("--seconds", NUMBER, QUESTION, "Time for the curve besides the point asked for."),
     UNITS,
+    Option("--record", FILE, QUESTION, "Also tell what a record of mmcc verify has verified."),
     Option("--title", TEXT, OUTPUT, "Title of the report."),
     Option(
         "--unit",

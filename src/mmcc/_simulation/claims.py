@@ -1,0 +1,182 @@
+"""What is to be shown of a mechanism, and the trials that it takes.
+
+In: strategy, scheme, sigma, epsilon, delta, failure.  Out: for each group of examples and adjacency
+a mean that E[X] has to stay below; what a verdict that has passed promises.
+Rounding: these means downwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from mmcc._simulation.pairs import Pair, pair_of
+from mmcc._simulation.record import Attempt, Question, read_attempt
+from mmcc.accounting._bounds import Problem
+from mmcc.accounting._guarantee import VERIFIED, Guarantee, adjacency_of
+from mmcc.accounting._parallel import Progress
+from mmcc.errors import MethodError, ParameterError, RecordError, whole
+from mmcc.sampling import Scheme
+from mmcc.sampling._scheme import checked_scheme
+from mmcc.strategies._base import Strategy, checked_strategy
+
+METHOD = "verify"
+MAX_GROUP_SIZE = 10**6
+MAX_SAMPLES = 10**15
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Where to compute, whom to tell, and how much at most."""
+
+    executor: Executor | None = None
+    progress: Progress | None = None
+    samples: int = MAX_SAMPLES
+
+    def __post_init__(self) -> None:
+        if self.executor is not None and not hasattr(self.executor, "submit"):
+            raise ParameterError(
+                f"executor must have the interface of Executor, got {self.executor!r}."
+            )
+        if self.progress is not None and not callable(self.progress):
+            raise ParameterError(
+                f"progress must be a function of (what, done), got {self.progress!r}."
+            )
+
+    def tell(self, what: str, done: float) -> None:
+        """To whom it may concern."""
+        if self.progress is not None:
+            self.progress(f"verify: {what}", done)
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """That a mechanism is (epsilon, delta)-private, and what has to be shown for it."""
+
+    problem: Problem
+    question: Question
+    inner: Problem
+    """Whose pairs are drawn: one example's, under a scheme that offers them."""
+    chance: float
+    """Of the event that the inner scheme leaves out."""
+
+    @classmethod
+    def about(
+        cls,
+        strategy: Strategy,
+        scheme: Scheme,
+        group_size: int,
+        *,
+        sigma: float,
+        epsilon: float,
+        delta: float,
+        failure: float,
+    ) -> Claim:
+        """The claim about a mechanism, if it is one."""
+        checked_strategy(strategy)
+        checked_scheme(scheme).check(strategy.steps)
+        group_size = whole("group_size", group_size, 1, MAX_GROUP_SIZE)
+        problem = Problem(strategy, scheme, sigma, group_size=group_size)
+        inner, chance = problem, 0.0
+        if problem.relaxed is not None:
+            inner, chance = problem.under(problem.relaxed.scheme), problem.relaxed.chance
+        if inner.scheme.setting:
+            raise MethodError(
+                f"nothing can be verified under {scheme!r}, where the examples depend on each "
+                "other. Use method='unamplified' for a certificate."
+            )
+        counted = inner.counts()
+        if counted is None:
+            raise MethodError(
+                f"no pair is proven for a group of {group_size} examples under {scheme!r}. Use "
+                "mmcc.epsilon."
+            )
+        question = Question.about(
+            strategy,
+            scheme,
+            group_size,
+            sigma=sigma,
+            epsilon=epsilon,
+            delta=delta,
+            failure=failure,
+        )
+        return cls(problem, question, counted, chance)
+
+    @property
+    def places(self) -> list[tuple[int, bool]]:
+        """Groups of examples and adjacencies, for each of which there is a trial."""
+        strategy, scheme = self.inner.strategy, self.inner.scheme
+        stride = scheme.stride(strategy.steps)
+        groups = [0] if scheme.groups is None else list(strategy.groups(stride))
+        return [(group, remove) for group in groups for remove in (True, False)]
+
+    def pairs(self) -> Callable[[int], Pair]:
+        """The pair of a group; the last few are kept."""
+        return lru_cache(maxsize=2)(partial(pair_of, self.inner))
+
+    def delta(self) -> float:
+        """What is left of delta for E[X] and what an experiment drops."""
+        return self.below(0.0)
+
+    def below(self, dropped: float) -> float:
+        """What E[X] has to stay below, rounded down."""
+        asked = self.question
+        parts = (asked.delta, -asked.failure, -self.chance, -dropped)
+        return math.nextafter(math.fsum(parts), -math.inf)
+
+    def guarantee(self, attempt: Attempt) -> Guarantee:
+        """What a verdict that has passed promises."""
+        asked, strategy = self.question, self.problem.strategy
+        return Guarantee(
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+            sigma=asked.sigma,
+            method=METHOD,
+            strategy=asked.strategy,
+            sampling=repr(self.problem.scheme),
+            adaptive=strategy.adaptive,
+            bound="simulation of the revealed pair",
+            details=_details(attempt),
+            adjacency=adjacency_of(asked.group_size),
+            group_size=asked.group_size,
+            kind=VERIFIED,
+            failure=asked.failure,
+        )
+
+
+def restored(claim: Claim, stored: Mapping[str, Any], name: str) -> Attempt:
+    """An attempt of a record, if it shows what is claimed as far as it has come."""
+    found = read_attempt(stored, claim.inner, claim.pairs(), name)
+    tested = [(state.trial.group, state.trial.experiment.remove) for state in found.states]
+    right = found.question == claim.question and tested == claim.places
+    for state in found.states:
+        bets, experiment = state.trial.bets, state.trial.experiment
+        right &= bets.mean <= claim.below(experiment.dropped)
+        right &= bets.largest >= experiment.largest
+    if not right:
+        raise RecordError(f"{name!r} does not show what it is said to show.")
+    return found
+
+
+def _details(attempt: Attempt) -> dict[str, Any]:
+    trials = [
+        {
+            "group": state.trial.group,
+            "adjacency": "remove" if state.trial.experiment.remove else "add",
+            "experiment": state.trial.experiment.kind,
+            "samples": state.samples,
+            "delta_about (neither bound)": state.delta()[0] + state.trial.experiment.dropped,
+        }
+        for state in attempt.states
+    ]
+    return {
+        "attempt": attempt.number,
+        "level": attempt.level,
+        "samples": attempt.samples,
+        "pilot_samples": attempt.pilot_samples,
+        "trials": trials,
+    }
