@@ -97,7 +97,7 @@ def _solved(mechanism: Mechanism, right: FloatArray) -> FloatArray:
     """About the smallest w with A^T A w = right."""
 
     def times(weights: FloatArray) -> FloatArray:
-        return mechanism.adjoint(mechanism.encode(weights[None]))[0]
+        return np.asarray(mechanism.adjoint(mechanism.encode(weights[None]))[0])
 
     found, rest = np.zeros_like(right), right.copy()
     step, size = rest.copy(), float(right @ right)
