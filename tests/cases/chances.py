@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
+from extending.exactly import Exactly
 from oracles.allocation import allocation_sets
 from oracles.separation import law_of_sets
 
 from mmcc.sampling import (
     BallsInBins,
-    Chances,
     CyclicPoisson,
     MinSeparation,
-    Participations,
     Poisson,
     RandomAllocation,
-    Scheme,
 )
-
-
-@dataclass(frozen=True)
-class Exactly(Scheme):
-    """Each example takes part in exactly `times` of the steps, drawn at random: a user's scheme."""
-
-    times: int
-
-    def draw(self, steps, count, generator, group=0):
-        order = np.argsort(generator.random((count, steps)), axis=1)
-        return Participations.from_rows(np.sort(order[:, : self.times], axis=1))
-
-    def expected_batch(self, steps, examples):
-        return examples * self.times / steps
-
-    def chances(self, steps):
-        left = steps - np.arange(steps)[:, None]
-        missing = self.times - np.arange(self.times + 1)
-        after = np.arange(self.times + 1)
-        return Chances(
-            np.minimum(missing / left, 1.0),
-            np.stack([after, np.minimum(after + 1, self.times)], axis=1),
-        )
 
 
 def marks(sets, columns):

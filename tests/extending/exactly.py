@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc.errors import SamplingError
-from mmcc.sampling import Law, Participations, Scheme
+from mmcc.sampling import Chances, Law, Participations, Scheme
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,11 @@ class Exactly(Scheme):
 
     def expected_batch(self, steps, examples):
         return examples * self.times / steps
+
+    def chances(self, steps):  # given how often one took part before: what `verify` reveals
+        taken, left = np.arange(self.times + 1), steps - np.arange(steps)
+        after = np.stack([taken, np.minimum(taken + 1, self.times)], axis=1)
+        return Chances(np.minimum((self.times - taken) / left[:, None], 1.0), after)
 
     def law(self, steps):  # what an audit holds the batches to
         once, numbers = self.times / steps, np.zeros(steps + 1)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from cases.chances import LAWS, STEPS, Exactly
+from cases.chances import LAWS, STEPS
+from extending.exactly import Exactly
 from oracles import enumeration, mechanisms
 from oracles.truth import ADJACENCIES
 
@@ -190,9 +192,21 @@ def test_what_a_relaxed_scheme_adds_to_delta_is_stated():
     assert (first == second).all()
 
 
+@dataclass(frozen=True)
 class Silent(Exactly):
     def chances(self, steps):
         return None
+
+
+@dataclass(frozen=True)
+class Other(Exactly):
+    def chances(self, steps):
+        return Exactly(1).chances(steps)
+
+
+def test_chances_under_which_its_own_sets_cannot_happen_are_refused():
+    with pytest.raises(SamplingError, match="cannot happen"):
+        pair_of(Problem(STRATEGIES["bands"], Other(2), 1.0))
 
 
 def test_where_there_is_no_pair_it_is_said_why():

@@ -85,6 +85,14 @@ def test_a_tilted_law_is_the_tilt_of_the_law(scheme, size):
         assert chance == pytest.approx(truth.get(marks, 0.0), abs=1e-13)
 
 
+@pytest.mark.parametrize("scheme", LAWS, ids=str)
+def test_what_can_happen_is_known(scheme):
+    truth = as_dict(LAWS[scheme])
+    marks = every(scheme.columns(STEPS))
+    found = scheme.chances(STEPS).possible(marks)
+    assert found.tolist() == [truth.get(tuple(row), 0.0) > 0 for row in marks]
+
+
 def test_a_forecast_is_the_chance_some_columns_ahead():
     chances = MinSeparation(0.3, 3).chances(STEPS)
     ahead = chances.forecast(4)

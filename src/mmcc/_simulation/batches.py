@@ -35,6 +35,8 @@ from mmcc._simulation.transfer import Chain
 LOWEST = 10.0
 """Below -LOWEST (remove) or above LOWEST (add) t stands for every t: 1e-23 of the outputs."""
 FARTHEST = 38.0
+LEAST_SETS, MOST_SETS = 256, 2**16
+MOST_MEMBERS = 2**23
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,25 @@ class Plan:
     def unbiased(self) -> bool:
         """Whether the likelihood ratio is exact."""
         return self.listed is not None or self.chain is not None
+
+    @property
+    def words(self) -> str:
+        """How the likelihood ratio comes about."""
+        if self.listed is not None:
+            return f"exact likelihood ratio, all {len(self.listed)} participation sets"
+        if self.chain is not None:
+            return f"exact likelihood ratio, transfer matrix with {len(self.chain.idle)} states"
+        return f"sampled participation sets, two lists of {self.count} a batch"
+
+    def at_most(self, count: int) -> int:
+        """So many sets, if they are not too many."""
+        sizes = [self.mechanism.columns * p for p in self.tilts]
+        size = sum(sizes) / len(sizes) if sizes else self.mechanism.columns**0.5
+        return min(count, MOST_SETS, max(int(MOST_MEMBERS / (1 + size)), LEAST_SETS))
+
+    def run(self, index: int) -> Batch:
+        """One batch, by its index."""
+        return run_batch(self, index)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc._simulation.batches import Batch, Plan, run_batch
+from mmcc._simulation.batches import Batch, Plan
 from mmcc._simulation.intervals import Interval, Tally, interval
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.pilot import FIRST_SETS, SMALLEST, Pilot, explore
+from mmcc._simulation.pilot import SMALLEST, Pilot, explore
+from mmcc._simulation.revealed import RevealPlan
 from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
 from mmcc.accounting._guarantee import Estimate
 from mmcc.accounting._parallel import Progress, one_thread
@@ -46,8 +47,6 @@ GRID = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
 LEAST_EFFECTIVE = 300.0
 FEW_GROUPS = 16
 MOST_NUMBERS = 2**24
-MOST_SETS = 2**16
-MOST_MEMBERS = 2**23
 LOOKS = 4
 """A run looks at its interval several times before it stops; each look has a part of the error."""
 BIAS_SHARE = 0.4
@@ -106,13 +105,15 @@ class Budget:
     seed: int
     exact: bool = True
     """Use the exact likelihood ratio where there is one."""
+    reveal: bool = False
+    """Reveal participations one by one even where there is."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
     """One adjacency's result."""
 
-    plan: Plan
+    plan: Plan | RevealPlan
     tally: Tally
     found: Interval
     spent: int
@@ -155,7 +156,7 @@ def simulate(
     """Pilot runs, the adjacencies that matter, and the larger of them."""
     pilots = []
     for done, remove in enumerate((True, False)):
-        pilots.append(explore(mechanism, remove, delta, budget.seed, budget.exact))
+        pilots.append(explore(mechanism, remove, delta, budget.seed, budget.exact, budget.reveal))
         if progress is not None:
             progress("estimate: pilot runs", done + 1)
     pilots = _relevant(pilots)
@@ -285,7 +286,7 @@ def _run(
             step *= 2
         else:
             more = found.bias / max(BIAS_SHARE * budget.width * _end(found.epsilon), 1e-9)
-            plan = replace(plan, count=_at_most(plan, math.ceil(plan.count * min(2 * more, 8))))
+            plan = replace(plan, count=plan.at_most(math.ceil(plan.count * min(2 * more, 8))))
         if found.epsilon is not None:
             centre = found.epsilon
         elif run.tally.means[2, 0] > delta:
@@ -296,7 +297,7 @@ def _run(
 
 
 def _accumulate(
-    plan: Plan,
+    plan: Plan | RevealPlan,
     delta: float,
     budget: Budget,
     level: float,
@@ -332,11 +333,11 @@ def _accumulate(
             return run
 
 
-def _batches(plan: Plan, indices: range, executor: Executor | None) -> Iterator[Batch]:
+def _batches(plan: Plan | RevealPlan, indices: range, executor: Executor | None) -> Iterator[Batch]:
     """The batches in order."""
     if executor is None:
         for index in indices:
-            yield run_batch(plan, index)
+            yield plan.run(index)
         return
     parts = [indices[i : i + TOGETHER] for i in range(0, len(indices), TOGETHER)]
     futures = [executor.submit(_some, plan, part) for part in parts]
@@ -348,32 +349,27 @@ def _batches(plan: Plan, indices: range, executor: Executor | None) -> Iterator[
             future.cancel()
 
 
-def _some(plan: Plan, indices: range) -> list[Batch]:
+def _some(plan: Plan | RevealPlan, indices: range) -> list[Batch]:
     with one_thread():
-        return [run_batch(plan, index) for index in indices]
+        return [plan.run(index) for index in indices]
 
 
 def _biased(run: Run, budget: Budget) -> bool:
     """Whether drawing more sets would help more than drawing more outputs."""
     if run.plan.unbiased or run.found.epsilon is None:
         return False
-    if _at_most(run.plan, 2 * run.plan.count) < 2 * run.plan.count:
+    if run.plan.at_most(2 * run.plan.count) < 2 * run.plan.count:
         return False
     return run.found.bias > BIAS_SHARE * max(budget.width * run.found.epsilon, 0.0)
 
 
 def _enough_sets(pilot: Pilot, budget: Budget) -> int:
-    """The bias falls like one over the number of sets."""
-    if pilot.plan.unbiased:
-        return FIRST_SETS
+    """Sets, or fakes: the bias falls like one over their number."""
+    plan = pilot.plan
+    if plan.unbiased:
+        return plan.count
     goal = 0.5 * BIAS_SHARE * budget.width * max(pilot.epsilon, 1e-3)
-    return _at_most(pilot.plan, math.ceil(FIRST_SETS * max(pilot.gap / goal, 0.25)))
-
-
-def _at_most(plan: Plan, count: int) -> int:
-    sizes = [plan.mechanism.columns * p for p in plan.tilts]
-    size = sum(sizes) / len(sizes) if sizes else plan.mechanism.columns**0.5
-    return min(count, MOST_SETS, max(int(MOST_MEMBERS / (1 + size)), 256))
+    return plan.at_most(math.ceil(plan.count * max(pilot.gap / goal, 0.25)))
 
 
 def _grid(centre: float, step: float) -> FloatArray:
@@ -386,14 +382,8 @@ def _end(value: float | None) -> float:
     return 0.0 if value is None else value
 
 
-def _method(plan: Plan, removes: Sequence[bool]) -> str:
+def _method(plan: Plan | RevealPlan, removes: Sequence[bool]) -> str:
     sides = " and ".join("remove" if remove else "add" for remove in removes)
     group = plan.mechanism.group
     where = f", group {group}" if plan.mechanism.scheme.groups is not None else ""
-    if plan.listed is not None:
-        how = f"exact likelihood ratio, all {len(plan.listed)} participation sets"
-    elif plan.chain is not None:
-        how = f"exact likelihood ratio, transfer matrix with {len(plan.chain.idle)} states"
-    else:
-        how = f"sampled participation sets, two lists of {plan.count} a batch"
-    return f"{how}; {sides}{where}"
+    return f"{plan.words}; {sides}{where}"

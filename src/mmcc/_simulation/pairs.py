@@ -47,7 +47,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -57,7 +57,7 @@ from mmcc._simulation import reveal_loops as loops
 from mmcc._simulation.one_example import Mechanism
 from mmcc.accounting._bounds.base import Problem
 from mmcc.accounting._parallel import one_thread
-from mmcc.errors import MethodError, StrategyError
+from mmcc.errors import MethodError, SamplingError, StrategyError
 from mmcc.sampling import Allocation, Chances
 from mmcc.sampling._scheme import undrawn
 from mmcc.strategies._toeplitz import Toeplitz
@@ -69,12 +69,14 @@ MOST_KICKS = 2**24
 MOST_COLUMNS = 4096
 MOST_AHEAD = 16
 """Columns that a look-ahead looks at; the rest is centred."""
+SOME_SETS = 64
 MOST_RENEWED = 64
 """Columns whose messages are made anew after a participation."""
 MOST_CENTRE = 36.0
 LARGEST_NORMAL = 14.0
 """No normal number that is drawn is larger: the ziggurat's tail ends before."""
 UNIT = 2.0**-53
+NONE = np.empty((0, 0), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,7 +290,7 @@ class SequentialPair(Pair):
     extra: float = 0.0
 
     @cached_property
-    def _law(self) -> tuple[FloatArray, IntArray]:
+    def law(self) -> tuple[FloatArray, IntArray]:
         """The automaton for compiled loops, to which read-only arrays are of another type."""
         return self.chances.probability.copy(), self.chances.after.copy()
 
@@ -297,19 +299,36 @@ class SequentialPair(Pair):
 
     def _drawing(self, law: Chances | None) -> FloatArray:
         """The chances of a law for compiled loops."""
-        return self._law[0] if law is None else law.probability.copy()
+        return self.law[0] if law is None else law.probability.copy()
 
 
 class ColumnPair(SequentialPair):
     """With a look-ahead over the next few columns."""
 
     @cached_property
-    def _kicks(self) -> Kicks:
+    def kicks(self) -> Kicks:
+        """How columns move each other."""
         return kicks_of(self.mechanism)
+
+    @cached_property
+    def sums(self) -> FloatArray:
+        """G 1."""
+        every = self.mechanism.encode(np.ones((1, self.columns)))
+        return np.asarray(self.mechanism.adjoint(every)[0])
+
+    def louder(self, factor: float, size: float) -> ColumnPair:
+        """Columns `size` times as long, taken part in with `factor` times the odds."""
+        chance = self.chances.probability
+        odds = chance * factor
+        mechanism = replace(self.mechanism, sigma=self.mechanism.sigma / size)
+        made = ColumnPair(mechanism, Chances(odds / (1 - chance + odds), self.chances.after))
+        kicks = self.kicks if size == 1 else replace(self.kicks, flat=self.kicks.flat * size**2)
+        made.__dict__["kicks"] = kicks  # not computed again
+        return made
 
     @property
     def ahead(self) -> int:
-        return min(self._kicks.reach, MOST_AHEAD)
+        return min(self.kicks.reach, MOST_AHEAD)
 
     @cached_property
     def _centres(self) -> FloatArray:
@@ -317,7 +336,7 @@ class ColumnPair(SequentialPair):
 
         After a participation if that changes chances in the same way everywhere, else on average.
         """
-        kicks, chances = self._kicks, self.chances
+        kicks, chances = self.kicks, self.chances
         means = np.zeros(kicks.columns)
         rates = np.tile(chances.rates(kicks.columns), 2)
         if len(chances.probability) == 1 and kicks.reach > self.ahead:
@@ -333,16 +352,32 @@ class ColumnPair(SequentialPair):
     def _reveal(
         self, noise: FloatArray, remove: bool, rng: np.random.Generator, law: Chances | None
     ) -> tuple[FloatArray, IntArray]:
-        kicks, (probability, after) = self._kicks, self._law
-        drawing, numbers = self._drawing(law), np.zeros(len(noise), np.int64)
-        law_of = (remove, drawing, numbers, probability, after)
+        return self._revealed(noise, remove, rng, NONE, law)
+
+    def reveal(
+        self, noise: FloatArray, remove: bool, rng: np.random.Generator, truth: IntArray
+    ) -> FloatArray:
+        """Losses; where `truth` is given, noise is A^T y already, which these took part in."""
+        return self._revealed(noise, remove, rng, truth, None)[0]
+
+    def _revealed(
+        self,
+        noise: FloatArray,
+        remove: bool,
+        rng: np.random.Generator,
+        truth: IntArray,
+        law: Chances | None,
+    ) -> tuple[FloatArray, IntArray]:
+        kicks, (probability, after) = self.kicks, self.law
+        numbers = np.zeros(len(noise), np.int64)
+        drawn = (remove, self._drawing(law), numbers, probability, after)
         places = (kicks.flat, kicks.starts, kicks.reach, self._centres, kicks.kinds)
         strengths = kicks.strengths(self.ahead)
         if probability.size == 1:
-            losses = loops.reveal_columns(noise, rng, *law_of, *places, strengths)
+            losses = loops.reveal_columns(noise, rng, *drawn, *places, strengths, truth)
         else:
             renewed = min(kicks.reach, MOST_RENEWED)
-            losses = loops.reveal_states(noise, rng, *law_of, *places, strengths, renewed)
+            losses = loops.reveal_states(noise, rng, *drawn, *places, strengths, renewed, truth)
         return losses, numbers
 
 
@@ -380,7 +415,7 @@ class LeafPair(SequentialPair):
             remove,
             self._drawing(law),
             numbers,
-            *self._law,
+            *self.law,
             steps,
             depths,
             levels,
@@ -508,6 +543,19 @@ def _pair(problem: Problem, group: int, extra: float) -> Pair:
             f"{scheme!r} does not say how likely an example is to take part given what happened "
             "before. Define its `chances`, or use method='unamplified'."
         )
+    check_chances(mechanism, chances)
     if strategy.tree is not None and (chances.states == 1 or mechanism.columns > MOST_COLUMNS):
         return LeafPair(mechanism, chances, extra)
     return ColumnPair(mechanism, chances, extra)
+
+
+def check_chances(mechanism: Mechanism, chances: Chances) -> None:
+    """Refuse chances under which sets that the scheme draws cannot happen."""
+    drawn = mechanism.draw(SOME_SETS, np.random.default_rng(0))
+    marks = np.zeros((SOME_SETS, mechanism.columns), np.int64)
+    marks[drawn.owners(), drawn.steps] = 1
+    if not chances.possible(marks).all():
+        raise SamplingError(
+            f"{mechanism.scheme!r} draws a set that cannot happen by its `chances`. Correct one of "
+            "the two: they must have the same law."
+        )

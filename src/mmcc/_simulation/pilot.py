@@ -25,6 +25,7 @@ from mmcc._simulation.batches import (
 )
 from mmcc._simulation.intervals import falls_to
 from mmcc._simulation.one_example import Mechanism
+from mmcc._simulation.revealed import RevealPlan, explore_pair, pair_to_reveal
 from mmcc._simulation.sets import SetList, all_sets, draw_sets, with_larger_sets
 from mmcc._simulation.transfer import chain_of
 from mmcc.errors import PrecisionError
@@ -62,14 +63,27 @@ class Pilot:
     error: float
     gap: float
     """Between the epsilons of the upper and the lower means."""
-    plan: Plan
+    plan: Plan | RevealPlan
 
 
-def explore(mechanism: Mechanism, remove: bool, delta: float, seed: int, exact: bool) -> Pilot:
+def explore(
+    mechanism: Mechanism,
+    remove: bool,
+    delta: float,
+    seed: int,
+    exact: bool,
+    reveal: bool = False,
+) -> Pilot:
     """A few hundred outputs; direction, proposal and tilts follow what they show."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, int(remove))))
+    exact = exact and not reveal
     listed = all_sets(mechanism) if exact else None
     chain = chain_of(mechanism) if exact and listed is None else None
+    pair = None
+    if reveal or (exact and listed is None and chain is None):
+        pair = pair_to_reveal(mechanism)
+    if pair is not None:
+        return Pilot(*explore_pair(pair, remove, delta, seed))
     renewal = mechanism.renewal
     law: tuple[float, ...] = () if renewal is None else (renewal.probability,)
     sets = listed or draw_sets(mechanism, FIRST_SETS, law, rng)
@@ -95,10 +109,10 @@ def explore(mechanism: Mechanism, remove: bool, delta: float, seed: int, exact: 
         seed=seed,
         stage=1 + int(remove),
     )
-    found = Pilot(epsilon, math.inf, 0.0, plan)
     for turn in range(ROUNDS):
         plan = replace(plan, stage=10 * (turn + 1) + int(remove))
         found = _measure(plan, delta, max(epsilon, LEAST), turn)
+        assert isinstance(found.plan, Plan)
         epsilon = found.epsilon
         if renewal is not None and listed is None:
             sets = draw_sets(mechanism, FIRST_SETS, plan.tilts, rng)

@@ -110,11 +110,14 @@ def reveal_columns(
     centres: FloatArray,
     kinds: IntArray,
     strengths: FloatArray,
+    truth: IntArray,
 ) -> FloatArray:
     """Logarithms of Lhat for independent columns: s ~ pi (remove), or from the kernel (add).
 
     For `remove` s is drawn with the chances `drawing`, those of pi or others, and `numbers` says
     how often it takes part.
+    Where `truth` is not empty it has the participations, and their kicks are in the noise already.
+
     `centres[i]` is e^(-m_i).  `strengths[kinds[i], k]` is 1 - e^(-G_(i, i+k+1)) for the next
     columns that are looked at.
 
@@ -124,16 +127,19 @@ def reveal_columns(
     """
     samples, columns = noise.shape
     ahead, p = strengths.shape[1], probability[0, 0]
-    near = min(reach, ahead)
+    given = truth.shape[0] > 0
+    near = min(reach, ahead) if remove and not given else reach
     losses = np.zeros(samples)
     taken = np.zeros(columns, np.int64)
     grown, seen = np.zeros(columns), np.zeros(columns)  # e^x, and the chance by itself
     for sample in range(samples):
         x = noise[sample]
-        if remove:
+        if given:
+            taken = truth[sample]
+        elif remove:
             numbers[sample] = draw_taken(rng, drawing, after, taken)
         for i in range(columns):
-            if remove and taken[i] == 1:
+            if remove and not given and taken[i] == 1:
                 left, right = max(i - reach, 0), min(i + near + 1, columns)
                 kick(x, 1.0, kicks, starts[i] - i, left, right)
             x[i] -= 0.5 * kicks[starts[i]]
@@ -157,8 +163,7 @@ def reveal_columns(
                     x[i], grown[i], p, ratio, taken[i] if remove else -1, coin, loss, product
                 )
             if taking == 1:
-                right = min(i + (near if remove else reach) + 1, columns)
-                kick(x, -1.0, kicks, starts[i] - i, i + 1, right)
+                kick(x, -1.0, kicks, starts[i] - i, i + 1, min(i + near + 1, columns))
                 for j in range(i + 1, end):
                     grown[j] = math.exp(min(x[j], STEEP))
                     seen[j] = p * grown[j] / (1.0 - p + p * grown[j])
@@ -257,6 +262,7 @@ def reveal_states(
     kinds: IntArray,
     strengths: FloatArray,
     renewed: int,
+    truth: IntArray,
 ) -> FloatArray:
     """The same where a participation changes the chances of later ones.
 
@@ -266,6 +272,7 @@ def reveal_states(
     """
     samples, columns = noise.shape
     ahead, states = strengths.shape[1], after.shape[0]
+    given = truth.shape[0] > 0
     last = probability.shape[0] - 1
     losses = np.zeros(samples)
     taken = np.zeros(columns, np.int64)
@@ -273,10 +280,12 @@ def reveal_states(
     masses = np.zeros((2, states))
     for sample in range(samples):
         x = noise[sample]
-        if remove:
+        if given:
+            taken = truth[sample]
+        elif remove:
             numbers[sample] = draw_taken(rng, drawing, after, taken)
         for i in range(columns):
-            if remove and taken[i] == 1:
+            if remove and not given and taken[i] == 1:
                 left, right = max(i - reach, 0), min(i + reach + 1, columns)
                 kick(x, 1.0, kicks, starts[i] - i, left, right)
             x[i] -= 0.5 * kicks[starts[i]]
@@ -458,3 +467,25 @@ def reveal_epochs(
                 kick(x, -1.0, kicks, starts[i] - i, left, right)
         losses[sample] = loss
     return losses
+
+
+@compiled
+def draw_outputs(
+    noise: FloatArray,
+    rng: np.random.Generator,
+    probability: FloatArray,
+    after: IntArray,
+    kicks: FloatArray,
+    starts: IntArray,
+    reach: int,
+    size: float,
+    taken: IntArray,
+) -> None:
+    """Who takes part, and what it does: `noise` A^T z becomes A^T y, y = size A s + z."""
+    samples, columns = noise.shape
+    for sample in range(samples):
+        draw_taken(rng, probability, after, taken[sample])
+        for i in range(columns):
+            if taken[sample, i] == 1:
+                left, right = max(i - reach, 0), min(i + reach + 1, columns)
+                kick(noise[sample], size, kicks, starts[i] - i, left, right)

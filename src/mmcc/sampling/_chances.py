@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmcc._arrays import FloatArray, IntArray, own_arrays
+from mmcc._arrays import BoolArray, FloatArray, IntArray, own_arrays
 from mmcc.errors import SamplingError
 
 MOST_ENTRIES = 2**22
@@ -98,6 +98,16 @@ class Chances:
             np.bincount(self.after[:, 0], idle, self.states)
             + np.bincount(self.after[:, 1], taking, self.states)
         )
+
+    def possible(self, marks: IntArray) -> BoolArray:
+        """For each row of zeros and ones, one a column, whether it can happen."""
+        states, found = np.zeros(len(marks), np.int64), np.ones(len(marks), np.bool_)
+        for column in range(marks.shape[1]):
+            taking = marks[:, column]
+            chance = self.row(column)[states]
+            found &= np.where(taking == 1, chance > 0, chance < 1)
+            states = self.after[states, taking]
+        return found
 
     def tilted(self, weights: FloatArray) -> tuple[float, Chances]:
         """The law tilted by the `weights` tau of its columns, and log E[e^(sum_l tau_l s_l)] first.
