@@ -143,7 +143,7 @@ def test_rounding_is_what_more_digits_show():
     strategy = strategies.toeplitz(strategies.continual_counting(3).coefficients, 300)
     pair = pair_of(Problem(strategy, sampling.Poisson(0.05), 1.0))
     noise = pair._noise(20, np.random.default_rng(1))
-    losses = pair._reveal(noise.copy(), False, np.random.default_rng(2))
+    losses, _ = pair._reveal(noise.copy(), False, np.random.default_rng(2), None)
     exact = [
         fake_loss(row, strategy, 0.05, pair, np.random.default_rng(2), k)
         for k, row in enumerate(noise[:1])

@@ -352,34 +352,33 @@ class ColumnPair(SequentialPair):
     def _reveal(
         self, noise: FloatArray, remove: bool, rng: np.random.Generator, law: Chances | None
     ) -> tuple[FloatArray, IntArray]:
-        numbers = np.zeros(len(noise), np.int64)
-        losses = self._columns_of(noise, remove, rng, self._drawing(law), numbers, NONE)
-        return losses, numbers
+        return self._revealed(noise, remove, rng, NONE, law)
 
     def reveal(
         self, noise: FloatArray, remove: bool, rng: np.random.Generator, truth: IntArray
     ) -> FloatArray:
-        """Losses where noise is A^T y already, which the columns marked in `truth` took part in."""
-        numbers = np.zeros(len(noise), np.int64)
-        return self._columns_of(noise, remove, rng, self._drawing(None), numbers, truth)
+        """Losses; where `truth` is given, noise is A^T y already, which these took part in."""
+        return self._revealed(noise, remove, rng, truth, None)[0]
 
-    def _columns_of(
+    def _revealed(
         self,
         noise: FloatArray,
         remove: bool,
         rng: np.random.Generator,
-        drawing: FloatArray,
-        numbers: IntArray,
         truth: IntArray,
-    ) -> FloatArray:
+        law: Chances | None,
+    ) -> tuple[FloatArray, IntArray]:
         kicks, (probability, after) = self.kicks, self.law
-        law_of = (remove, drawing, numbers, probability, after)
+        numbers = np.zeros(len(noise), np.int64)
+        drawn = (remove, self._drawing(law), numbers, probability, after)
         places = (kicks.flat, kicks.starts, kicks.reach, self._centres, kicks.kinds)
         strengths = kicks.strengths(self.ahead)
         if probability.size == 1:
-            return loops.reveal_columns(noise, rng, *law_of, *places, strengths, truth)
-        renewed = min(kicks.reach, MOST_RENEWED)
-        return loops.reveal_states(noise, rng, *law_of, *places, strengths, renewed, truth)
+            losses = loops.reveal_columns(noise, rng, *drawn, *places, strengths, truth)
+        else:
+            renewed = min(kicks.reach, MOST_RENEWED)
+            losses = loops.reveal_states(noise, rng, *drawn, *places, strengths, renewed, truth)
+        return losses, numbers
 
 
 class LeafPair(SequentialPair):

@@ -115,8 +115,8 @@ def reveal_columns(
     """Logarithms of Lhat for independent columns: s ~ pi (remove), or from the kernel (add).
 
     For `remove` s is drawn with the chances `drawing`, those of pi or others, and `numbers` says
-    how often it takes part.  Where `truth` is not empty it has the participations, and their kicks
-    are in the noise already.
+    how often it takes part.
+    Where `truth` is not empty it has the participations, and their kicks are in the noise already.
 
     `centres[i]` is e^(-m_i).  `strengths[kinds[i], k]` is 1 - e^(-G_(i, i+k+1)) for the next
     columns that are looked at.

@@ -16,7 +16,7 @@ where it is half of delta: what is lost is where v < t, and what D lies above th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,8 +27,8 @@ from mmcc._simulation.directions import Direction, bound_weighed_delta, directio
 from mmcc._simulation.pairs import Pair, Tilt
 from mmcc.accounting._bounds.base import Problem
 
-PILOT = 1024
-"""Samples of a pilot with each tilt."""
+PILOTS = (1024, 8192)
+"""Samples of a pilot with each tilt; the larger number where the plan needs many itself."""
 STEP, STEPS = 0.6, 14
 """Of the tilts that are tried, in units of one over the deviation of v."""
 SLOPES = (0.5, 1.0, 1.4, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0)
@@ -36,6 +36,8 @@ SHARES = (0.005, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.
 """Of delta, for the part that is bounded."""
 LEVEL = 21.0
 """Log of one over the chance of a wrong verdict, about."""
+PASSING = 0.85
+"""Delta of the pair over a delta that would pass."""
 CLOSE = 0.03
 """Part of delta by which the mean is taken to miss it, at least."""
 LOOSE = 1.2
@@ -45,7 +47,9 @@ WORTH = 0.5
 """Of the samples of a crude experiment: with more a tilt is not worth its bounds."""
 COMMON, CHEAP = 0.02, 20_000.0
 """A delta so large, or so few samples without a tilt: not worth a bound."""
-SMALLEST = 2.0
+FAINT = 1e-3
+"""Part of delta that a mean is taken for of which nothing was seen."""
+SMALLEST = 2.1
 """Of the largest X over delta: a bound below delta would leave nothing to bet on."""
 
 
@@ -97,32 +101,54 @@ class Look:
     deviation: float
     """Of v."""
     delta: float
+    aim: float
+    """Delta, or where that cannot be shown about the smallest that can: good for hints."""
 
     @property
     def mean(self) -> float:
         """About delta of the pair."""
         return float(self.chances @ self.values)
 
-    def left(self, slope: float) -> float:
-        """About what the weight e^{-th v} leaves of it."""
-        return float((self.chances * self.values) @ np.exp(-slope * self.places))
+    def log_left(self, slope: float) -> float:
+        """About the logarithm of what the weight e^{-th v} leaves of it.
+
+        If there is nothing above epsilon: as if there were FAINT of delta, where the largest v is.
+        """
+        if not self.values.size:
+            return math.log(FAINT * self.delta) - slope * self.tilts[-1] * self.deviation**2
+        return float(np.logaddexp.reduce(np.log(self.chances * self.values) - slope * self.places))
 
     def best(self, slope: float, log_left: float) -> tuple[float, Plan | None]:
         """The plan with this slope that needs fewest samples, and their number."""
         found: tuple[float, Plan | None] = math.inf, None
-        for share in SHARES:
-            place = (math.log(share * self.delta) - log_left) / slope
-            cut = self.values * np.maximum(-np.expm1(slope * (place - self.places)), 0.0)
-            mean, second = float(self.chances @ cut), self.weights @ (self.chances * cut * cut)
-            plans = [Plan(tilt, slope, place) for tilt in self.tilts]
-            logs = [plan.peak() + log for plan, log in zip(plans, self.log_means, strict=True)]
-            largest = np.exp(np.minimum(logs, 700.0))
-            counts = needed(mean, second, largest, self.delta * (1 - share))
-            counts[largest < SMALLEST * self.delta] = math.inf
+        if not math.isfinite(log_left):
+            return found
+        places = [(math.log(share * self.delta) - log_left) / slope for share in SHARES]
+        lowest = math.log(SMALLEST * self.delta)
+        for tilt, log_mean in zip(self.tilts, self.log_means, strict=True):
+            # Higher places would leave nothing to bet on.
+            highest = (log_mean + Plan(tilt, slope, 0.0).peak() - lowest) / tilt
+            if highest < places[-1]:
+                places.append(highest)
+        for place in places:
+            counts = self._counts(slope, place, math.exp(log_left + slope * place))
             least = int(np.argmin(counts))
             if counts[least] < found[0]:
-                found = float(counts[least]), plans[least]
+                found = float(counts[least]), Plan(self.tilts[least], slope, place)
         return found
+
+    def _counts(self, slope: float, place: float, rest: float) -> FloatArray:
+        """About how many samples it takes with each tilt."""
+        cut = self.values * np.maximum(-np.expm1(slope * (place - self.places)), 0.0)
+        mean, second = float(self.chances @ cut), self.weights @ (self.chances * cut * cut)
+        logs = [
+            Plan(tilt, slope, place).peak() + log_mean
+            for tilt, log_mean in zip(self.tilts, self.log_means, strict=True)
+        ]
+        largest = np.exp(np.minimum(logs, 700.0))
+        counts = needed(mean, second, largest, self.aim - rest)
+        fine = (largest > 0.99 * SMALLEST * self.delta) & (largest <= 1)
+        return np.where(fine, counts, math.inf)
 
 
 def needed(mean: float, second: FloatArray, largest: FloatArray, below: float) -> FloatArray:
@@ -138,6 +164,7 @@ def look(
     remove: bool,
     epsilon: float,
     delta: float,
+    size: int,
     rng: np.random.Generator,
 ) -> Look:
     """Samples with some tilts each, weighed as one mixture."""
@@ -150,7 +177,7 @@ def look(
     for tilt in tilts:
         log_mean, drawn = tilted(pair, direction, remove, tilt)
         log_means.append(log_mean)
-        found = pair.tilted_losses(remove, PILOT, rng, drawn)
+        found = pair.tilted_losses(remove, size, rng, drawn)
         losses.append(found[0])
         places.append(found[1])
     values = np.maximum(-np.expm1(np.minimum(epsilon - np.concatenate(losses), 0.0)), 0.0)
@@ -158,9 +185,10 @@ def look(
     values, where = values[above], np.concatenate(places)[above]
     logs = np.array(log_means)[:, None] - np.multiply.outer(tilts, where)
     with np.errstate(under="ignore", over="ignore"):
-        chances = np.exp(-np.logaddexp.reduce(-logs, axis=0)) / PILOT
+        chances = np.exp(-np.logaddexp.reduce(-logs, axis=0)) / size
         weights = np.exp(np.minimum(logs, 700.0))
-    return Look(values, where, chances, tilts, weights, log_means, deviation, delta)
+    aim = max(delta, float(chances @ values) / PASSING)
+    return Look(values, where, chances, tilts, weights, log_means, deviation, delta, aim)
 
 
 def plan_for(
@@ -175,26 +203,37 @@ def plan_for(
     direction = direction_of(pair.mechanism) if delta < COMMON else None
     if direction is None:
         return None
-    seen = look(pair, direction, remove, epsilon, delta, rng)
-    if not seen.values.size:
-        return None
-    crude = float(needed(seen.mean, np.array([seen.mean]), np.ones(1), delta)[0])
-    if crude < CHEAP:
-        return None
     bound = partial(bound_weighed_delta, problem, direction, pair.columns, remove, epsilon)
     known: dict[float, float] = {}
-    best: tuple[float, Plan, float] | None = None
+    best: tuple[float, Plan] | None = None
+    for size in PILOTS:
+        seen = look(pair, direction, remove, epsilon, delta, size, rng)
+        crude = float(needed(seen.mean, np.array([seen.mean]), np.ones(1), seen.aim)[0])
+        if crude < CHEAP:
+            return None
+        best = _best_plan(seen, known, bound)
+        if best is None or best[0] < PILOTS[-1] * STEPS:
+            break
+    if best is None or not best[0] < WORTH * crude:
+        return None
+    return best[1], direction, known[best[1].slope]
+
+
+def _best_plan(
+    seen: Look, known: dict[float, float], bound: Callable[[float], float]
+) -> tuple[float, Plan] | None:
+    """The plan that seems to need fewest samples, and how many; `known` bounds become more."""
     for _ in range(TURNS):
         slope = _best_slope(seen, known)
         if slope is None or slope in known:
             break
         known[slope] = bound(slope)
-        count, plan = seen.best(slope, known[slope])
-        if plan is not None and (best is None or count < best[0]):
-            best = count, plan, known[slope]
-    if best is None or not best[0] < WORTH * crude:
-        return None
-    return best[1], direction, best[2]
+    found: tuple[float, Plan] | None = None
+    for slope, log_left in known.items():
+        count, plan = seen.best(slope, log_left)
+        if plan is not None and (found is None or count < found[0]):
+            found = count, plan
+    return found
 
 
 def _best_slope(seen: Look, known: dict[float, float]) -> float | None:
@@ -202,10 +241,8 @@ def _best_slope(seen: Look, known: dict[float, float]) -> float | None:
     counts = {}
     for step in SLOPES:
         slope = step / seen.deviation
-        left = seen.left(slope)
-        if left > 0:
-            log_left = known.get(slope, math.log(left) + _log_loose(seen, known, slope))
-            counts[slope] = seen.best(slope, log_left)[0]
+        log_left = known.get(slope, seen.log_left(slope) + _log_loose(seen, known, slope))
+        counts[slope] = seen.best(slope, log_left)[0]
     found = min(counts, key=lambda slope: counts[slope], default=None)
     return found if found is not None and counts[found] < math.inf else None
 
@@ -215,7 +252,7 @@ def _log_loose(seen: Look, known: dict[float, float], slope: float) -> float:
     slopes, logs = [0.0], [math.log(LOOSE)]
     for other in sorted(known):
         slopes.append(other)
-        logs.append(max(known[other] - math.log(seen.left(other)), 0.0))
+        logs.append(max(known[other] - seen.log_left(other), 0.0))
     if slope > slopes[-1] > 0:
         return logs[-1] * slope / slopes[-1]
     return float(np.interp(slope, slopes, logs))
