@@ -74,7 +74,7 @@ def covered(name, seeds):
     hits = 0
     for seed in seeds:
         found = simulate(mechanism, DELTA, Budget(40_000, 0.05, 0.99, seed, reveal=True))
-        assert found.high - found.low <= 0.3 * truth
+        assert found.high - found.low <= 0.1 * truth
         assert "revealed" in found.method
         hits += found.low <= truth <= found.high
     return hits
@@ -170,6 +170,13 @@ def test_two_thousand_steps_in_half_a_minute(strategy, p, sigma, low, high):
     assert found.effective >= 200
     assert found.low <= high
     assert found.high >= low
+
+
+def test_few_participations_are_left_to_sampled_sets():
+    few = mmcc.estimate(
+        strategies.continual_counting(40), Poisson(1 / 40), sigma=8.0, delta=1e-5, width=0.1
+    )
+    assert "sampled participation sets" in few.method
 
 
 def test_schemes_with_more_to_them_are_estimated_by_sampled_sets():

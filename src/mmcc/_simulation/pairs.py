@@ -60,7 +60,7 @@ from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MethodError, SamplingError, StrategyError
 from mmcc.sampling import Allocation, Chances
 from mmcc.sampling._scheme import undrawn
-from mmcc.strategies._toeplitz import Toeplitz
+from mmcc.strategies._toeplitz import FEW_BANDS, Toeplitz
 
 NUMBERS = 2**18
 """Noise that is held at once."""
@@ -144,8 +144,13 @@ class Pair(ABC):
         return self.mechanism.adjoint(rng.standard_normal((count, rows)))
 
     @property
-    def ahead(self) -> int:
-        """Columns that a look-ahead looks at."""
+    def reach(self) -> int:
+        """Columns further apart do not move each other."""
+        return self.columns
+
+    @property
+    def looked_at(self) -> int:
+        """Columns on which each c_l rests."""
         return 0
 
     @cached_property
@@ -153,28 +158,38 @@ class Pair(ABC):
         """At most so far is a loss off, by rounding alone.
 
         All of A is non-negative and no normal number exceeds 14, so every x_l on the way is at most
-        X = max_l (14 |A_l|_1 + 2 sum_j G_lj) in size.  Inner products with z, of at most `rows`
-        terms each or by three Fourier transforms of length N, are off by
-        2^-53 (rows 14 |A_l|_1 + 40 log2(N) |z| |A_l|) with |z| <= 14 sqrt(rows); inner products of
-        columns by a relative (rows + 16) 2^-53; and the additions, at most 2 columns to one x_l, by
-        2^-53 X each.  Given the participations and the c_l, log D_l - s_l c_l has a slope between
-        -1 and 1 in x_l, so the loss moves by no more than the sum of this over all columns; and as
-        much again for each x_j on which c_l rests, twice for each column looked at.  What remains
-        are exponentials, divisions and products, each off by a few parts in 2^53 of a factor, so of
-        the loss by as much, 60 + 4 (columns looked at) a column with the logarithms of products,
-        which are at most 345; and the sum of such logarithms, at most one a column, whose parts are
-        at most columns X.  In an epoch, or over positions, the logarithm of a mean of e^x has
-        slopes that sum to 1: less of the same.  The whole is doubled for terms of second order.
+        X = max_l (14 |A_l|_1 + 2 sum_j G_lj) in size.  With u = 2^-53, inner products with z are
+        off by u terms 14 |A_l|_1, or, by three Fourier transforms of length N, by
+        40 log2(N) u |z| |A_l| with |z| <= 14 sqrt(rows); inner products of columns by a relative
+        u (terms + 16); and the additions, at most two for each column within reach, by u X each.
+        Given the participations and the c_l, log D_l - s_l c_l has a slope between -1 and 1 in x_l,
+        so the loss moves by no more than the sum of this over all columns.  A change of c_l moves
+        it by as much or less, and c_l has slopes between -1 and 1 in each x_j on which it rests:
+        logarithms of sums of e^(sums of x_j) have slopes between 0 and 1, and their differences
+        slopes between -1 and 1.  What remains are exponentials, divisions and products, each off by
+        a few u of a factor, so of the loss by as much: 60 a column with the logarithms of products,
+        which are at most 345, and 8 for each column looked at; and where columns are certain, sums
+        of their x_l, whose parts are at most columns X.  In an epoch, or over positions, the
+        logarithm of a mean of e^x has slopes that sum to 1: less of the same.  The whole is doubled
+        for terms of second order.
         """
         mechanism = self.mechanism
-        rows, columns = mechanism.strategy.rows, self.columns
-        sums = mechanism.adjoint(np.ones((1, rows)))[0]
-        products = mechanism.adjoint(mechanism.encode(np.ones((1, columns))))[0]
-        largest = LARGEST_NORMAL * float(sums.max()) + 2 * float(products.max())
-        # |A_l|^2 <= max_i A_il |A_l|_1, and no entry exceeds the sum of its column.
-        transform = 40 * math.log2(4 * rows + 4) * LARGEST_NORMAL * math.sqrt(rows) * sums.max()
-        one = (2 * rows + 4 * columns + 64) * largest + transform
-        return float(2 * UNIT * columns * ((1 + 2 * self.ahead) * one + 60 + 4 * self.ahead))
+        rows, columns, toeplitz = mechanism.strategy.rows, self.columns, mechanism.strategy.toeplitz
+        terms = rows if toeplitz is None else toeplitz.bands
+        sums = float(mechanism.adjoint(np.ones((1, rows))).max())
+        products = float(mechanism.adjoint(mechanism.encode(np.ones((1, columns)))).max())
+        largest = LARGEST_NORMAL * sums + 2 * products
+        one = (2 * terms + 4 * (2 * self.reach + 1) + 64) * largest
+        if toeplitz is not None and toeplitz.bands > FEW_BANDS:
+            # |A_l| <= |A_l|_1
+            one += 40 * math.log2(4 * rows + 4) * LARGEST_NORMAL * math.sqrt(rows) * sums
+        rest = 60 + 8 * self.looked_at + columns * largest * self._certain
+        return float(2 * UNIT * columns * ((1 + self.looked_at) * one + rest))
+
+    @property
+    def _certain(self) -> bool:
+        """Whether a column may be certain."""
+        return True
 
     @abstractmethod
     def tilted_law(self, weight: float) -> tuple[float, Chances | None]:
@@ -289,6 +304,10 @@ class SequentialPair(Pair):
     chances: Chances
     extra: float = 0.0
 
+    @property
+    def _certain(self) -> bool:
+        return bool((self.chances.probability >= 1).any())
+
     @cached_property
     def law(self) -> tuple[FloatArray, IntArray]:
         """The automaton for compiled loops, to which read-only arrays are of another type."""
@@ -327,8 +346,18 @@ class ColumnPair(SequentialPair):
         return made
 
     @property
+    def reach(self) -> int:
+        return self.kicks.reach
+
+    @property
     def ahead(self) -> int:
+        """Columns that the look-ahead looks at."""
         return min(self.kicks.reach, MOST_AHEAD)
+
+    @property
+    def looked_at(self) -> int:
+        """Messages come from the last column."""
+        return self.ahead if self.chances.probability.size == 1 else self.columns
 
     @cached_property
     def _centres(self) -> FloatArray:
@@ -436,6 +465,10 @@ class EpochPair(Pair):
     @cached_property
     def _kicks(self) -> Kicks:
         return kicks_of(self.mechanism)
+
+    @property
+    def reach(self) -> int:
+        return self._kicks.reach
 
     @cached_property
     def _centres(self) -> tuple[FloatArray, FloatArray]:

@@ -25,7 +25,7 @@ from mmcc._simulation.batches import (
 )
 from mmcc._simulation.intervals import falls_to
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.revealed import RevealPlan, explore_pair, pair_to_reveal
+from mmcc._simulation.revealed import RevealPlan, explore_pair, pair_to_reveal, worth_revealing
 from mmcc._simulation.sets import SetList, all_sets, draw_sets, with_larger_sets
 from mmcc._simulation.transfer import chain_of
 from mmcc.errors import PrecisionError
@@ -82,7 +82,7 @@ def explore(
     pair = None
     if reveal or (exact and listed is None and chain is None):
         pair = pair_to_reveal(mechanism)
-    if pair is not None:
+    if pair is not None and (reveal or worth_revealing(pair)):
         return Pilot(*explore_pair(pair, remove, delta, seed))
     renewal = mechanism.renewal
     law: tuple[float, ...] = () if renewal is None else (renewal.probability,)

@@ -66,6 +66,8 @@ TURNS = 8
 LARGEST, STEEPEST = 1e5, 300.0
 STATES = 64
 """Of an automaton, and bands where there are many columns."""
+FEW_PARTICIPATIONS = 3.0
+"""Below this number, on average, lists of sets are as good or better."""
 SPAN = np.array([0.85, 0.93, 1.0, 1.07, 1.15])
 
 
@@ -198,6 +200,11 @@ def pair_to_reveal(mechanism: Mechanism) -> ColumnPair | None:
         return None
     check_chances(mechanism, chances)
     return ColumnPair(mechanism, chances)
+
+
+def worth_revealing(pair: ColumnPair) -> bool:
+    """Whether there are more participations than a list of sets can stand for."""
+    return float(pair.chances.rates(pair.columns).sum()) >= FEW_PARTICIPATIONS
 
 
 def explore_pair(
