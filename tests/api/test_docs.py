@@ -8,7 +8,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from cases.samples import first
 
+from mmcc import plots
 from mmcc._cli.app import main
 
 ROOT = Path(__file__).parents[2]
@@ -120,8 +122,10 @@ def readme_drawing() -> list[str]:
     return words
 
 
-def test_readme_draws(tmp_path, monkeypatch):
+@pytest.mark.parametrize("points", first([3, plots.POINTS], 1))
+def test_readme_draws(tmp_path, monkeypatch, points):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plots, "POINTS", points)
     assert main(readme_drawing()) == 0
     picture = (tmp_path / "bracket.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
