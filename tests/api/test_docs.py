@@ -27,6 +27,7 @@ NOT_RUN_HERE = {
     ("distributed.md", "python", 1): "run by tests/training/test_distributed.py",
     ("quickstart.md", "sh", 1): "installs",
     ("quickstart.md", "python", 1): "a part; the whole script is the first block of training.md",
+    ("report.md", "sh", 1): "run by tests/report/test_command.py",
     ("training.md", "python", 1): "run by tests/training/test_private_docs.py",
     ("training.md", "python", 2): "run by tests/training/test_private_docs.py",
     ("training.md", "python", 3): "run by tests/training/test_private_docs.py",

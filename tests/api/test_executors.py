@@ -36,8 +36,8 @@ def bracket(executor=None) -> tuple[float, float]:
 
 def estimate(executor=None, progress=None) -> mmcc.Estimate:
     return mmcc.estimate(
-        strategies.continual_counting(40),
-        sampling.MinSeparation(0.05, 3),
+        strategies.continual_counting(12),
+        sampling.MinSeparation(0.15, 3),
         sigma=8.0,
         delta=1e-5,
         width=0.02,
