@@ -194,10 +194,11 @@ def test_without_amplification_too():
 
 @pytest.mark.parametrize("scheme", [MinSeparation(0.5, 4), Shuffle(4)], ids=repr)
 def test_what_has_no_proof_is_refused_with_the_sentence_of_epsilon(scheme):
+    tree = strategies.binary_tree(8)
     with pytest.raises(MmccError) as plain:
-        mmcc.epsilon(strategies.identity(8), scheme, sigma=10.0, delta=1e-6)
+        mmcc.epsilon(tree, scheme, sigma=10.0, delta=1e-6)
     with pytest.raises(MmccError) as caught:
-        small(scheme=scheme)
+        small(tree, scheme)
     assert str(caught.value) == str(plain.value)
 
 
