@@ -15,7 +15,13 @@ for library in ("OPENBLAS", "OMP", "MKL"):
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=40)
+hypothesis.settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # by the clock of a busy machine
+)
 hypothesis.settings.register_profile("search", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
 

@@ -87,7 +87,7 @@ def test_every_shell_is_answered_by_a_new_process(shell):
         env=os.environ | environment(shell, line),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert offered(shell, run.stdout) == ["shuffle"]
@@ -141,7 +141,7 @@ def test_bash_itself_completes(tmp_path):
         env=os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.split() == ["unamplified"]

@@ -8,7 +8,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from cases.samples import first
 
+from mmcc import plots
 from mmcc._cli.app import main
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,7 @@ NOT_RUN_HERE = {
     ("quickstart.md", "sh", 1): "installs",
     ("quickstart.md", "python", 1): "a part; the whole script is the first block of training.md",
     ("verify.md", "python", 1): "hours; tests/api/test_executors.py asks the same of less",
+    ("report.md", "sh", 1): "run by tests/report/test_command.py",
     ("training.md", "python", 1): "run by tests/training/test_private_docs.py",
     ("training.md", "python", 2): "run by tests/training/test_private_docs.py",
     ("training.md", "python", 3): "run by tests/training/test_private_docs.py",
@@ -121,8 +124,10 @@ def readme_drawing() -> list[str]:
     return words
 
 
-def test_readme_draws(tmp_path, monkeypatch):
+@pytest.mark.parametrize("points", first([3, plots.POINTS], 1))
+def test_readme_draws(tmp_path, monkeypatch, points):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plots, "POINTS", points)
     assert main(readme_drawing()) == 0
     picture = (tmp_path / "bracket.png").read_bytes()
     assert picture.startswith(b"\x89PNG")

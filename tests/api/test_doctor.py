@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
-    """Nothing large is imported for every test: the example of the help does so once."""
+    """Nothing large is imported for every test: a slow test of the help does so once."""
     monkeypatch.setattr(doctor, "IMPORTS", dict.fromkeys(doctor.IMPORTS, "pass"))
 
 

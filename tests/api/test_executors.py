@@ -45,8 +45,8 @@ def bracket(executor=None) -> tuple[float, float]:
 
 def estimate(executor=None, progress=None) -> mmcc.Estimate:
     return mmcc.estimate(
-        strategies.continual_counting(40),
-        sampling.MinSeparation(0.05, 3),
+        strategies.continual_counting(12),
+        sampling.MinSeparation(0.15, 3),
         sigma=8.0,
         delta=1e-5,
         width=0.02,
@@ -81,9 +81,10 @@ def test_a_pool_of_processes_gives_the_same_numbers(workers):
         assert (bracket(pool), estimate(pool)) == here()
 
 
-def test_a_plot_is_the_same_on_a_pool(tmp_path):
+def test_a_plot_is_the_same_on_a_pool(tmp_path, monkeypatch):
     from mmcc import plots
 
+    monkeypatch.setattr(plots, "POINTS", 3)
     drawn = []
     mechanism = strategies.identity(6), sampling.BallsInBins(3)
     for name, pool in (("here", None), ("pool", ThreadPoolExecutor(2))):
@@ -93,27 +94,22 @@ def test_a_plot_is_the_same_on_a_pool(tmp_path):
     assert drawn[0] == drawn[1]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster():
-    """A real scheduler and two real worker processes."""
+    """A real scheduler and two real worker processes, however long they take to start."""
+    import dask
     from distributed import LocalCluster
 
+    patient = dict.fromkeys(("connect", "tcp"), "1800s")
     with (
         warnings.catch_warnings(),
+        dask.config.set({"distributed.comm.timeouts": patient}),
         LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
         ) as made,
     ):
         warnings.simplefilter("ignore")
         yield made
-
-
-def test_a_dask_cluster_gives_the_same_numbers(cluster):
-    from distributed import Client
-
-    with Client(cluster) as client:
-        executor = client.get_executor()
-        assert (bracket(executor), estimate(executor)) == here()
 
 
 def test_a_dask_cluster_comes_to_the_same_verdict_though_a_worker_is_killed(cluster):
@@ -134,12 +130,14 @@ def test_a_dask_cluster_comes_to_the_same_verdict_though_a_worker_is_killed(clus
     assert found == blocks_here()
 
 
-def test_a_worker_that_is_killed_in_the_middle_loses_nothing(cluster):
+def test_a_dask_cluster_gives_the_same_numbers_and_a_killed_worker_is_no_loss(cluster):
     from distributed import Client
 
     killed = []
     with Client(cluster) as client:
         client.wait_for_workers(2)
+        executor = client.get_executor()
+        assert (bracket(executor), estimate(executor)) == here()
 
         def kill_one(what: str, done: float) -> None:
             if what == "estimate: simulated outputs" and not killed:
@@ -147,6 +145,6 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing(cluster):
                 os.kill(pid, signal.SIGKILL)
                 killed.append(address)
 
-        found = estimate(client.get_executor(), progress=kill_one)
+        found = estimate(executor, progress=kill_one)
     assert killed
     assert found == here()[1]

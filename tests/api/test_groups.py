@@ -15,12 +15,12 @@ from mmcc._cli.app import main
 from mmcc.accounting._guarantee import ADJACENCY
 from mmcc.errors import MethodError, ParameterError
 
-TREE, POISSON = strategies.binary_tree(8), sampling.Poisson(1 / 8)
+TREE, POISSON = strategies.binary_tree(4), sampling.Poisson(1 / 4)
 TOEPLITZ = strategies.toeplitz([1, 0.5], 8)
 ASKED = {"sigma": 20.0, "delta": 1e-5}
 CYCLIC = sampling.CyclicPoisson(1 / 4, 2)
 WORDS = [
-    *("--strategy", "binary-tree", "--steps", "8", "--sampling", "poisson", "--prob", "1/8"),
+    *("--strategy", "binary-tree", "--steps", "4", "--sampling", "poisson", "--prob", "1/4"),
     *("--sigma", "20", "--delta", "1e-5"),
 ]
 
@@ -150,7 +150,7 @@ def test_no_search_takes_one_examples_number_for_a_groups():
 
 
 def test_rare_participation_of_a_group():
-    rare = sampling.Poisson(1e-9)
+    rare = sampling.Poisson(2e-9)
     assert mmcc.epsilon(TREE, rare, sigma=1.0, delta=1e-8).epsilon == 0
     assert 1e-8 < accounting.Problem(TREE, rare, 1.0, group_size=2).chance <= 1.7e-8
     assert mmcc.epsilon(TREE, rare, sigma=1.0, delta=1.7e-8, group_size=2).epsilon == 0
@@ -165,7 +165,7 @@ def test_a_ledger_keeps_groups_apart(tmp_path):
     one = mmcc.epsilon(TREE, POISSON, **ASKED)
     two = mmcc.epsilon(TREE, POISSON, group_size=2, **ASKED)
     book = ledger.Ledger(tmp_path / "runs.jsonl")
-    run = {"data": "patients", "mechanism": "tree", "steps": 8, "fingerprint": "a"}
+    run = {"data": "patients", "mechanism": "tree", "steps": 4, "fingerprint": "a"}
     book.begin(guarantee=two, **run)
     (entry,) = book.history().runs.values()
     assert entry.begin.guarantee.group_size == 2

@@ -12,6 +12,7 @@ import pytest
 from cases.ledgers import begin
 from werkzeug.serving import BaseWSGIServer
 
+from mmcc import _doctor as doctor
 from mmcc._cli import mechanism_options as mechanism
 from mmcc._cli.app import COMMANDS, cli, main
 from mmcc._cli.commands import audit
@@ -108,11 +109,20 @@ def interrupted(server):
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
+def test_the_doctor_imports_all_that_is_installed(capsys):
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_example_runs(capsys, monkeypatch, tmp_path, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(BaseWSGIServer, "serve_forever", interrupted)  # explore runs until Ctrl-C
     monkeypatch.setattr(webbrowser, "open", lambda address: True)
+    few = dict.fromkeys(doctor.IMPORTS, "pass") | {"report": doctor.IMPORTS["report"]}
+    monkeypatch.setattr(doctor, "IMPORTS", few)  # all of them: above
+    monkeypatch.setattr("mmcc.report._epsilon_curve.DECADES", (1,))  # as many as time allows
     begin(Ledger(tmp_path / "runs.jsonl"), data="patients")
     line = next(commands[name] for commands in GUIDE.values() if name in commands)
     arguments = shlex.split(line)[1:]

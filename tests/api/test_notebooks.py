@@ -25,7 +25,7 @@ NAMES = sorted(file.stem for file in FOLDER.glob("*.ipynb"))
 TRAINING = "train_and_report"
 LONG = "design_a_strategy"
 """It searches; `test_optimise` and `test_compare` run what it calls."""
-FIRST, BEGINNING = "first_epsilon", 4
+FIRST, BEGINNING = "first_epsilon", 2
 """Of this one so many cells of code run by default: those that follow ask the same again."""
 MEASURED = "measured"
 """Tag of cells whose numbers depend on the order of float32 sums, as an accuracy does."""

@@ -44,13 +44,13 @@ def error_of(strategy, scheme, epsilon: float) -> float:
 
 
 def test_poisson():
-    scheme = sampling.Poisson(1 / 6)
-    rivals = [strategies.identity(6)]
-    found = strategies.optimise(6, scheme, 1.0, DELTA, fixed=rivals, evaluations=4)
+    scheme = sampling.Poisson(1 / 4)
+    rivals = [strategies.identity(4)]
+    found = strategies.optimise(4, scheme, 1.0, DELTA, fixed=rivals, evaluations=2)
     check(found, scheme, 1.0)
     for fixed in rivals:
         assert found.fixed.error <= error_of(fixed, scheme, 1.0) * (1 + 1e-12)
-    assert found.evaluations <= 4 + 4
+    assert found.evaluations <= 2 + 4
     assert found.to_dict()["fixed"]["error"] == found.fixed.error
 
 
@@ -62,7 +62,7 @@ def test_poisson():
     ],
 )
 def test_no_fixed_strategy_is_better(scheme, epsilon):
-    found = strategies.optimise(20, scheme, epsilon, DELTA, evaluations=4)
+    found = strategies.optimise(20, scheme, epsilon, DELTA, evaluations=2)
     check(found, scheme, epsilon)
     assert found.tuned is not None
     assert found.error == min(found.tuned.error, found.fixed.error)
@@ -79,7 +79,7 @@ def test_no_fixed_strategy_is_better(scheme, epsilon):
 
 def test_the_largest_error_within_bands():
     scheme = sampling.BallsInBins(4)
-    found = strategies.optimise(12, scheme, 1.0, DELTA, objective="max", bands=3, evaluations=4)
+    found = strategies.optimise(8, scheme, 1.0, DELTA, objective="max", bands=3, evaluations=4)
     check(found, scheme, 1.0)
     for one in (found.strategy, found.fixed.strategy, found.tuned.strategy):
         assert one.bands <= 3
@@ -110,11 +110,11 @@ def test_it_is_deterministic_and_shows_progress():
     seen = []
     runs = [
         strategies.optimise(
-            12,
-            sampling.BallsInBins(3),
+            4,
+            sampling.BallsInBins(2),
             1.0,
             DELTA,
-            evaluations=3,
+            evaluations=2,
             progress=lambda what, done: seen.append((what, done)),
         )
         for _ in range(2)
@@ -130,7 +130,7 @@ def test_it_is_deterministic_and_shows_progress():
 
 
 def test_without_evaluations_the_best_fixed_strategy_is_returned():
-    found = strategies.optimise(12, sampling.BallsInBins(3), 1.0, DELTA, evaluations=0)
+    found = strategies.optimise(4, sampling.BallsInBins(2), 1.0, DELTA, evaluations=0)
     assert found.tuned is None
     assert found.strategy is found.fixed.strategy
     assert found.evaluations == 0
@@ -146,7 +146,7 @@ def test_one_step(scheme):
 
 def test_a_method_can_be_chosen():
     scheme = sampling.BallsInBins(3)
-    found = strategies.optimise(12, scheme, 1.0, DELTA, method="unamplified", evaluations=3)
+    found = strategies.optimise(6, scheme, 1.0, DELTA, method="unamplified", evaluations=2)
     check(found, scheme, 1.0)
     assert found.guarantee.method == "unamplified"
 

@@ -69,9 +69,10 @@ def test_guarantees_are_frozen_and_ready_for_json():
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert content["epsilon"] == found.epsilon == max(found.details["remove"], found.details["add"])
     assert content["adjacency"] == "zero-out: the larger of remove and add"
+    other = mmcc.delta(*MECHANISMS[0], sigma=5.0, epsilon=1.0, method="mmcc")
     for name in ("epsilon", "delta", "sigma"):
         assert type(getattr(found, name)) is float
-        assert type(getattr(mmcc.delta(*MECHANISMS[0], sigma=5.0, epsilon=1.0), name)) is float
+        assert type(getattr(other, name)) is float
 
 
 def test_text_never_rounds_epsilon_down():

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cases.private import CLASSES, FEATURES, backward, data
+from cases.private import CLASSES, FEATURES, backward, data, private
 from mmcc import strategies
 from mmcc.sampling import Poisson
 from mmcc.training import load_checkpoint, make_private, save_checkpoint
@@ -187,6 +187,7 @@ def digest(path: Path) -> str:
 
 def main(folder: Path, steps: int, rounds: int, timed: int) -> None:
     warnings.filterwarnings("ignore", message="Full backward hook")
+    private()  # what is imported late is imported once, not by every child
     whole, broken = folder / "whole", folder / "broken"
     finished(*fork(lambda pause: train(whole, steps, pause)))
 

@@ -73,7 +73,7 @@ SCHEMES = {
 LONG = 40
 WIDE = (200, 500)
 """Numbers of a model that is all noise."""
-PATIENCE, SHORT, LIMIT = 60, 3, 120
+PATIENCE, SHORT, LIMIT = 600, 10, 1800
 """Seconds that a process waits for the others, waits in `stuck`, and lives."""
 
 
@@ -403,7 +403,7 @@ class Nursery:
         return results(folder, scenarios[-1], count)
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=LIMIT)
 
 
 def results(folder: Path, scenario: str, count: int = 2) -> list[Any]:

@@ -23,10 +23,10 @@ HOSTILE = (
 
 
 def small(strategy: Strategy | None = None, scheme: Scheme | None = None, **options: Any) -> Report:
-    """A tree over eight steps; no dots but the one asked for."""
+    """Independent noise in eight steps; no dots but the one asked for."""
     given = {"sigma": 10.0, "delta": 1e-6, "seconds": 0.0, **options}
     return report.of_mechanism(
-        strategy or strategies.binary_tree(8), scheme or Poisson(1 / 8), **given
+        strategy or strategies.identity(8), scheme or Poisson(1 / 8), **given
     )
 
 

@@ -33,25 +33,25 @@ def test_answers_are_computed_once(make_desk):
         return 2 * question
 
     desk = make_desk(answer)
-    assert desk.ask([1, 2, 3], 30) == {1: 2, 2: 4, 3: 6}
-    assert desk.ask([3, 1], 30) == {1: 2, 3: 6}
+    assert desk.ask([1, 2, 3], 1800) == {1: 2, 2: 4, 3: 6}
+    assert desk.ask([3, 1], 1800) == {1: 2, 3: 6}
     assert sorted(seen) == [1, 2, 3]
 
 
 def test_what_is_known_is_told_before_the_rest(make_desk):
     go = threading.Event()
-    desk = make_desk(lambda question, _: question if question == "quick" else go.wait(30))
-    assert desk.ask(["quick"], 30) == {"quick": "quick"}
+    desk = make_desk(lambda question, _: question if question == "quick" else go.wait(1800))
+    assert desk.ask(["quick"], 1800) == {"quick": "quick"}
     assert desk.ask(["quick", "slow"], 0.05) == {"quick": "quick"}
     go.set()
-    assert desk.ask(["quick", "slow"], 30) == {"quick": "quick", "slow": True}
+    assert desk.ask(["quick", "slow"], 1800) == {"quick": "quick", "slow": True}
 
 
 def test_first_questions_of_every_page_come_before_second_ones(make_desk):
     go, order = threading.Event(), []
 
     def answer(question, progress):
-        go.wait(30)
+        go.wait(1800)
         order.append(question)
 
     desk = make_desk(answer)
@@ -59,8 +59,8 @@ def test_first_questions_of_every_page_come_before_second_ones(make_desk):
     desk.ask(["a", "a's curve", "a's end"], 0)
     desk.ask(["b", "b's curve"], 0)
     go.set()
-    desk.ask(["busy", "a", "a's curve", "a's end"], 30)
-    desk.ask(["b", "b's curve"], 30)
+    desk.ask(["busy", "a", "a's curve", "a's end"], 1800)
+    desk.ask(["b", "b's curve"], 1800)
     assert set(order[:3]) == {"busy", "a", "b"}
 
 
@@ -71,7 +71,7 @@ def test_what_nobody_asks_for_any_more_is_dropped(make_desk, monkeypatch):
     def answer(question, progress):
         seen.append(question)
         if question == "busy":
-            go.wait(30)
+            go.wait(1800)
         return question
 
     desk = make_desk(answer)
@@ -79,7 +79,7 @@ def test_what_nobody_asks_for_any_more_is_dropped(make_desk, monkeypatch):
     desk.ask(["forgotten"], 0)
     time.sleep(0.3)
     go.set()
-    assert desk.ask(["wanted"], 30) == {"wanted": "wanted"}
+    assert desk.ask(["wanted"], 1800) == {"wanted": "wanted"}
     assert "forgotten" not in seen
 
 
@@ -99,8 +99,8 @@ def test_a_running_question_is_given_up_when_nobody_waits(make_desk, monkeypatch
 
     desk = make_desk(answer)
     desk.ask(["endless"], 0.05)
-    assert ended.wait(30)
-    assert desk.ask(["next"], 30) == {"next": "answered"}
+    assert ended.wait(1800)
+    assert desk.ask(["next"], 1800) == {"next": "answered"}
 
 
 @pytest.mark.parametrize("fault", [ParameterError("a sentence."), ZeroDivisionError("secret")])
@@ -111,10 +111,10 @@ def test_errors_are_answers_and_the_next_question_is_served(make_desk, fault):
         return question
 
     desk = make_desk(answer)
-    said = str(desk.ask(["bad"], 30)["bad"])
+    said = str(desk.ask(["bad"], 1800)["bad"])
     assert said == "a sentence." or "ZeroDivisionError" in said
     assert "secret" not in said
-    assert desk.ask(["good"], 30) == {"good": "good"}
+    assert desk.ask(["good"], 1800) == {"good": "good"}
 
 
 def test_a_passing_fault_is_told_and_then_tried_again(make_desk, monkeypatch):
@@ -127,9 +127,9 @@ def test_a_passing_fault_is_told_and_then_tried_again(make_desk, monkeypatch):
         return "answered"
 
     desk = make_desk(answer)
-    assert "MemoryError" in str(desk.ask(["once short of memory"], 30)["once short of memory"])
+    assert "MemoryError" in str(desk.ask(["once short of memory"], 1800)["once short of memory"])
     time.sleep(0.3)
-    assert desk.ask(["once short of memory"], 30) == {"once short of memory": "answered"}
+    assert desk.ask(["once short of memory"], 1800) == {"once short of memory": "answered"}
 
 
 def test_a_refusal_is_kept(make_desk, monkeypatch):
@@ -142,5 +142,5 @@ def test_a_refusal_is_kept(make_desk, monkeypatch):
 
     desk = make_desk(answer)
     for _ in range(2):
-        assert str(desk.ask(["bad"], 30)["bad"]) == "a sentence."
+        assert str(desk.ask(["bad"], 1800)["bad"]) == "a sentence."
     assert seen == ["bad"]

@@ -137,11 +137,11 @@ def test_the_server_listens_on_the_loopback_alone():
         assert listening.socket.getsockname() == ("127.0.0.1", listening.port)
         thread = threading.Thread(target=listening.serve_forever)
         thread.start()
-        with socket.create_connection(("127.0.0.1", listening.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", listening.port), timeout=1800) as connection:
             connection.sendall(b"GET / HTTP/1.0\r\nHost: evil.example\r\n\r\n")
             assert connection.recv(100).split()[1] == b"403"
         listening.shutdown()
-        thread.join(30)
+        thread.join()
     finally:
         desk.close()
         listening.server_close()
@@ -178,7 +178,7 @@ def test_without_a_package_the_remedy_is_said(missing):
         "sys.exit(main(['explore', '--no-browser', '--port', '0']))"
     )
     run = subprocess.run(
-        [sys.executable, "-c", hidden, missing], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", hidden, missing], capture_output=True, text=True, timeout=1800
     )
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1), run.stderr
     assert "pip install 'mmcc[explore]'" in run.stderr
@@ -204,7 +204,7 @@ def test_the_address_is_printed_and_ctrl_c_ends_it():
                 r"mmcc explore: http://127\.0\.0\.1:\d+/ \(Ctrl-C stops it\)\n", line
             )
             run.send_signal(signal.SIGINT)
-            _, errors = run.communicate(timeout=120)
+            _, errors = run.communicate(timeout=1800)
         finally:
             run.kill()
     assert (run.returncode, errors) == (0, "")

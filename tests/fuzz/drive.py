@@ -129,12 +129,10 @@ def run(
     seed: int = 0,
     *,
     first: int = 0,
-    stop_after: float = float("inf"),
     say: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
-    """Feed so many inputs of a seed, or as many as fit into the time."""
+    """Feed so many inputs of a seed."""
     tally = Tally()
-    began = time.monotonic()
     with format.around(), _bounded():
         for number in range(first, first + inputs):
             try:
@@ -146,8 +144,6 @@ def run(
                 tally.slowest = max(tally.slowest, seconds)
             tally.inputs += 1
             say(tally)
-            if time.monotonic() - began > stop_after:
-                break
     return tally
 
 

@@ -23,7 +23,7 @@ if sys.platform == "win32":
 def writers(mode: str, file: Path, *numbers: int) -> dict:
     command = [sys.executable, "-m", "cases.ledger_writers", mode, str(file), *map(str, numbers)]
     done = subprocess.run(
-        command, cwd=TESTS, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=TESTS, capture_output=True, text=True, timeout=1800, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

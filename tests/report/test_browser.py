@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from cases.reports import HOSTILE, small
 
+from mmcc import strategies
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+WAIT = 900_000
+"""Milliseconds: the machine may be busy."""
 CONTRAST = """
 () => {
   const channel = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 };
@@ -45,7 +49,7 @@ def browser():
         pytest.skip("chromium is not installed: reports were NOT opened in a browser")
     with sync_playwright() as driver:
         opened = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"], timeout=WAIT
         )
         yield opened
         opened.close()
@@ -55,7 +59,8 @@ def browser():
 def hostile(tmp_path_factory) -> Path:
     everything = " ".join(HOSTILE)
     file = tmp_path_factory.mktemp("reports") / "hostile.html"
-    small(title=everything, unit=everything, data=everything, seconds=1e6).save(file)
+    tree, words = strategies.binary_tree(8), dict.fromkeys(("title", "unit", "data"), everything)
+    small(tree, method="unamplified", seconds=1e6, **words).save(file)
     return file
 
 
@@ -63,7 +68,7 @@ def hostile(tmp_path_factory) -> Path:
 def opened(request, browser, hostile):
     """The page, and everything that it said or asked for."""
     page = browser.new_page(viewport={"width": request.param, "height": 900})
-    page.set_default_timeout(120_000)
+    page.set_default_timeout(WAIT)
     heard: list[str] = []
     page.on("console", lambda message: heard.append(message.text))
     page.on("pageerror", lambda problem: heard.append(str(problem)))

@@ -43,17 +43,17 @@ def saved(path, after: int, **options):
 
 
 def test_a_run_stopped_midway_has_two_guarantees_and_says_which_counts(tmp_path):
-    tree = strategies.binary_tree(8)
-    run = saved(tmp_path / "run", 5, strategy=tree)
+    tree = strategies.binary_tree(4)
+    run = saved(tmp_path / "run", 2, strategy=tree)
     found = report.of_checkpoint(tmp_path / "run", **FAST)
     whole, part = found.claims
     assert whole.epsilon == run.guarantee.epsilon
-    declared = mmcc.epsilon(tree.prefix(5), Poisson(0.3), sigma=1.0, delta=DELTA)
+    declared = mmcc.epsilon(tree.prefix(2), Poisson(0.3), sigma=1.0, delta=DELTA)
     assert part.epsilon == declared.epsilon < whole.epsilon
-    assert "stop_after=5" in part.remark
+    assert "stop_after=2" in part.remark
     text = found.markdown()
-    assert text.index("All 8 steps") < text.index("The 5 steps made so far")
-    assert "has made 5 of 8 steps" in text
+    assert text.index("All 4 steps") < text.index("The 2 steps made so far")
+    assert "has made 2 of 4 steps" in text
     for words in (
         "| Clip norm | 0.75 |",
         "| Examples | 30 |",

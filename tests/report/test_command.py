@@ -15,8 +15,8 @@ from mmcc._cli.app import main
 from mmcc._cli.commands import report as command
 from mmcc.report import _pages as pages
 
-TREE = ["--strategy", "binary-tree", "--steps", "8", "--sampling", "poisson", "--prob", "1/8"]
-TREE += ["--sigma", "10", "--delta", "1e-6", "--seconds", "0"]
+NOISE = ["--strategy", "identity", "--steps", "8", "--sampling", "poisson", "--prob", "1/8"]
+NOISE += ["--sigma", "10", "--delta", "1e-6", "--seconds", "0"]
 
 
 def refused(capsys, *words: str) -> str:
@@ -40,7 +40,7 @@ def refused(capsys, *words: str) -> str:
 )
 def test_one_file_in_the_format_of_its_ending(words, name, start, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["report", *TREE, *words]) == 0
+    assert main(["report", *NOISE, *words]) == 0
     said = capsys.readouterr()
     assert said.out.startswith(f"{name}: All 8 steps: (0.")
     assert said.out.count("\n") == 1
@@ -63,29 +63,29 @@ def test_what_the_report_is_about_is_never_replaced(name, tmp_path, monkeypatch,
 def test_a_link_to_a_file_that_is_not_there_yet_stays_a_link(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("link.md").symlink_to("page.md")
-    assert "--sampling is needed" in refused(capsys, *TREE[:4], "--out", "link.md")
+    assert "--sampling is needed" in refused(capsys, *NOISE[:4], "--out", "link.md")
     assert Path("link.md").is_symlink()
     assert not Path("page.md").exists()
-    assert main(["report", *TREE, "--out", "link.md"]) == 0
+    assert main(["report", *NOISE, "--out", "link.md"]) == 0
     assert Path("link.md").is_symlink()
     assert Path("page.md").read_text().startswith("# Privacy report")
 
 
 def test_a_dash_is_stdout(capsys):
-    assert main(["report", *TREE, "--out", "-", "--format", "markdown", "--title", "T *1*"]) == 0
+    assert main(["report", *NOISE, "--out", "-", "--format", "markdown", "--title", "T *1*"]) == 0
     assert capsys.readouterr().out.startswith("# T \\*1\\*\n")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([*TREE, "--out", "a.pdf"], ".html, .htm, .md, .markdown file"),
-        ([*TREE, "--out", "no/such/folder/a.html"], "there is no folder"),
-        ([*TREE, "--format", "htlm"], "did you mean 'html'"),
-        (TREE[:8], "--sigma is needed"),
+        ([*NOISE, "--out", "a.pdf"], ".html, .htm, .md, .markdown file"),
+        ([*NOISE, "--out", "no/such/folder/a.html"], "there is no folder"),
+        ([*NOISE, "--format", "htlm"], "did you mean 'html'"),
+        (NOISE[:8], "--sigma is needed"),
         ([], "--strategy is needed"),
-        ([*TREE, "--clip-norm", "-1"], "clip_norm must lie in"),
-        ([*TREE, "--checkpoint", "x"], "does not apply to --checkpoint"),
+        ([*NOISE, "--clip-norm", "-1"], "clip_norm must lie in"),
+        ([*NOISE, "--checkpoint", "x"], "does not apply to --checkpoint"),
         (["--checkpoint", "x"], "--delta is needed"),
         (["--checkpoint", "x", "--delta", "1e-5", "--steps", "8"], "--steps does not apply"),
         (["--checkpoint", "x", "--delta", "1e-5", "--order", "heavy"], "--order does not apply"),
@@ -93,7 +93,7 @@ def test_a_dash_is_stdout(capsys):
         (["--ledger", "x", "--sigma", "3"], "--sigma does not apply to --ledger"),
         (["--ledger", "x", "--method", "mmcc"], "--method does not apply to --ledger"),
         (["--ledger", "none.jsonl"], "there is no ledger"),
-        ([*TREE, "--method", "cascade"], "balls-in-bins"),
+        ([*NOISE, "--method", "cascade"], "balls-in-bins"),
     ],
 )
 def test_bad_input_is_one_line(words, said, capsys):
@@ -127,15 +127,15 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     monkeypatch.setattr(command, "_report", lambda *_: pytest.fail("the work began"))
     (tmp_path / "sealed").mkdir()
     for more in ([], ["--format", "html"]):
-        assert said in refused(capsys, *TREE, "--out", out, *more)
+        assert said in refused(capsys, *NOISE, "--out", out, *more)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder.html", "sealed"]
 
 
 def test_a_report_that_fails_leaves_an_older_one_alone(tmp_path, capsys):
     (tmp_path / "r.html").write_text("older")
-    refused(capsys, *TREE, "--clip-norm", "-1", "--out", str(tmp_path / "r.html"))
+    refused(capsys, *NOISE, "--clip-norm", "-1", "--out", str(tmp_path / "r.html"))
     assert (tmp_path / "r.html").read_text() == "older"
-    refused(capsys, *TREE, "--clip-norm", "-1", "--out", str(tmp_path / "s.html"))
+    refused(capsys, *NOISE, "--clip-norm", "-1", "--out", str(tmp_path / "s.html"))
     assert not (tmp_path / "s.html").exists()
 
 
@@ -144,7 +144,7 @@ def test_without_the_extra_one_line_says_what_to_install(missing, monkeypatch, t
     real = pages.find_spec
     monkeypatch.setattr(pages, "find_spec", lambda name: None if name == missing else real(name))
     out = str(tmp_path / "r.html")
-    assert f"needs {missing}: pip install 'mmcc[report]'." in refused(capsys, *TREE, "--out", out)
+    assert f"needs {missing}: pip install 'mmcc[report]'." in refused(capsys, *NOISE, "--out", out)
     with pytest.raises(MmccError, match="pip install"):
         small().save(out)
 
@@ -154,7 +154,7 @@ def test_markdown_needs_no_matplotlib(monkeypatch, tmp_path):
     monkeypatch.setattr(
         pages, "find_spec", lambda name: None if name == "matplotlib" else real(name)
     )
-    assert main(["report", *TREE, "--out", str(tmp_path / "r.md")]) == 0
+    assert main(["report", *NOISE, "--out", str(tmp_path / "r.md")]) == 0
 
 
 def test_the_page_is_well_formed(tmp_path):

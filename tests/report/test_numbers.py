@@ -31,17 +31,17 @@ NUMBER = r"([0-9.]+(?:e[-+]?[0-9]+)?)"
 
 
 @pytest.fixture(scope="module")
-def tree():
+def noise():
     return small(seconds=1e6)
 
 
-def test_the_headline_is_the_certified_epsilon_rounded_up(tree):
-    exact = mmcc.bracket(strategies.binary_tree(8), Poisson(1 / 8), sigma=10.0, delta=1e-6)
-    for text in (Page(tree.html()).text, tree.markdown()):
+def test_the_headline_is_the_certified_epsilon_rounded_up(noise):
+    exact = mmcc.bracket(strategies.identity(8), Poisson(1 / 8), sigma=10.0, delta=1e-6)
+    for text in (Page(noise.html()).text, noise.markdown()):
         upper = re.findall(rf"ε ≤ {NUMBER}", text)
         assert exact.upper <= float(upper[0]) <= exact.upper * (1 + 1e-5)
         assert re.search(rf"δ = {NUMBER}", text)[1] == "1e-06"
-    lower = re.search(rf"{NUMBER}: no method can prove less", Page(tree.html()).text)[1]
+    lower = re.search(rf"{NUMBER}: no method can prove less", Page(noise.html()).text)[1]
     assert exact.lower * (1 - 1e-5) <= float(lower) <= exact.lower
 
 
@@ -134,7 +134,7 @@ def test_no_time_leaves_the_dot_that_was_asked_for():
 
 def test_no_question_is_begun_that_would_take_longer_than_is_left():
     """The first of them by the time of the headline."""
-    strategy, scheme = strategies.binary_tree(8), Poisson(1 / 8)
+    strategy, scheme = strategies.identity(8), Poisson(1 / 8)
     asked = mmcc.bracket(strategy, scheme, sigma=10.0, delta=1e-6)
     assert len(dots_around(asked, strategy, scheme, seconds=1e3, took=1e4)) == 1
     assert len(dots_around(asked, strategy, scheme, seconds=1e4, took=1e3)) > 1
@@ -194,10 +194,11 @@ def test_without_amplification_too():
 
 @pytest.mark.parametrize("scheme", [MinSeparation(0.5, 4), Shuffle(4)], ids=repr)
 def test_what_has_no_proof_is_refused_with_the_sentence_of_epsilon(scheme):
+    tree = strategies.binary_tree(8)
     with pytest.raises(MmccError) as plain:
-        mmcc.epsilon(strategies.binary_tree(8), scheme, sigma=10.0, delta=1e-6)
+        mmcc.epsilon(tree, scheme, sigma=10.0, delta=1e-6)
     with pytest.raises(MmccError) as caught:
-        small(scheme=scheme)
+        small(tree, scheme)
     assert str(caught.value) == str(plain.value)
 
 
@@ -210,10 +211,10 @@ def test_wrong_words_are_refused(wrong):
         small(**wrong)
 
 
-def test_everything_a_reviewer_needs_is_there(tree):
-    text = tree.markdown()
+def test_everything_a_reviewer_needs_is_there(noise):
+    text = noise.markdown()
     named = report.of_mechanism(
-        strategies.binary_tree(8),
+        strategies.identity(8),
         Poisson(1 / 8),
         sigma=10.0,
         delta=1e-6,

@@ -15,10 +15,10 @@ from mmcc.sampling import BallsInBins, CyclicPoisson, Poisson, RandomAllocation,
 from mmcc.strategies._dense import dense
 
 PLAIN = {"method": "unamplified"}  # every bit of C counts for it, and it is quick
-LOWER = np.tril(np.ones((6, 6)) / 3)
+LOWER = np.tril(np.ones((3, 3)) / 3)
 CASES = {
-    "tree": (strategies.binary_tree(8), Poisson(1 / 7), {}),
-    "cut tree": (strategies.tree_restart(12, 2), Poisson(0.1), {}),
+    "tree": (strategies.binary_tree(3), Poisson(1 / 7), {}),
+    "cut tree": (strategies.tree_restart(6, 2), Poisson(0.1), {}),
     "identity": (strategies.identity(9), CyclicPoisson(1 / 3, 3), {}),
     "counting": (strategies.continual_counting(8), BallsInBins(4), {}),
     "toeplitz": (strategies.toeplitz([1.0, 1 / 3, 0.1], 9), Poisson(0.2), PLAIN),

@@ -71,7 +71,7 @@ def check_bracket(case: BracketCase, seed: int, every_group: bool = True) -> Non
         assert found.add <= max(worst["add"], found.remove) * (1 + 1e-4)
 
 
-@pytest.mark.parametrize("seed", first(QUICK, 8))
+@pytest.mark.parametrize("seed", first(QUICK, 4))
 def test_true_epsilon_lies_in_the_bracket(seed):
     check_bracket(bracket_case(seed, most=4), seed, every_group=False)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import mpmath as mp
 import numpy as np
 import pytest
+from cases.samples import first
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -216,7 +217,9 @@ def three_step_delta(cross, p, sigma, epsilon, diagonal=0.0):
     return float(density @ (factor * inner))
 
 
-@pytest.mark.parametrize(("p", "epsilon", "sigma"), [(1 / 4, 1.0, 2.27952), (1 / 16, 1.0, 1.2)])
+@pytest.mark.parametrize(
+    ("p", "epsilon", "sigma"), first([(1 / 4, 1.0, 2.27952), (1 / 16, 1.0, 1.2)], 1)
+)
 def test_rho_of_three_steps(p, epsilon, sigma):
     cross, cross_error = forward_slope(lambda t: three_step_delta(t, p, sigma, epsilon), 2e-3)
     own, own_error = forward_slope(lambda t: three_step_delta(0.0, p, sigma, epsilon, t), 2e-3)

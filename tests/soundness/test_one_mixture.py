@@ -30,7 +30,7 @@ def laws(draw):
 @example(law=([0.0, 5.0], [0.999, 0.001], 20.0), epsilon=1e-4)
 @example(law=([0.0, 0.0], [0.5, 0.5], 1.0), epsilon=0.5)
 @example(law=([0.001, 12.0], [0.9999, 1e-4], 0.3), epsilon=8.0)
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_delta_of_a_mixture_is_never_below_the_closed_form(law, epsilon):
     found = mmcc.pld.mixture_of_gaussians(*law)
     for adjacency in truth.ADJACENCIES:

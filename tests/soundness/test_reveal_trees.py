@@ -7,6 +7,8 @@ import math
 
 import numpy as np
 import pytest
+from cases.reveal import log_uniform
+from cases.samples import first
 from oracles import truth
 from oracles.enumeration import enumerated_delta
 
@@ -16,10 +18,6 @@ from mmcc.accounting._bounds.reveal.trees.curves import haar_curve, leaf_curve
 from mmcc.accounting._bounds.reveal.trees.forest import Forest, forest_of
 from mmcc.sampling import Rounds
 from mmcc.strategies._tree import Tree
-
-
-def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
-    return float(np.exp(rng.uniform(math.log(low), math.log(high))))
 
 
 def haar_squares(forest: Forest, takes: np.ndarray) -> float:
@@ -183,7 +181,7 @@ def check_against_enumeration(seed: int, most: int, relative: float) -> None:
             assert exact.mean - 4 * exact.error <= delta
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", first(range(30), 8))
 def test_epsilon_is_never_below_enumeration(seed):
     check_against_enumeration(seed, most=8, relative=0.01)
 
@@ -194,7 +192,7 @@ def test_epsilon_is_never_below_enumeration_many(seed):
     check_against_enumeration(seed, most=11, relative=0.003)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first(range(4), 2))
 def test_other_groups_are_no_worse(seed):
     rng = np.random.default_rng([seed, 43])
     tree = strategies.binary_tree(int(rng.integers(5, 16)))
@@ -210,7 +208,7 @@ def test_other_groups_are_no_worse(seed):
             assert exact.mean - 4 * exact.error <= delta
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first(range(3), 1))
 def test_two_columns_against_quadrature(seed):
     """No sampling here, so no tolerance: the truth is a quadrature with its own error."""
     rng = np.random.default_rng([seed, 42])
@@ -238,7 +236,7 @@ def test_columns_alone_against_exact_composition(count, height, p, sigma, adjace
     assert low <= 1e-6
 
 
-@pytest.mark.parametrize("epsilon", [0.2, 1.5])
+@pytest.mark.parametrize("epsilon", first([0.2, 1.5], 1))
 def test_delta_and_epsilon_agree(epsilon):
     tree, rounds = strategies.binary_tree(16), Rounds(0.3, 1)
     delta = trees.bound_delta(tree, rounds, 12.0, epsilon)

@@ -33,7 +33,7 @@ def exact_delta(matrix, probability, sigma, epsilon):
 
 @pytest.mark.parametrize(
     ("sigma", "delta", "method", "options"),
-    sampled([0.5, 1.0, 4.0, 16.0], [1e-2, 1e-5, 1e-6, 1e-9], METHODS),
+    sampled([0.5, 1.0, 4.0, 16.0], [1e-2, 1e-5, 1e-6, 1e-9], METHODS, strength=1),
 )
 def test_epsilon_of_the_reference_matrix(sigma, delta, method, options):
     found = mmcc.epsilon(
@@ -78,7 +78,7 @@ def test_sigma_of_the_reference_matrix_is_enough(method):
     log_delta=st.floats(-9, -1),
     method=st.sampled_from(METHODS),
 )
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_epsilon_of_any_two_steps(diagonal, corner, probability, sigma, log_delta, method):
     matrix = np.array([[diagonal[0], 0.0], [corner, diagonal[1]]])
     found = mmcc.epsilon(
@@ -100,7 +100,7 @@ def test_epsilon_of_any_two_steps(diagonal, corner, probability, sigma, log_delt
     log_delta=st.floats(-7, -1),
     method=st.sampled_from(METHODS),
 )
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_epsilon_of_two_steps_and_many_rows(rows, first, probability, sigma, log_delta, method):
     matrix = np.array([(first, 0.0), *rows])
     found = mmcc.epsilon(

@@ -45,7 +45,7 @@ def test_epochs_of_whole_trees_compose():
 
 
 @pytest.mark.parametrize(
-    ("length", "times", "ratio"), [(100, 2, 1.005), *first([(50, 10, 1.02), (8, 2, 1.12)], 1)]
+    ("length", "times", "ratio"), first([(50, 10, 1.02), (100, 2, 1.005), (8, 2, 1.12)], 1)
 )
 def test_several_participations(length, times, ratio):
     """By blocks, which are those of one participation in shorter epochs; and a test."""

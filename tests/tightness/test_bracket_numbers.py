@@ -25,9 +25,9 @@ LONG = [
 ]
 
 
-def every_other(cases):
-    """Every other case by default; the rest is slow."""
-    return [pytest.param(*c, marks=pytest.mark.slow) if k % 2 else c for k, c in enumerate(cases)]
+def every_fourth(cases):
+    """Every fourth case by default; the rest is slow."""
+    return [pytest.param(*c, marks=pytest.mark.slow) if k % 4 else c for k, c in enumerate(cases)]
 
 
 def ratio(name: str, steps: int, c: float, probability: float) -> float:
@@ -43,7 +43,7 @@ def ratio(name: str, steps: int, c: float, probability: float) -> float:
     return found.ratio
 
 
-@pytest.mark.parametrize(("name", "steps", "c", "promised"), every_other(ONE_EPOCH))
+@pytest.mark.parametrize(("name", "steps", "c", "promised"), every_fourth(ONE_EPOCH))
 def test_one_participation_on_average(name, steps, c, promised):
     assert ratio(name, steps, c, 1 / steps) <= promised
 
@@ -54,11 +54,15 @@ def test_one_participation_on_average_in_many_steps(name, steps, c, promised):
     assert ratio(name, steps, c, 1 / steps) <= promised
 
 
-@pytest.mark.parametrize(("c", "promised"), first([(5, 1.03), (10, 1.006), (20, 1.004)], 1))
-def test_twenty_participations_on_average(c, promised):
-    assert ratio("counting", 512, c, 0.04) <= promised
+@pytest.mark.parametrize(
+    ("steps", "c", "promised"),
+    first([(64, 5, 1.03), (512, 5, 1.03), (512, 10, 1.006), (512, 20, 1.004)], 1),
+)
+def test_twenty_participations_on_average(steps, c, promised):
+    assert ratio("counting", steps, c, 20 / steps) <= promised
 
 
+@pytest.mark.slow
 def test_counting_matrix_of_the_issue():
     """n = 2048, c = 5: the paper's algorithm gives 1.90; the truth lies in [0.4078, 0.4090]."""
     strategy = strategies.continual_counting(2048)

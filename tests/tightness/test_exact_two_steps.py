@@ -36,8 +36,8 @@ def test_a_matrix_that_is_one_direction_is_nearly_exact(delta):
 
 
 def test_tight_is_never_worse_than_the_other_methods():
-    for sigma in (0.5, 2.0, 8.0):
-        mechanism = (strategies.continual_counting(6), sampling.Poisson(0.2))
+    for sigma in (0.5, 8.0):
+        mechanism = (strategies.continual_counting(3), sampling.Poisson(0.2))
         tight = mmcc.epsilon(*mechanism, sigma=sigma, delta=1e-6).epsilon
         for options in (
             {"method": "unamplified"},

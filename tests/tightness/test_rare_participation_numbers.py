@@ -6,7 +6,7 @@ Numbers of the report that found them up to a thousand times too large, and a gr
 from __future__ import annotations
 
 import pytest
-from cases.samples import sampled
+from cases.samples import first, sampled
 from oracles.rare_participation import AXES, Rare, step_delta, step_epsilon, tail_delta
 
 import mmcc
@@ -47,12 +47,15 @@ def test_one_step_is_within_a_hundredth(p, sigma, part):
 
 @pytest.mark.parametrize(
     ("steps", "p", "sigma", "delta"),
-    [
-        (10, 1e-4, 0.5, 1e-6),
-        (1000, 1e-6, 0.5, 1e-6),
-        (1000, 1e-4, 0.5, 1e-5),
-        (100, 1e-5, 0.5, 1e-6),
-    ],
+    first(
+        [
+            (10, 1e-4, 0.5, 1e-6),
+            (1000, 1e-6, 0.5, 1e-6),
+            (1000, 1e-4, 0.5, 1e-5),
+            (100, 1e-5, 0.5, 1e-6),
+        ],
+        1,
+    ),
 )
 def test_many_steps_are_pinned_down_from_both_sides(steps, p, sigma, delta):
     found = mmcc.bracket(
@@ -61,7 +64,7 @@ def test_many_steps_are_pinned_down_from_both_sides(steps, p, sigma, delta):
     assert found.upper <= 1.01 * found.lower
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", first([0.0, 1.0, 3.0], 2))
 def test_deltas_of_independent_steps_are_pinned_down_too(epsilon):
     mechanism = strategies.identity(500), sampling.Poisson(0.01)
     found = mmcc.delta(*mechanism, sigma=1.0, epsilon=epsilon)
@@ -70,7 +73,7 @@ def test_deltas_of_independent_steps_are_pinned_down_too(epsilon):
 
 @pytest.mark.parametrize(
     ("p", "sigma", "delta", "steps"),
-    sampled([(1e-4, 0.5, 1e-6), (1e-5, 0.5, 1e-6), (1e-6, 1.0, 1e-8)], [1, 7, 100], strength=1),
+    sampled([(1e-4, 0.5, 1e-6), (1e-5, 0.5, 1e-6), (1e-6, 1.0, 1e-8)], [1, 7, 20], strength=1),
 )
 def test_tight_is_as_small_as_every_bound(steps, p, sigma, delta):
     mechanism = strategies.identity(steps), sampling.Poisson(p)

@@ -26,7 +26,7 @@ def problem_of(steps: int, probability: float, sigma: float, separation: int = 1
         pytest.param(6.0, 1.367, marks=pytest.mark.slow),
         (3.0, 3.097),
         pytest.param(1.8, 5.985, marks=pytest.mark.slow),
-        (1.35, 9.03),
+        pytest.param(1.35, 9.03, marks=pytest.mark.slow),
     ],
 )
 def test_epsilons_of_two_thousand_steps(sigma, most):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from cases.samples import first
 
 from mmcc import strategies
 from mmcc.accounting._bounds.reveal import trees
@@ -15,12 +16,15 @@ from mmcc.sampling import Rounds
 
 @pytest.mark.parametrize(
     ("sigma", "remove", "add"),
-    [
-        (11.98, 8.0337, 5.136),
-        (20.02, 4.0087, 3.132),
-        (35.24, 2.0015, 1.759),
-        (64.19, 1.0006, 0.937),
-    ],
+    first(
+        [
+            (11.98, 8.0337, 5.136),
+            (20.02, 4.0087, 3.132),
+            (35.24, 2.0015, 1.759),
+            (64.19, 1.0006, 0.937),
+        ],
+        2,
+    ),
 )
 def test_tree_of_2000_steps(sigma, remove, add):
     found = trees.bound_epsilon(strategies.binary_tree(2000), Rounds(0.01, 1), sigma, 1e-5)
@@ -30,14 +34,17 @@ def test_tree_of_2000_steps(sigma, remove, add):
 
 @pytest.mark.parametrize(
     ("steps", "c", "epsilon"),
-    [
-        (2048, 1, 5.53),
-        (2048, 1.5, 2.3555),
-        (2048, 2, 1.4020),
-        (2048, 3, 0.7533),
-        (64, 1, 9.185),
-        (64, 2, 2.2038),
-    ],
+    first(
+        [
+            (2048, 1, 5.53),
+            (64, 2, 2.2038),
+            (2048, 1.5, 2.3555),
+            (2048, 2, 1.4020),
+            (2048, 3, 0.7533),
+            (64, 1, 9.185),
+        ],
+        2,
+    ),
 )
 def test_one_expected_participation(steps, c, epsilon):
     """c is sigma over the norm of a column."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases.samples import sampled
 from oracles import truth
 from oracles.mechanisms import counting_matrix
 
@@ -42,9 +43,12 @@ def test_counting_matrix_of_2048_steps(order, epsilon):
     assert 0.98 * epsilon <= found.epsilon <= 1.01 * epsilon
 
 
-@pytest.mark.parametrize("method", ["mmcc", "tight"])
-@pytest.mark.parametrize("steps", [16, 128])
-@pytest.mark.parametrize("coefficients", [[1.0], [1.0, 0.5, 0.375], [0.3, 0.2, 0.1, 0.9]])
+@pytest.mark.parametrize(
+    ("coefficients", "steps", "method"),
+    sampled(
+        [[1.0], [1.0, 0.5, 0.375], [0.3, 0.2, 0.1, 0.9]], [16, 128], ["mmcc", "tight"], strength=1
+    ),
+)
 def test_banded_toeplitz_under_cyclic_poisson_is_a_composition(coefficients, steps, method):
     """Separation four, at most four bands: steps/4 subsampled Gaussians of one column each."""
     found = mmcc.epsilon(

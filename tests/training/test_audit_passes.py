@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from cases.samples import in_turn
+from cases.samples import in_turn, sampled
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -124,8 +124,10 @@ def test_single_precision_is_no_repeat():
     assert found.passed, str(found)
 
 
-@pytest.mark.parametrize("diagonal", [[0.1, 1.0, 0.1, 1.0], [1.0, 0.1, 1.0, 0.1]])
-@pytest.mark.parametrize(("probability", "least"), [(1.0, 2.0), (0.5, 0.8)])
+@pytest.mark.parametrize(
+    ("diagonal", "probability", "least"),
+    sampled([[0.1, 1.0, 0.1, 1.0], [1.0, 0.1, 1.0, 0.1]], [(1.0, 2.0), (0.5, 0.8)], strength=1),
+)
 def test_canaries_are_of_the_worst_group(diagonal, probability, least):
     """Whether epsilon is certified, by whichever bound, or claimed."""
     strategy, scheme = strategies.dense(np.diag(diagonal)), sampling.CyclicPoisson(probability, 2)

@@ -302,7 +302,7 @@ def test_script_of_the_docs_runs_under_torchrun(tmp_path):
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=peers.LIMIT,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -33,7 +33,7 @@ from mmcc.training import _participants as module
 from mmcc.training._participants import Participants
 
 CHANCE = 1e-6
-SEEDS = [3000, 8000]
+SEEDS = [1500, 8000]
 ALL = (
     Poisson(0.3),
     CyclicPoisson(0.4, 3),
@@ -454,9 +454,9 @@ def test_a_step_costs_what_its_batch_is_large(scheme):
     drawn = Participants(scheme, 100, 10**7, seed=1)
     seconds = []
     for step in range(50):
-        start = time.perf_counter()
+        start = time.process_time()
         drawn.at(step)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert min(seconds) < 0.002
 
 

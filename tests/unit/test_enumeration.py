@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases.samples import in_turn
+from cases.samples import first, in_turn
 from oracles import enumeration, truth
 from oracles.enumeration import UnreliableError, enumerated_delta
 from oracles.truth import ADJACENCIES
@@ -80,7 +80,7 @@ def test_certain_participation_is_one_gaussian(adjacency):
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first(range(4), 2))
 def test_all_directions_give_the_same_delta(seed, adjacency):
     rng = np.random.default_rng([seed, 54])
     matrix = np.tril(rng.uniform(0, 1, (5, 5)))

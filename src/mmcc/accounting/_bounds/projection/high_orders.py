@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import stats
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._bounds.projection.phases import leave_one_out, poisson_binomial
@@ -94,8 +93,7 @@ class HighOrders:
         for i, u in enumerate(self.rest.weights.tilted):
             law = poisson_binomial(np.repeat(u[single], copies), self.sizes)
             for many, prob in zip(counts[~single], u[~single], strict=True):
-                binomial = stats.binom.pmf(np.arange(self.sizes + 1), int(many), prob)
-                law = np.convolve(law, binomial)[: self.sizes + 1]
+                law = np.convolve(law, _binomial(self.sizes, int(many), prob))[: self.sizes + 1]
             laws[i, :-1] = law * (1 + SLACK)
             laws[i, -1] = self._beyond(u) if self.sizes < self.rest.gram.columns else 0.0
         return laws
@@ -319,6 +317,13 @@ class HighOrders:
     def beyond(self) -> FloatArray:
         """The same for sets of more than `sizes` steps, by |A'_S|^2 <= |S|^2 max_j |A'_j|^2."""
         return np.asarray(self.masses[:, -1] * _mean_excess(self.rest.tops[:1])[0])
+
+
+def _binomial(most: int, copies: int, prob: float) -> FloatArray:
+    """P(k of so many copies take part), k = 0 .. most."""
+    from scipy import stats  # takes a while to import, and only very many columns need it
+
+    return np.asarray(stats.binom.pmf(np.arange(most + 1), copies, prob))
 
 
 def _moments(cumulants: list[FloatArray]) -> FloatArray:
