@@ -27,7 +27,7 @@ from paper.records import read_table
 
 CHEAP = [
     (binary_tree, {"c": 5, "n": 2}),
-    (prefix_error, {"part": 16, "epsilon": 1.0, "analysis": "independent", "strategy": "identity"}),
+    (prefix_error, {"part": 16, "epsilon": 8.0, "analysis": "ours", "strategy": "tree"}),
     (groups, {"sigma": 1.0, "k": 4}),
     (linear_losses, {"sigma": 1.0, "n": 128}),
     (shuffling, {"sigma": 10.0, "n": 64}),
@@ -35,7 +35,7 @@ CHEAP = [
     (learning, {"strategy": learning.TREE, "sigma": 100.0, "trained": 0, "seed": 0}),
     (binary_tree, {"c": 20, "n": 32}),
     (continual_counting, {"c": 20, "n": 16}),
-    (prefix_error, {"part": 16, "epsilon": 8.0, "analysis": "ours", "strategy": "tree"}),
+    (prefix_error, {"part": 16, "epsilon": 1.0, "analysis": "independent", "strategy": "identity"}),
     (prefix_error, {"part": 16, "epsilon": 8.0, "analysis": "cyclic", "strategy": "4 bands"}),
     (learning, {"strategy": learning.RESTARTED, "sigma": 9.0, "trained": 0, "seed": 0}),
 ]
