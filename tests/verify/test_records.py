@@ -251,3 +251,37 @@ def test_dense_matrices_are_kept_to_the_last_bit(file):
     matrix = np.tril(np.random.default_rng(3).random((5, 5))) + np.eye(5)
     ask(file, 4.0, (strategies.dense(matrix), sampling.RandomAllocation(5)))
     assert mmcc.replay(file, blocks=2).attempts[0].exact
+
+
+def own_scheme(chance):
+    """A scheme without fields: its law is in its code alone."""
+
+    @dataclass(frozen=True)
+    class Mine(Scheme):
+        def draw(self, steps, count, generator, group=0):
+            return sampling.Poisson(chance).draw(steps, count, generator, group)
+
+        def expected_batch(self, steps, examples):
+            return chance * examples
+
+        def chances(self, steps):
+            return sampling.Chances.constant(chance)
+
+    Mine.__qualname__ = "Mine"
+    return Mine()
+
+
+def test_a_scheme_whose_code_was_changed_is_verified_anew(file):
+    strategy = strategies.continual_counting(4)
+    ask(file, 1.0, (strategy, own_scheme(0.05)))
+    with pytest.raises(NotVerifiedError):
+        ask(file, 1.0, (strategy, own_scheme(0.9)))
+
+
+def test_a_link_to_a_record_is_followed(file, tmp_path):
+    ask(file)
+    link = tmp_path / "link.json"
+    link.symlink_to(file)
+    ask(link, 0.9)
+    assert link.is_symlink()
+    assert len(records.read(file)["attempts"]) == 2

@@ -37,6 +37,7 @@ from mmcc.accounting._bounds.base import Problem
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MmccError
 from mmcc.sampling import CyclicPoisson, MinSeparation, Poisson, Renewal, Rounds, Scheme
+from mmcc.sampling._scheme import LEAST
 
 UNIT = 2.0**-53
 TURNS = 300
@@ -45,6 +46,8 @@ ENOUGH = 1e-12
 """Relative residual after which they stop."""
 ALIKE = 1e-6
 """Columns that a direction meets less alike than this, relatively, would cost too much."""
+MOST_WEIGHT = 500.0
+"""Of a participation, as a logarithm: its exponential is a number."""
 SLACK = 2.0**-40
 """Relative: more than a few hundred rounded operations lose."""
 
@@ -201,7 +204,7 @@ def _other_chance(chance: float, gap: int, weight: float) -> float | None:
         idle = math.log1p(-chance) + math.log1p(odds)
         return math.log(chance) - (log_odds - math.log1p(odds)) + weight - gap * idle
 
-    if not 0 < chance < 1:
+    if not 0 < chance < 1 or abs(weight) > MOST_WEIGHT:
         return None
     start = math.log(chance) - math.log1p(-chance)
     ends = sorted((start, start + weight))  # the root for a gap of 1; a longer one changes less
@@ -210,7 +213,7 @@ def _other_chance(chance: float, gap: int, weight: float) -> float | None:
         return None
     found = math.exp(optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-14))
     other = found / (1 + found)
-    return other if 0 < other < 1 else None
+    return other if LEAST <= other < 1 else None
 
 
 def bound_weighed_delta(

@@ -111,9 +111,14 @@ class Pair(ABC):
     def dropped(self) -> float:
         """delta(eps) <= E[(1 - e^(eps - loss))_+] + dropped, where losses are free of rounding.
 
-        A coin of 53 bits is off by at most 2^-53, and each column has at most two.
+        A coin of 53 bits is off by at most 2^-53, and each column has at most two `draws` times.
         """
-        return (self.extra + 4 * UNIT * self.columns) * (1 + 4 * UNIT)
+        return (self.extra + 4 * UNIT * self.columns * self.draws) * (1 + 4 * UNIT)
+
+    @property
+    def draws(self) -> int:
+        """How often each column is drawn from, or not."""
+        return 1
 
     def losses(self, remove: bool, count: int, rng: np.random.Generator) -> FloatArray:
         """The loss: log Lhat under P~ (remove), -log Lhat under Q~ (add)."""
@@ -461,6 +466,10 @@ class EpochPair(Pair):
     mechanism: Mechanism
     allocation: Allocation
     extra: float = 0.0
+
+    @property
+    def draws(self) -> int:
+        return self.allocation.participations
 
     @cached_property
     def _kicks(self) -> Kicks:

@@ -60,6 +60,8 @@ class Question:
     digest: str
     """Of the strategy's numbers."""
     sampling: str
+    law: str
+    """A digest of what the scheme says of its law: the code of one's own scheme may change."""
     group_size: int
     sigma: float
     epsilon: float
@@ -72,13 +74,18 @@ class Question:
     ) -> Question:
         """The question about a mechanism."""
         return cls(
-            repr(strategy), strategy_digest(strategy), identity_of(scheme), group_size, **numbers
+            repr(strategy),
+            strategy_digest(strategy),
+            identity_of(scheme),
+            law_digest(scheme, strategy.steps),
+            group_size,
+            **numbers,
         )
 
     @property
-    def mechanism(self) -> tuple[str, str, int]:
-        """What attempts are counted for: whatever the noise, epsilon and delta."""
-        return self.digest, self.sampling, self.group_size
+    def mechanism(self) -> tuple[str, str]:
+        """What attempts are counted for: whatever the noise, epsilon, delta and group."""
+        return self.digest, self.sampling
 
 
 @dataclass
@@ -131,7 +138,7 @@ class Attempt:
         }
 
 
-_remembered: dict[tuple[str, str, int], dict[int, float]] = {}
+_remembered: dict[tuple[str, str], dict[int, float]] = {}
 """Seeds and failures of the attempts that this process has made, by mechanism."""
 
 
@@ -143,7 +150,7 @@ class Record:
     """All attempts of a search, in a file or in memory alone."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
-        self.path = None if path is None else Path(os.path.abspath(path))
+        self.path = None if path is None else Path(os.path.realpath(path))
         self.attempts: list[dict[str, Any]] = []
         self._digest: str | None = None
         self._current: Attempt | None = None
@@ -213,6 +220,18 @@ class Record:
         replace_file(self.path, json.dumps({**content, "digest": self._digest}, allow_nan=False))
         now = time.monotonic()
         self._next = now + max(PAUSE, SHARE * (now - start))
+
+
+def law_digest(scheme: Scheme, steps: int) -> str:
+    """Of all that pairs are made of: equal where draws come from the same law."""
+    parts: list[object] = [scheme.groups, scheme.renewal, scheme.rounds(steps)]
+    parts += [scheme.positions(steps), scheme.allocation(steps)]
+    relaxed, chances = scheme.relaxed(steps), scheme.chances(steps)
+    if relaxed is not None:
+        parts += [law_digest(relaxed.scheme, steps), relaxed.chance]
+    if chances is not None:
+        parts += [chances.probability.shape, chances.probability.tobytes(), chances.after.tobytes()]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def new_seed() -> int:

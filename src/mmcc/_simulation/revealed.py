@@ -68,6 +68,8 @@ STATES = 64
 """Of an automaton, and bands where there are many columns."""
 FEW_PARTICIPATIONS = 3.0
 """Below this number, on average, lists of sets are as good or better."""
+FEW_COLUMNS = 16
+"""Up to so many, lists hold every set that matters."""
 SPAN = np.array([0.85, 0.93, 1.0, 1.07, 1.15])
 
 
@@ -204,7 +206,8 @@ def pair_to_reveal(mechanism: Mechanism) -> ColumnPair | None:
 
 def worth_revealing(pair: ColumnPair) -> bool:
     """Whether there are more participations than a list of sets can stand for."""
-    return float(pair.chances.rates(pair.columns).sum()) >= FEW_PARTICIPATIONS
+    many = float(pair.chances.rates(pair.columns).sum()) >= FEW_PARTICIPATIONS
+    return many and pair.columns > FEW_COLUMNS
 
 
 def explore_pair(

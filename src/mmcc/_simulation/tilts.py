@@ -155,7 +155,8 @@ def needed(mean: float, second: FloatArray, largest: FloatArray, below: float) -
     """About how many X with these moments show that their mean is below."""
     gap = max(below - mean, CLOSE * below)
     variance = second - 2 * mean * (mean + gap) + (mean + gap) ** 2
-    return np.asarray(2 * LEVEL * (variance + largest * gap / 3) / gap**2)
+    with np.errstate(over="ignore"):
+        return np.asarray(2 * LEVEL * (variance + largest * gap / 3) / gap**2)
 
 
 def look(
