@@ -36,7 +36,7 @@ CASES = [(name, SCHEMES[k % len(SCHEMES)]) for k, name in enumerate(2 * list(STR
 """Every strategy and every scheme."""
 EVERY = [(name, scheme) for name in STRATEGIES for scheme in SCHEMES]
 SLOW = [case for case in EVERY if case not in CASES]
-SIZE = 40_000
+SIZE = 20_000
 
 
 def noise_for(strategy, sigma_of_one: float) -> float:
@@ -81,7 +81,7 @@ def test_delta_is_no_less_than_the_truth_for_every_pair_of_both(name, scheme, ad
     check_dominates(name, scheme, adjacency, 1.25)
 
 
-@pytest.mark.parametrize(("name", "scheme"), EVERY, ids=str)
+@pytest.mark.parametrize(("name", "scheme"), EVERY[::2], ids=str)
 def test_truth_and_fakes_have_the_ratio_that_is_said(name, scheme):
     """E_Q~ f(Lhat) = E_P~ f(Lhat) / Lhat for any f: both laws drawn, four errors allowed."""
     strategy = STRATEGIES[name]
