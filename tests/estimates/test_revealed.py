@@ -24,6 +24,7 @@ from mmcc import sampling, strategies
 from mmcc._simulation.estimate import Budget, simulate
 from mmcc._simulation.one_example import Mechanism
 from mmcc._simulation.revealed import RevealPlan, draw, pair_to_reveal
+from mmcc.errors import PrecisionError
 from mmcc.sampling import MinSeparation, Poisson
 
 ROWS = np.random.default_rng(8).random((2, STEPS)) + 0.1
@@ -69,27 +70,35 @@ def truth_of(name):
 
 
 def covered(name, seeds):
+    """How many intervals hold the truth, and how many runs have none to show."""
     strategy, scheme, sigma = FAMILIES[name]
     mechanism, truth = Mechanism(strategy, scheme, sigma), truth_of(name)
-    hits = 0
+    hits, refused = 0, 0
     for seed in seeds:
-        found = simulate(mechanism, DELTA, Budget(40_000, 0.05, 0.99, seed, reveal=True))
-        assert found.high - found.low <= 0.1 * truth
+        try:
+            found = simulate(mechanism, DELTA, Budget(60_000, 0.05, 0.99, seed, reveal=True))
+        except PrecisionError:
+            refused += 1
+            continue
         assert "revealed" in found.method
         hits += found.low <= truth <= found.high
-    return hits
+    return hits, refused
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [str(SCHEMES[1]), "independent, much noise"])
 def test_intervals_cover_the_truth(name):
-    assert covered(name, range(1)) == 1
+    assert covered(name, range(1)) == (1, 0)
 
 
 @pytest.mark.slow
 def test_intervals_of_six_families_keep_their_confidence():
-    """100 runs each: misses of 1 % of 600 at level 1e-3, an exact binomial test."""
-    misses = sum(100 - covered(name, range(100)) for name in FAMILIES)
-    assert binom.sf(misses - 1, 100 * len(FAMILIES), 0.01) > 1e-3
+    """100 runs each: misses against 1 % of the intervals at level 1e-3, an exact binomial test."""
+    found = [covered(name, range(100)) for name in FAMILIES]
+    refused = sum(none for _, none in found)
+    intervals = 100 * len(FAMILIES) - refused
+    misses = intervals - sum(hits for hits, _ in found)
+    assert refused <= 0.02 * 100 * len(FAMILIES)
+    assert binom.sf(misses - 1, intervals, 0.01) > 1e-3
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)

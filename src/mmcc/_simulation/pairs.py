@@ -69,6 +69,7 @@ MOST_KICKS = 2**24
 MOST_COLUMNS = 4096
 MOST_AHEAD = 16
 """Columns that a look-ahead looks at; the rest is centred."""
+MOST_EPOCH_STATES = 64
 SOME_SETS = 64
 MOST_RENEWED = 64
 """Columns whose messages are made anew after a participation."""
@@ -577,9 +578,13 @@ def _pair(problem: Problem, group: int, extra: float) -> Pair:
     mechanism = Mechanism(strategy, scheme, problem.sigma, group)
     if problem.positions is not None:
         return PositionPair(mechanism, problem.positions, extra)
-    if problem.allocation is not None:
-        return EpochPair(mechanism, problem.allocation, extra)
     chances = scheme.chances(problem.steps)
+    allocation = problem.allocation
+    if allocation is not None:
+        # Several of a short epoch are better told column by column, with messages over states.
+        short = chances is not None and chances.states <= MOST_EPOCH_STATES
+        if allocation.participations == 1 or not short:
+            return EpochPair(mechanism, allocation, extra)
     if chances is None:
         raise MethodError(
             f"{scheme!r} does not say how likely an example is to take part given what happened "
