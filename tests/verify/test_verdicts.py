@@ -224,3 +224,20 @@ def test_losses_move_up_by_their_rounding():
     exact = np.maximum(-np.expm1(0.7 - (losses + pair.rounding)), 0.0)
     assert (values >= exact).all()
     assert (values <= np.minimum(exact * (1 + 1e-12) + 1e-14, 1.0)).all()
+
+
+def test_hardly_any_noise_is_refused_and_not_a_crash():
+    with pytest.raises(NotVerifiedError):
+        mmcc.verify(
+            strategies.identity(4),
+            sampling.Poisson(0.003),
+            sigma=2e-4,
+            epsilon=0.005,
+            delta=0.005,
+            failure=1e-6,
+        )
+
+
+def test_attempts_about_groups_of_another_size_count_too():
+    passed()
+    assert passed(group_size=2, epsilon=4.0).details["attempt"] == 2
