@@ -18,8 +18,9 @@ from oracles import enumeration, mechanisms
 from oracles.truth import ADJACENCIES
 
 from mmcc import sampling, strategies
+from mmcc._simulation.kicks import Kicks, kicks_of
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.pairs import EpochPair, Kicks, kicks_of, pair_of
+from mmcc._simulation.pairs import EpochPair, pair_of
 from mmcc.accounting import Problem
 from mmcc.errors import MethodError, SamplingError, StrategyError
 

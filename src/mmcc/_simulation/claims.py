@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from mmcc._simulation.pairs import Pair, pair_of
+from mmcc._simulation.dominating import Pair
+from mmcc._simulation.pairs import pair_of
 from mmcc._simulation.record import Attempt, Question, read_attempt
 from mmcc.accounting._bounds import Problem
 from mmcc.accounting._guarantee import VERIFIED, Guarantee, adjacency_of

@@ -37,7 +37,7 @@ from mmcc.accounting._bounds.base import Problem
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MmccError
 from mmcc.sampling import CyclicPoisson, MinSeparation, Poisson, Renewal, Rounds, Scheme
-from mmcc.sampling._scheme import LEAST
+from mmcc.sampling._participations import LEAST
 
 UNIT = 2.0**-53
 TURNS = 300

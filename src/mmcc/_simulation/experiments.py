@@ -1,6 +1,6 @@
 """What is drawn to verify an epsilon: bounded variables whose mean lies above delta.
 
-In: a pair (see `pairs`), an adjacency, an epsilon.  Out: X with 0 <= X <= `largest` for certain and
+In: a `Pair`, an adjacency, an epsilon.  Out: X with 0 <= X <= `largest` for certain and
 
     delta(epsilon) <= E[X] + dropped,    X = weight (1 - e^{epsilon - loss})_+.
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc._simulation.directions import Direction, bound_weighed_delta, direction_of
-from mmcc._simulation.pairs import LARGEST_NORMAL, Pair, Tilt
+from mmcc._simulation.dominating import LARGEST_NORMAL, Pair, Tilt
 from mmcc._simulation.tilts import Plan, plan_for, tilted
 from mmcc.accounting._bounds import Problem
 

@@ -1,16 +1,7 @@
-r"""Pairs of laws that dominate a mechanism and whose loss is exact and cheap: who took part, told.
+r"""Which pair dominates a mechanism, and how it tells who took part: column by column, by epochs.
 
-In: a `Problem`.  Out: samples of the privacy loss.  With A = C / sigma (the columns of one group),
-G = A^T A, P = sum_s pi(s) N(A s, I), Q = N(0, I) and any conditional law q(s | y),
-
-    P~(dy, s) = pi(s) N(A s, I)(dy),    Q~(dy, s) = Q(dy) q(s | y)
-
-have P and Q as laws of y, so (P, Q) is a post-processing of (P~, Q~): delta(P, Q) <= delta(P~, Q~)
-for every epsilon, and delta(Q, P) <= delta(Q~, P~).  The logarithm of their ratio
-
-    log Lhat = log pi(s) + <A s, y> - |A s|^2 / 2 - log q(s | y)
-
-is known exactly, whatever q is; the closer q is to the law of s given y, the less is lost.
+In: a `Problem`.  Out: a `Pair`, which see for P~, Q~ and Lhat.  As there A = C / sigma has the
+columns of one group; G = A^T A.
 
 *Column by column.*  With u = A^T y and x_l = u_l - sum_(i<l) s_i G_il - G_ll / 2 the exponent is
 sum_l s_l x_l.  Let p_l be the chance of column l given s_1 .. s_(l-1), and c_l any function of y
@@ -35,38 +26,27 @@ with chances e^(x_j - m_j) / sum, and the factor is e^(m_j) times the mean of e^
 columns left; an order of the epoch's columns is drawn first, so that all have the same chance.
 *One position for all epochs*: Lhat is the exact ratio, a mean over the positions.
 
-*Tilted.*  Along a unit vector d that has the same product a with all columns, the density
-e^(kap <d, y>) relative to P~ shifts y by kap d and weighs s with e^(kap a |s|); relative to Q~ it
-shifts y alone.  The loss as a function of y and s, and the kernel, are as before.
-
-Rounding: losses are plain numbers, off by at most `rounding`; see there.  Draws are those of an
-ideal generator of numbers, but for coins of 53 bits, which `dropped` pays for.
+Rounding: as in `dominating`, which knows the slopes of all kinds.
 """
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
+from mmcc._simulation import epoch_loops, leaf_loops
 from mmcc._simulation import reveal_loops as loops
+from mmcc._simulation.dominating import Pair
+from mmcc._simulation.kicks import MOST_COLUMNS, Kicks, kicks_of
 from mmcc._simulation.one_example import Mechanism
 from mmcc.accounting._bounds.base import Problem
-from mmcc.accounting._parallel import one_thread
-from mmcc.errors import MethodError, SamplingError, StrategyError
+from mmcc.errors import MethodError, SamplingError
 from mmcc.sampling import Allocation, Chances
 from mmcc.sampling._scheme import undrawn
-from mmcc.strategies._toeplitz import FEW_BANDS, Toeplitz
 
-NUMBERS = 2**18
-"""Noise that is held at once."""
-MOST_KICKS = 2**24
-"""Inner products that are kept, 128 megabytes."""
-MOST_COLUMNS = 4096
 MOST_AHEAD = 16
 """Columns that a look-ahead looks at; the rest is centred."""
 MOST_EPOCH_STATES = 64
@@ -74,232 +54,7 @@ SOME_SETS = 64
 MOST_RENEWED = 64
 """Columns whose messages are made anew after a participation."""
 MOST_CENTRE = 36.0
-LARGEST_NORMAL = 14.0
-"""No normal number that is drawn is larger: the ziggurat's tail ends before."""
-UNIT = 2.0**-53
 NONE = np.empty((0, 0), np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Tilt:
-    """How draws are shifted, and where they lie in the direction of the shift."""
-
-    weights: FloatArray
-    """The direction is A times these: with u = A^T z, z lies at <weights, u>."""
-    shift: FloatArray
-    """Of A^T y."""
-    start: float
-    """Where the shift alone lies."""
-    pull: float
-    """Where the column of a participation lies."""
-    law: Chances | None = None
-    """By which participations are drawn; None for the scheme's own."""
-
-
-class Pair(ABC):
-    """A pair (P~, Q~) that dominates the mechanism (P, Q) of one group, in both directions."""
-
-    mechanism: Mechanism
-    extra: float
-    """What a relaxed scheme adds to delta."""
-
-    @property
-    def columns(self) -> int:
-        """Columns that the example may take part in."""
-        return self.mechanism.columns
-
-    @property
-    def dropped(self) -> float:
-        """delta(eps) <= E[(1 - e^(eps - loss))_+] + dropped, where losses are free of rounding.
-
-        A coin of 53 bits is off by at most 2^-53, and each column has at most two `draws` times.
-        """
-        return (self.extra + 4 * UNIT * self.columns * self.draws) * (1 + 4 * UNIT)
-
-    @property
-    def draws(self) -> int:
-        """How often each column is drawn from, or not."""
-        return 1
-
-    def losses(self, remove: bool, count: int, rng: np.random.Generator) -> FloatArray:
-        """The loss: log Lhat under P~ (remove), -log Lhat under Q~ (add)."""
-        return self.tilted_losses(remove, count, rng, None)[0]
-
-    def tilted_losses(
-        self, remove: bool, count: int, rng: np.random.Generator, tilt: Tilt | None
-    ) -> tuple[FloatArray, FloatArray]:
-        """The loss where draws are tilted, and where y lies; 0 without a tilt."""
-        found, places = np.empty(count), np.zeros(count)
-        size = max(NUMBERS // (self.mechanism.strategy.rows + self.columns), 1)
-        with one_thread():
-            for first in range(0, count, size):
-                part = slice(first, min(first + size, count))
-                noise = self._noise(part.stop - first, rng)
-                if tilt is not None:
-                    places[part] = noise @ tilt.weights + tilt.start
-                    noise += tilt.shift
-                law = None if tilt is None else tilt.law
-                found[part], numbers = self._reveal(noise, remove, rng, law)
-                if tilt is not None and remove:
-                    places[part] += tilt.pull * numbers
-        return found if remove else -found, places
-
-    def _noise(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """A^T z for standard normal z, one a row."""
-        rows = self.mechanism.strategy.rows
-        return self.mechanism.adjoint(rng.standard_normal((count, rows)))
-
-    @property
-    def reach(self) -> int:
-        """Columns further apart do not move each other."""
-        return self.columns
-
-    @property
-    def looked_at(self) -> int:
-        """Columns on which each c_l rests."""
-        return 0
-
-    @cached_property
-    def rounding(self) -> float:
-        """At most so far is a loss off, by rounding alone.
-
-        All of A is non-negative and no normal number exceeds 14, so every x_l on the way is at most
-        X = max_l (14 |A_l|_1 + 2 sum_j G_lj) in size.  With u = 2^-53, inner products with z are
-        off by u terms 14 |A_l|_1, or, by three Fourier transforms of length N, by
-        40 log2(N) u |z| |A_l| with |z| <= 14 sqrt(rows); inner products of columns by a relative
-        u (terms + 16); and the additions, at most two for each column within reach, by u X each.
-        Given the participations and the c_l, log D_l - s_l c_l has a slope between -1 and 1 in x_l,
-        so the loss moves by no more than the sum of this over all columns.  A change of c_l moves
-        it by as much or less, and c_l has slopes between -1 and 1 in each x_j on which it rests:
-        logarithms of sums of e^(sums of x_j) have slopes between 0 and 1, and their differences
-        slopes between -1 and 1.  What remains are exponentials, divisions and products, each off by
-        a few u of a factor, so of the loss by as much: 60 a column with the logarithms of products,
-        which are at most 345, and 8 for each column looked at; and where columns are certain, sums
-        of their x_l, whose parts are at most columns X.  In an epoch, or over positions, the
-        logarithm of a mean of e^x has slopes that sum to 1: less of the same.  The whole is doubled
-        for terms of second order.
-        """
-        mechanism = self.mechanism
-        rows, columns, toeplitz = mechanism.strategy.rows, self.columns, mechanism.strategy.toeplitz
-        terms = rows if toeplitz is None else toeplitz.bands
-        sums = float(mechanism.adjoint(np.ones((1, rows))).max())
-        products = float(mechanism.adjoint(mechanism.encode(np.ones((1, columns)))).max())
-        largest = LARGEST_NORMAL * sums + 2 * products
-        one = (2 * terms + 4 * (2 * self.reach + 1) + 64) * largest
-        if toeplitz is not None and toeplitz.bands > FEW_BANDS:
-            # |A_l| <= |A_l|_1
-            one += 40 * math.log2(4 * rows + 4) * LARGEST_NORMAL * math.sqrt(rows) * sums
-        rest = 60 + 8 * self.looked_at + columns * largest * self._certain
-        return float(2 * UNIT * columns * ((1 + self.looked_at) * one + rest))
-
-    @property
-    def _certain(self) -> bool:
-        """Whether a column may be certain."""
-        return True
-
-    @abstractmethod
-    def tilted_law(self, weight: float) -> tuple[float, Chances | None]:
-        """Log E e^(weight |s|), and participations tilted so; None where |s| is always the same."""
-
-    @abstractmethod
-    def _reveal(
-        self, noise: FloatArray, remove: bool, rng: np.random.Generator, law: Chances | None
-    ) -> tuple[FloatArray, IntArray]:
-        """Logarithms of Lhat for each row of noise, which may be overwritten.
-
-        For `remove` who takes part is drawn by the law, or else by the scheme, and the second array
-        is how often.
-        """
-
-
-@dataclass(frozen=True, eq=False)
-class Kicks:
-    """By how much a participation in column l moves the others: `flat[starts[l] + d]` = G_(l, l+d).
-
-    Columns whose rows are the same share them.
-    """
-
-    flat: FloatArray
-    starts: IntArray
-    reach: int
-    """G_(l, l+d) is 0 for larger distances d."""
-
-    def __post_init__(self) -> None:
-        if not self.flat.flags.writeable:
-            object.__setattr__(self, "flat", self.flat.copy())
-
-    @property
-    def columns(self) -> int:
-        """How many columns there are."""
-        return len(self.starts)
-
-    def ahead(self, distance: int) -> FloatArray:
-        """G_(l, l+d) for each column, 0 past the end."""
-        found = np.zeros(self.columns)
-        found[: self.columns - distance] = self.flat[
-            self.starts[: self.columns - distance] + distance
-        ]
-        return found
-
-    @cached_property
-    def kinds(self) -> IntArray:
-        """Columns with the same row have the same number."""
-        return np.unique(self.starts, return_inverse=True)[1]
-
-    def strengths(self, ahead: int) -> FloatArray:
-        """1 - e^(-G_(l, l+k)), k = 1 .. ahead, for one column of each kind."""
-        _, first = np.unique(self.starts, return_index=True)
-        places = self.starts[first][:, None] + np.arange(1, ahead + 1)
-        return np.asarray(-np.expm1(-self.flat[np.minimum(places, self.flat.size - 1)]))
-
-
-def kicks_of(mechanism: Mechanism) -> Kicks:
-    """From coefficients, where the matrix is Toeplitz and has few; else from the full matrix."""
-    toeplitz = mechanism.strategy.toeplitz
-    if toeplitz is not None:
-        reach = min((toeplitz.bands - 1) // mechanism.separation, mechanism.columns - 1)
-        different = 2 * reach + 3
-        if different < mechanism.columns and different * (2 * reach + 1) <= MOST_KICKS:
-            return _toeplitz_kicks(mechanism, toeplitz, reach)
-    columns, matrix = mechanism.columns, inner_products(mechanism)
-    reach = max(d for d in range(columns) if np.diagonal(matrix, d).any())
-    return Kicks(matrix.reshape(-1), np.arange(columns) * (columns + 1), reach)
-
-
-def _toeplitz_kicks(mechanism: Mechanism, toeplitz: Toeplitz, reach: int) -> Kicks:
-    """G_(j, j+d) = sum of c_i c_(i + |d| b) over the rows that the later column has left.
-
-    With b the separation, reach = (bands - 1) div b: but for the last 2 reach + 2 columns, each and
-    its neighbours have all their rows.
-    """
-    c, b, columns = toeplitz.coefficients, mechanism.separation, mechanism.columns
-    own = 2 * reach + 2
-    places = np.concatenate([[0], np.arange(columns - own, columns)])
-    distances = np.arange(-reach, reach + 1)
-    others = places[:, None] + distances
-    later = np.maximum(places[:, None], others) * b + mechanism.group
-    left = toeplitz.steps - 1 - later
-    left[0] = toeplitz.bands  # the row that all others share is that of a column in the middle
-    table = np.zeros((own + 1, 2 * reach + 1))
-    for d in distances:
-        sums = np.cumsum(c[: c.size - abs(d) * b] * c[abs(d) * b :]) / mechanism.sigma**2
-        there = (others[:, d + reach] < columns) & (left[:, d + reach] >= 0)
-        table[there, d + reach] = sums[np.minimum(left[there, d + reach], sums.size - 1)]
-    kinds = np.maximum(np.arange(columns) - (columns - own) + 1, 0)
-    return Kicks(table.reshape(-1), kinds * (2 * reach + 1) + reach, reach)
-
-
-def inner_products(mechanism: Mechanism) -> FloatArray:
-    """G as an array."""
-    if mechanism.columns > MOST_COLUMNS:
-        raise StrategyError(
-            f"{mechanism.strategy!r} has {mechanism.columns} columns without a structure that "
-            f"simulations use; inner products are kept for at most {MOST_COLUMNS}. Use fewer steps "
-            "or bands, or mmcc.epsilon."
-        )
-    if mechanism.gram is not None:
-        return mechanism.gram
-    return mechanism.adjoint(mechanism.encode(np.eye(mechanism.columns)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,7 +167,9 @@ class ColumnPair(SequentialPair):
             losses = loops.reveal_columns(noise, rng, *drawn, *places, strengths, truth)
         else:
             renewed = min(kicks.reach, MOST_RENEWED)
-            losses = loops.reveal_states(noise, rng, *drawn, *places, strengths, renewed, truth)
+            losses = loops.reveal_states(
+                noise, rng, *drawn, *places, strengths, renewed, truth
+            )
         return losses, numbers
 
 
@@ -444,7 +201,7 @@ class LeafPair(SequentialPair):
     ) -> tuple[FloatArray, IntArray]:
         steps, depths, levels = self._leaves
         numbers = np.zeros(len(noise), np.int64)
-        losses = loops.reveal_leaves(
+        losses = leaf_loops.reveal_leaves(
             noise,
             rng,
             remove,
@@ -506,7 +263,7 @@ class EpochPair(Pair):
         self, noise: FloatArray, remove: bool, rng: np.random.Generator, law: Chances | None
     ) -> tuple[FloatArray, IntArray]:
         kicks, allocation = self._kicks, self.allocation
-        losses = loops.reveal_epochs(
+        losses = epoch_loops.reveal_epochs(
             noise,
             rng,
             remove,

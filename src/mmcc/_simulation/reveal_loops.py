@@ -1,8 +1,8 @@
 r"""Compiled: participations are revealed one after the other, and what the loss gains by each.
 
 In: noise g ~ N(0, G) of the columns, one sample a row; the law of participation; how a column that
-takes part moves the others.  Out: log Lhat (see `pairs`); the noise is overwritten.
-Rounding: plain floating point, for which `pairs` accounts.
+takes part moves the others.  Out: log Lhat (see `dominating`); the noise is overwritten.
+Rounding: plain floating point, for which `dominating` accounts.
 
 `kicks[starts[i] + d]` is G_(i, i+d).
 """
@@ -325,147 +325,6 @@ def reveal_states(
                 send_back(x, i + 1, again, probability, after, messages, scales)
             state = after[state, taking]
         losses[sample] = loss + math.log(product)
-    return losses
-
-
-@compiled
-def enter(nodes: IntArray, counts: IntArray, step: int) -> int:
-    """Move to a step: nodes that are left forget their counts; what they held is returned."""
-    gone = 0
-    for level in range(nodes.size):
-        if nodes[level] == step >> level:
-            break
-        nodes[level] = step >> level
-        gone += counts[level]
-        counts[level] = 0
-    return gone
-
-
-@compiled
-def reveal_leaves(
-    noise: FloatArray,
-    rng: np.random.Generator,
-    remove: bool,
-    drawing: FloatArray,
-    numbers: IntArray,
-    probability: FloatArray,
-    after: IntArray,
-    steps: IntArray,
-    depths: IntArray,
-    levels: int,
-    scale: float,
-    centres: FloatArray,
-) -> FloatArray:
-    """The same for trees, in a time that does not depend on how far columns reach.
-
-    G_jl is `scale` times the number of nodes above both steps; `depths[i]` nodes are above column
-    i.  Each node on the way up from the present column counts the participations under it.
-    """
-    samples, columns = noise.shape
-    losses = np.zeros(samples)
-    taken = np.zeros(columns, np.int64)
-    nodes, counts = np.zeros(levels, np.int64), np.zeros(levels, np.int64)
-    last = probability.shape[0] - 1
-    for sample in range(samples):
-        x = noise[sample]
-        if remove:
-            numbers[sample] = draw_taken(rng, drawing, after, taken)
-            nodes[:], counts[:], total = -1, 0, 0
-            for i in range(columns - 1, -1, -1):
-                total -= enter(nodes, counts, steps[i])
-                if taken[i] == 1:
-                    counts[: depths[i]] += 1
-                    total += depths[i]
-                x[i] += scale * total
-        nodes[:], counts[:], total = -1, 0, 0
-        state, loss, product = 0, 0.0, 1.0
-        for i in range(columns):
-            total -= enter(nodes, counts, steps[i])
-            chance = probability[min(i, last), state]
-            here, taking = x[i] - scale * 0.5 * depths[i], 0
-            if not remove:
-                here -= scale * total
-            if chance >= 1.0:
-                taking = 1
-                loss += here
-            elif chance > 0.0:
-                ratio, own = centres[i], math.exp(min(here, STEEP))
-                coin = 0.0 if remove else rng.random()
-                taking, loss, product = reveal_one(
-                    here, own, chance, ratio, taken[i] if remove else -1, coin, loss, product
-                )
-            if taking == 1 and not remove:
-                counts[: depths[i]] += 1
-                total += depths[i]
-            state = after[state, taking]
-        losses[sample] = loss + math.log(product)
-    return losses
-
-
-@compiled
-def reveal_epochs(
-    noise: FloatArray,
-    rng: np.random.Generator,
-    remove: bool,
-    length: int,
-    times: int,
-    kicks: FloatArray,
-    starts: IntArray,
-    reach: int,
-    later: FloatArray,
-    within: FloatArray,
-) -> FloatArray:
-    """Logarithms of Lhat where every epoch has `times` random columns, revealed in random order.
-
-    The r-th of an epoch comes from the columns left, with weights e^(x_j - m_j) and
-    m_j = later_j + (times - r) within_j.
-    """
-    samples, columns = noise.shape
-    losses = np.zeros(samples)
-    epochs = columns // length
-    order, truth = np.arange(length), np.zeros((epochs, times), np.int64)
-    sums, open_ = np.zeros(length), np.zeros(length, np.bool_)
-    for sample in range(samples):
-        x = noise[sample]
-        for i in range(columns):
-            x[i] -= 0.5 * kicks[starts[i]]
-        if remove:
-            for e in range(epochs):
-                for r in range(times):
-                    other = r + int(rng.random() * (length - r))
-                    order[r], order[other] = order[other], order[r]
-                    i = e * length + order[r]
-                    truth[e, r] = i
-                    left, right = max(i - reach, 0), min(i + reach + 1, columns)
-                    kick(x, 1.0, kicks, starts[i] - i, left, right)
-        loss = 0.0
-        for e in range(epochs):
-            first = e * length
-            open_[:] = True
-            for r in range(times):
-                rest = times - 1.0 - r
-                top = -math.inf
-                for j in range(length):
-                    if open_[j]:
-                        i = first + j
-                        top = max(top, x[i] - later[i] - rest * within[i])
-                total = 0.0
-                for j in range(length):
-                    if open_[j]:
-                        i = first + j
-                        total += math.exp(x[i] - later[i] - rest * within[i] - top)
-                    sums[j] = total
-                i = truth[e, r]
-                if not remove:
-                    place = int(np.searchsorted(sums, rng.random() * total, side="right"))
-                    i = first + min(place, length - 1)
-                    while not open_[i - first]:
-                        i -= 1
-                loss += top + math.log(total / (length - r)) + later[i] + rest * within[i]
-                open_[i - first] = False
-                left, right = max(i - reach, first), min(i + reach + 1, columns)
-                kick(x, -1.0, kicks, starts[i] - i, left, right)
-        losses[sample] = loss
     return losses
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc._simulation.directions import Direction, bound_weighed_delta, direction_of
-from mmcc._simulation.pairs import Pair, Tilt
+from mmcc._simulation.dominating import Pair, Tilt
 from mmcc.accounting._bounds.base import Problem
 
 PILOTS = (1024, 8192)

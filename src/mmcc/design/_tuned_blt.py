@@ -17,7 +17,8 @@ from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import STARTS, Search, Shapes
 from mmcc.errors import MmccError, ParameterError, whole
 from mmcc.sampling import Scheme
-from mmcc.sampling._scheme import MAX_STEPS, unproven
+from mmcc.sampling._participations import MAX_STEPS
+from mmcc.sampling._scheme import unproven
 from mmcc.strategies import Blt, identity
 
 EVALUATIONS = 24

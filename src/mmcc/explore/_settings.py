@@ -17,8 +17,8 @@ from mmcc.accounting._bounds import Problem
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.errors import MmccError, ParameterError, real, suggestion, whole
 from mmcc.sampling import Scheme
+from mmcc.sampling._participations import MAX_STEPS
 from mmcc.sampling._registry import SCHEMES
-from mmcc.sampling._scheme import MAX_STEPS
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._registry import BINARY_TREE, ENTRIES
 

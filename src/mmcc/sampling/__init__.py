@@ -10,19 +10,10 @@ if TYPE_CHECKING:
     from mmcc.sampling._chances import Chances
     from mmcc.sampling._cyclic_poisson import CyclicPoisson
     from mmcc.sampling._min_separation import MinSeparation
+    from mmcc.sampling._participations import Allocation, Participations, Renewal, Rounds
     from mmcc.sampling._poisson import Poisson
     from mmcc.sampling._random_allocation import RandomAllocation
-    from mmcc.sampling._scheme import (
-        Allocation,
-        Bits,
-        Drawing,
-        Law,
-        Participations,
-        Relaxed,
-        Renewal,
-        Rounds,
-        Scheme,
-    )
+    from mmcc.sampling._scheme import Bits, Drawing, Law, Relaxed, Scheme
     from mmcc.sampling._shuffle import Shuffle
     from mmcc.sampling._truncated_poisson import TruncatedPoisson
     from mmcc.sampling._unsampled import Unsampled
@@ -50,12 +41,16 @@ __all__ = (
 
 # Imported when first used: the command line reads the registry without waiting for numpy.
 _PLACES = {
+    "Allocation": "_participations",
     "BallsInBins": "_balls_in_bins",
     "Chances": "_chances",
     "CyclicPoisson": "_cyclic_poisson",
     "MinSeparation": "_min_separation",
+    "Participations": "_participations",
     "Poisson": "_poisson",
     "RandomAllocation": "_random_allocation",
+    "Renewal": "_participations",
+    "Rounds": "_participations",
     "Shuffle": "_shuffle",
     "TruncatedPoisson": "_truncated_poisson",
     "Unsampled": "_unsampled",

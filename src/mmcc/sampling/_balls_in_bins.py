@@ -12,7 +12,8 @@ from mmcc._arrays import IntArray
 from mmcc.errors import whole
 from mmcc.sampling._chances import MOST_ENTRIES, Chances
 from mmcc.sampling._epoch_scheme import MOST_LISTED, EpochScheme, divides
-from mmcc.sampling._scheme import MAX_STEPS, Bits, Drawing, Law, Participations
+from mmcc.sampling._participations import MAX_STEPS, Participations
+from mmcc.sampling._scheme import Bits, Drawing, Law
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy

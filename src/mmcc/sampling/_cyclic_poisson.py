@@ -12,18 +12,15 @@ from mmcc._arrays import IntArray
 from mmcc.errors import whole
 from mmcc.sampling._chances import Chances
 from mmcc.sampling._coins import Deal, heads
-from mmcc.sampling._scheme import (
+from mmcc.sampling._participations import (
     MAX_STEPS,
-    Bits,
-    Drawing,
-    Law,
     Participations,
     Renewal,
     Rounds,
-    Scheme,
     chance_in_rounds,
     checked_probability,
 )
+from mmcc.sampling._scheme import Bits, Drawing, Law, Scheme
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy

@@ -14,10 +14,11 @@ from mmcc.errors import SamplingError, real, shown, suggestion, whole
 from mmcc.sampling._balls_in_bins import BallsInBins
 from mmcc.sampling._cyclic_poisson import CyclicPoisson
 from mmcc.sampling._min_separation import MinSeparation
+from mmcc.sampling._participations import MAX_STEPS
 from mmcc.sampling._poisson import Poisson
 from mmcc.sampling._random_allocation import RandomAllocation
 from mmcc.sampling._registry import COMPARED, FIXED_ORDER, SCHEMES, SEPARATED
-from mmcc.sampling._scheme import MAX_STEPS, Scheme
+from mmcc.sampling._scheme import Scheme
 from mmcc.sampling._shuffle import Shuffle
 
 SAME_RATE = 1e-6

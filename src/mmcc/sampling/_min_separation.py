@@ -14,16 +14,8 @@ from mmcc._arrays import FloatArray, IntArray
 from mmcc.errors import ParameterError, whole
 from mmcc.sampling._chances import Chances
 from mmcc.sampling._coins import Coins
-from mmcc.sampling._scheme import (
-    MAX_STEPS,
-    Bits,
-    Drawing,
-    Law,
-    Participations,
-    Renewal,
-    Scheme,
-    checked_probability,
-)
+from mmcc.sampling._participations import MAX_STEPS, Participations, Renewal, checked_probability
+from mmcc.sampling._scheme import Bits, Drawing, Law, Scheme
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy

@@ -10,17 +10,14 @@ import numpy as np
 
 from mmcc.sampling._chances import Chances
 from mmcc.sampling._coins import Coins
-from mmcc.sampling._scheme import (
-    Bits,
-    Drawing,
-    Law,
+from mmcc.sampling._participations import (
     Participations,
     Renewal,
     Rounds,
-    Scheme,
     chance_in_rounds,
     checked_probability,
 )
+from mmcc.sampling._scheme import Bits, Drawing, Law, Scheme
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy

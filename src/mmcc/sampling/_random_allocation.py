@@ -11,7 +11,8 @@ import numpy as np
 from mmcc._arrays import IntArray
 from mmcc.sampling._chances import MOST_ENTRIES, Chances
 from mmcc.sampling._epoch_scheme import EpochScheme, divides, every_choice
-from mmcc.sampling._scheme import Allocation, Bits, Drawing, Law, Participations
+from mmcc.sampling._participations import Allocation, Participations
+from mmcc.sampling._scheme import Bits, Drawing, Law
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy

@@ -12,7 +12,6 @@ come from the bounds, which ask for `rounds`, `positions`, `allocation` or `rela
 
 from __future__ import annotations
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -23,170 +22,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
-from mmcc.errors import MethodError, ParameterError, SamplingError, real, whole
-from mmcc.sampling._chances import MOST_ENTRIES, Chances
+from mmcc.errors import MethodError, SamplingError
+from mmcc.sampling._chances import Chances
+from mmcc.sampling._participations import Allocation, Participations, Renewal, Rounds
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy
-
-MAX_STEPS = 10**12
-LEAST = 1e-300
-"""Of probabilities above 0."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Participations:
-    """Participation sets, one after another: set i holds steps[edges[i] : edges[i + 1]]."""
-
-    steps: IntArray
-    edges: IntArray
-
-    @classmethod
-    def from_rows(cls, rows: IntArray) -> Participations:
-        """Sets of equal size, one a row."""
-        return cls(rows.reshape(-1), rows.shape[1] * np.arange(len(rows) + 1))
-
-    def __len__(self) -> int:
-        return len(self.edges) - 1
-
-    def sizes(self) -> IntArray:
-        """How many steps each set has."""
-        return np.diff(self.edges)
-
-    def owners(self) -> IntArray:
-        """The set to which each of `steps` belongs."""
-        return np.repeat(np.arange(len(self)), self.sizes())
-
-
-@dataclass(frozen=True, slots=True)
-class Rounds:
-    """Participation in rounds g, g + separation, ..., each independent with this probability."""
-
-    probability: float
-    separation: int
-    """At most the number of steps."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "probability", checked_probability(self.probability))
-        object.__setattr__(self, "separation", whole("separation", self.separation, 1, MAX_STEPS))
-
-    def count(self, steps: int) -> int:
-        """Rounds of the largest group."""
-        return -(-steps // self.separation)
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """In every epoch a fresh, uniformly random set of `participations` steps."""
-
-    epoch_steps: int
-    """Divides the number of steps."""
-    participations: int = 1
-
-    def __post_init__(self) -> None:
-        steps = whole("epoch_steps", self.epoch_steps, 1, MAX_STEPS)
-        times = whole("participations", self.participations, 1, MAX_STEPS)
-        if times > steps:
-            raise SamplingError(
-                f"an epoch of {steps} steps has no {times} of them; use at most {steps} "
-                "participations."
-            )
-        object.__setattr__(self, "epoch_steps", steps)
-        object.__setattr__(self, "participations", times)
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """Waits between participations are gap - 1 plus a geometric number of steps.
-
-    Every example may take part in the first step; or, if `stationary`, the process is as far as
-    after many steps: then each of 1, ..., gap - 1 steps is blocked at first with chance
-    p / (1 + (gap - 1) p), p the probability.
-    """
-
-    probability: float
-    gap: int = 1
-    stationary: bool = False
-
-    @property
-    def rate(self) -> float:
-        """Participations in a step, in the long run: one in gap - 1 + 1/p."""
-        return self.probability / (1 + (self.gap - 1) * self.probability)
-
-    def chance(self, steps: int) -> float:
-        """The chance to take part at all, rounded up.
-
-        Until it takes part an example is open, unless it is blocked at first.  A stationary process
-        takes part first in step t with chance rate min(1, (1-p)^(t-b+1)), b the gap.
-        """
-        p, b = self.probability, self.gap
-        if not self.stationary:
-            return chance_in_rounds(p, steps)
-        late = (1 - p) * chance_in_rounds(p, steps - b) if steps > b else 0.0
-        return min((p * min(steps, b) + late) / (1 + (b - 1) * p) * (1 + 2.0**-49), 1.0)
-
-    def chances(self, columns: int) -> Chances | None:
-        """Column by column; None where the gap is too long for it.
-
-        States count how many columns are blocked.  A stationary process has two more: who has not
-        taken part yet and is at column t was blocked at first for each of t + 1, ..., gap - 1 steps
-        with chance p / (1 + (gap - 1) p) and is else open, which it is with the chance
-        1 / (1 + (gap - 1 - t) p) by Bayes' rule.
-        """
-        p, longest = self.probability, min(self.gap - 1, columns)
-        first = int(self.stationary)
-        rows = longest + 1 if self.stationary else 1
-        states = first + 1 + longest
-        if rows * states > MOST_ENTRIES:
-            return None
-        probability = np.zeros((rows, states))
-        probability[:, first] = p
-        after = np.maximum(np.arange(states) - 1, first)[:, None].repeat(2, axis=1)
-        after[: first + 1, 1] = states - 1
-        if self.stationary:
-            blocked = np.maximum(self.gap - 1 - np.arange(rows), 0)
-            probability[:, 0] = p / (1 + blocked * p)
-            after[0, 0] = 0
-        return Chances(probability, after)
-
-    def log_idle(self, steps: int) -> float:
-        """The logarithm of the chance never to take part."""
-        if self.probability == 1.0:
-            never = max(1 - steps / self.gap, 0.0) if self.stationary else 0.0
-            return math.log(never) if never else -math.inf
-        idle = math.log1p(-self.probability)
-        if not self.stationary:
-            return steps * idle
-        late = math.exp(idle * (max(steps - self.gap, 0) + 1)) / self.probability
-        return math.log(self.rate) + math.log(max(self.gap - steps, 0) + late)
-
-    def draw_blocked(self, count: int, generator: np.random.Generator) -> IntArray:
-        """For each example the number of steps that are blocked at first."""
-        if not self.stationary or self.gap == 1:
-            return np.zeros(count, np.int64)
-        some = generator.random(count) < (self.gap - 1) * self.rate
-        return np.where(some, generator.integers(1, self.gap, count), 0)
-
-    def draw(self, steps: int, count: int, generator: np.random.Generator) -> Participations:
-        """Participation sets of `count` examples."""
-        places = self.draw_blocked(count, generator)
-        places = places + generator.geometric(self.probability, count) - 1
-        sets: list[IntArray] = [np.empty(0, np.int64)]
-        found: list[IntArray] = [np.empty(0, np.int64)]
-        members = np.arange(count)
-        while True:
-            inside = places < steps
-            members, places = members[inside], places[inside]
-            if not members.size:
-                break
-            sets.append(members)
-            found.append(places)
-            waits = generator.geometric(self.probability, members.size)
-            places = places + (self.gap - 1) + waits
-        owner = np.concatenate(sets)
-        order = np.argsort(owner, kind="stable")
-        edges = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
-        return Participations(np.concatenate(found)[order], edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,21 +356,3 @@ def undrawn(scheme: Scheme) -> SamplingError:
         "nothing to simulate. Choose the batches yourself and add the noise of "
         "mmcc.training.NoiseStream; mmcc.epsilon certifies that."
     )
-
-
-def checked_probability(value: Any) -> float:
-    """A probability above 0 and at most 1 that floating point can work with."""
-    number = real("probability", value, 0, 1, closed="h")
-    if number < LEAST:
-        raise ParameterError(
-            f"probability {number!r} is too small for floating point; use {LEAST:g}, with which "
-            "nobody takes part either."
-        )
-    return number
-
-
-def chance_in_rounds(probability: float, rounds: int) -> float:
-    """1 - (1 - probability)^rounds, rounded up: four operations, none of which cancels."""
-    if probability == 1.0:
-        return 1.0
-    return min(-math.expm1(rounds * math.log1p(-probability)) * (1 + 2.0**-49), 1.0)

@@ -12,7 +12,8 @@ from mmcc.errors import SamplingError, whole
 from mmcc.sampling._coins import Deal
 from mmcc.sampling._cyclic_poisson import deal_surprise
 from mmcc.sampling._epoch_scheme import EpochScheme, divides, every_choice
-from mmcc.sampling._scheme import MAX_STEPS, Bits, Drawing, Law, Participations
+from mmcc.sampling._participations import MAX_STEPS, Participations
+from mmcc.sampling._scheme import Bits, Drawing, Law
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy

@@ -14,18 +14,15 @@ import numpy as np
 from mmcc._arrays import IntArray
 from mmcc.errors import SamplingError, whole
 from mmcc.sampling._coins import Coins
-from mmcc.sampling._poisson import Poisson
-from mmcc.sampling._scheme import (
+from mmcc.sampling._participations import (
     MAX_STEPS,
-    Bits,
-    Drawing,
     Participations,
-    Relaxed,
     Renewal,
-    Scheme,
     chance_in_rounds,
     checked_probability,
 )
+from mmcc.sampling._poisson import Poisson
+from mmcc.sampling._scheme import Bits, Drawing, Relaxed, Scheme
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mmcc.errors import whole
-from mmcc.sampling._scheme import MAX_STEPS, Participations, Scheme, undrawn
+from mmcc.sampling._participations import MAX_STEPS, Participations
+from mmcc.sampling._scheme import Scheme, undrawn
 
 if TYPE_CHECKING:
     from mmcc.strategies import Strategy

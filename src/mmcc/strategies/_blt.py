@@ -15,7 +15,7 @@ import numpy as np
 
 from mmcc._arrays import FloatArray, own_arrays, real_array
 from mmcc.errors import ParameterError, StrategyError, suggestion, whole
-from mmcc.sampling._scheme import MAX_STEPS
+from mmcc.sampling._participations import MAX_STEPS
 from mmcc.strategies._blt_optimum import best_buffers, prefix_error
 from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._descent import Progress, check_progress

@@ -14,7 +14,7 @@ import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray, own_arrays, real_array
 from mmcc.errors import StrategyError, whole
-from mmcc.sampling._scheme import MAX_STEPS
+from mmcc.sampling._participations import MAX_STEPS
 from mmcc.strategies._base import Order, Strategy, rounded_down, rounded_up
 from mmcc.strategies._checks import check_entries
 from mmcc.strategies._descriptions import MOST_LISTED, Call, Record, exact_text

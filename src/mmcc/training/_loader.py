@@ -33,7 +33,7 @@ from torch.utils.data import (
 
 from mmcc._arrays import IntArray
 from mmcc.errors import ParameterError, SamplingError, whole
-from mmcc.sampling._scheme import MAX_STEPS
+from mmcc.sampling._participations import MAX_STEPS
 from mmcc.training._examples import tensors_of
 from mmcc.training._participants import Participants
 from mmcc.training._run import PhysicalBatch, TrainingRun

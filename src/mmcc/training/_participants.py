@@ -20,8 +20,9 @@ import numpy as np
 from mmcc._arrays import IntArray, read_only
 from mmcc.errors import SamplingError, real, shown, whole
 from mmcc.sampling import Scheme
+from mmcc.sampling._participations import MAX_STEPS
 from mmcc.sampling._registry import identity_of
-from mmcc.sampling._scheme import MAX_STEPS, checked_scheme
+from mmcc.sampling._scheme import checked_scheme
 from mmcc.training._randomness import check_seed
 
 MAX_EXAMPLES = 10**9
