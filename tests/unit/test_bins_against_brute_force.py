@@ -16,10 +16,14 @@ from scipy.special import ndtr
 from mmcc import strategies
 from mmcc.accounting._bounds.cascade.law import TreeBracket, _Builder, combine
 from mmcc.accounting._bounds.projection.bins import BinsLine, BinsRest
-from mmcc.accounting._bounds.projection.deficit import BinsNodesAround, Deficit, NodesAround
 from mmcc.accounting._bounds.projection.high_orders import S
 from mmcc.accounting._bounds.projection.lower import overlaps
 from mmcc.accounting._bounds.projection.quadratic import quadratic
+from mmcc.accounting._bounds.projection.upper_add_moments import (
+    BinsNodesAround,
+    Deficit,
+    NodesAround,
+)
 from mmcc.strategies._gram import DenseGram
 from mmcc.strategies._hierarchy import Node
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from mmcc.accounting._bounds.projection.deficit import Deficit, EpochNodesAround
 from mmcc.accounting._bounds.projection.epochs import EpochLine, EpochRest, _points
 from mmcc.accounting._bounds.projection.high_orders import S
 from mmcc.accounting._bounds.projection.lower import overlaps
+from mmcc.accounting._bounds.projection.upper_add_moments import Deficit, EpochNodesAround
 from mmcc.accounting._bounds.projection.upper_epochs import ProjectedEpochs, Shifted
 from mmcc.sampling import Allocation
 from mmcc.strategies._gram import DenseGram

@@ -18,7 +18,6 @@ from scipy.special import ndtr
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds.projection.bins import BinsLine
 from mmcc.accounting._bounds.projection.bracket import TOLERANCE, _solve
-from mmcc.accounting._bounds.projection.deficit import Deficit, NodesAround
 from mmcc.accounting._bounds.projection.high_orders import SERIES, HighOrders, S, _curvature
 from mmcc.accounting._bounds.projection.line import Line
 from mmcc.accounting._bounds.projection.lower import lower_epsilon, overlaps
@@ -34,6 +33,7 @@ from mmcc.accounting._bounds.projection.upper import (
     excess_by_moments,
 )
 from mmcc.accounting._bounds.projection.upper_add import CELLS, SPACING, ProjectedAdd
+from mmcc.accounting._bounds.projection.upper_add_moments import Deficit, NodesAround
 from mmcc.strategies._gram import DenseGram, ForestGram
 
 

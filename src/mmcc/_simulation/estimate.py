@@ -16,9 +16,9 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc._simulation.batches import Batch, Plan
+from mmcc._simulation.estimate_pilot import SMALLEST, Pilot, explore
 from mmcc._simulation.intervals import Interval, Tally, interval
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.pilot import SMALLEST, Pilot, explore
 from mmcc._simulation.revealed import RevealPlan
 from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
 from mmcc.accounting._guarantee import Estimate

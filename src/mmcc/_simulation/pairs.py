@@ -167,9 +167,7 @@ class ColumnPair(SequentialPair):
             losses = loops.reveal_columns(noise, rng, *drawn, *places, strengths, truth)
         else:
             renewed = min(kicks.reach, MOST_RENEWED)
-            losses = loops.reveal_states(
-                noise, rng, *drawn, *places, strengths, renewed, truth
-            )
+            losses = loops.reveal_states(noise, rng, *drawn, *places, strengths, renewed, truth)
         return losses, numbers
 
 

@@ -15,7 +15,7 @@ from click.exceptions import Exit
 from mmcc._cli import output
 from mmcc._cli.command import GUARANTEE, NUMBER, QUESTION, WHOLE, Command, Option, one_of
 from mmcc._cli.mechanism_options import DELTA, MECHANISM, SIGMA, mechanism
-from mmcc._cli.question import CONFIDENCE, JSON, SEED, said
+from mmcc._cli.question_options import CONFIDENCE, JSON, SEED, said
 from mmcc.accounting._guarantee import rounded_down, rounded_up
 
 if TYPE_CHECKING:

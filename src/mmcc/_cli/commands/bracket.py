@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from mmcc._cli import output
+from mmcc._cli.answers import in_units, refusing, telling, working
 from mmcc._cli.command import FLAG, QUESTION, Command, Option
 from mmcc._cli.mechanism_options import (
     BOUND,
@@ -17,8 +18,7 @@ from mmcc._cli.mechanism_options import (
     mechanism,
 )
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import JSON, PLOT, SIMULATION, UNITS, VERDICT, in_units, said
-from mmcc._cli.simulated import refusing, telling, working
+from mmcc._cli.question_options import JSON, PLOT, SIMULATION, UNITS, VERDICT, said
 
 
 def run(

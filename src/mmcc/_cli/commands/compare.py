@@ -25,7 +25,7 @@ from mmcc._cli.command import (
 from mmcc._cli.commands.group import needed
 from mmcc._cli.mechanism_options import DELTA, METHOD, NON_ADAPTIVE, STEPS, check_method
 from mmcc._cli.parsing import A_FILE, UsageError, names_a_file
-from mmcc._cli.question import JSON, PLOT
+from mmcc._cli.question_options import JSON, PLOT
 from mmcc.errors import real, suggestion
 from mmcc.sampling._registry import COMPARED
 from mmcc.strategies._registry import compared_words, from_word

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mmcc._cli.answers import answer
 from mmcc._cli.command import Command
 from mmcc._cli.mechanism_options import (
     BOUND,
@@ -12,7 +13,7 @@ from mmcc._cli.mechanism_options import (
     MECHANISM,
     SIGMA,
 )
-from mmcc._cli.question import JSON, UNITS, answer
+from mmcc._cli.question_options import JSON, UNITS
 
 
 def run(sigma: float, epsilon: float, **given: Any) -> None:

@@ -14,7 +14,7 @@ from click.exceptions import Exit
 
 from mmcc._cli import output
 from mmcc._cli.command import Command
-from mmcc._cli.question import JSON
+from mmcc._cli.question_options import JSON
 
 if TYPE_CHECKING:
     from mmcc._doctor import Check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mmcc._cli.answers import answer
 from mmcc._cli.command import FLAG, QUESTION, Command, Option
 from mmcc._cli.mechanism_options import (
     BOUND,
@@ -15,7 +16,7 @@ from mmcc._cli.mechanism_options import (
     check_bound,
 )
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import JSON, UNITS, answer
+from mmcc._cli.question_options import JSON, UNITS
 from mmcc.errors import MmccError
 
 if TYPE_CHECKING:

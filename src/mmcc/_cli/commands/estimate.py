@@ -8,7 +8,7 @@ from typing import Any
 from mmcc._cli import output
 from mmcc._cli.command import Command
 from mmcc._cli.mechanism_options import DELTA, MECHANISM, SIGMA, mechanism
-from mmcc._cli.question import JSON, SIMULATION, said
+from mmcc._cli.question_options import JSON, SIMULATION, said
 
 
 def run(

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmcc._cli import output
+from mmcc._cli.answers import answer
 from mmcc._cli.command import FLAG, SCHEME, WHOLE, Command, Option
 from mmcc._cli.mechanism_options import (
     DELTA,
@@ -17,7 +18,7 @@ from mmcc._cli.mechanism_options import (
     check_options,
 )
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import JSON, answer
+from mmcc._cli.question_options import JSON
 from mmcc.errors import MethodError
 
 if TYPE_CHECKING:

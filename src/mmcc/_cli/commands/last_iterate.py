@@ -7,7 +7,7 @@ import time
 from mmcc._cli.command import Command
 from mmcc._cli.commands.group import needed, show
 from mmcc._cli.mechanism_options import DELTA, PROB, SIGMA, STEPS
-from mmcc._cli.question import JSON
+from mmcc._cli.question_options import JSON
 
 
 def run(steps: int | None, prob: float | None, sigma: float, delta: float, as_json: bool) -> None:

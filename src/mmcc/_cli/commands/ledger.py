@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mmcc._cli import output
 from mmcc._cli.command import GUARANTEE, NUMBER, QUESTION, TEXT, Argument, Command, Option
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import JSON
+from mmcc._cli.question_options import JSON
 
 if TYPE_CHECKING:
     from mmcc.ledger import Total

@@ -30,7 +30,7 @@ from mmcc._cli.mechanism_options import (
     released,
 )
 from mmcc._cli.parsing import UsageError, names_a_file
-from mmcc._cli.question import UNITS, said
+from mmcc._cli.question_options import UNITS, said
 from mmcc.strategies._registry import TYPED
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mmcc._cli.answers import answer, verified_answer
 from mmcc._cli.command import Command
 from mmcc._cli.mechanism_options import (
     BOUND,
@@ -14,8 +15,7 @@ from mmcc._cli.mechanism_options import (
     VERIFY,
 )
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import JSON, UNITS, VERDICT, answer, said
-from mmcc._cli.simulated import verified_answer
+from mmcc._cli.question_options import JSON, UNITS, VERDICT, said
 
 
 def run(

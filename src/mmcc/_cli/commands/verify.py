@@ -12,6 +12,7 @@ from typing import Any
 
 from click.exceptions import Exit
 
+from mmcc._cli.answers import REFUSED, telling, verified_answer, working
 from mmcc._cli.command import FILE, QUESTION, WHOLE, Command, Option
 from mmcc._cli.mechanism_options import (
     DELTA,
@@ -24,8 +25,7 @@ from mmcc._cli.mechanism_options import (
     mechanism,
 )
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import JSON, SEED, VERDICT, said
-from mmcc._cli.simulated import REFUSED, telling, verified_answer, working
+from mmcc._cli.question_options import JSON, SEED, VERDICT, said
 
 NEEDED = ("strategy", "sampling", "sigma", "epsilon", "delta")
 

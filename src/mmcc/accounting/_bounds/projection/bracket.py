@@ -16,16 +16,16 @@ from typing import Literal, Protocol
 
 from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import Answer
-from mmcc.accounting._bounds.projection.deficit import (
+from mmcc.accounting._bounds.projection.line import Chance
+from mmcc.accounting._bounds.projection.lower import Lower, lower_delta, lower_epsilon
+from mmcc.accounting._bounds.projection.upper import Projected
+from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd
+from mmcc.accounting._bounds.projection.upper_add_moments import (
     BinsNodesAround,
     Deficit,
     EpochNodesAround,
     NodesAround,
 )
-from mmcc.accounting._bounds.projection.line import Chance
-from mmcc.accounting._bounds.projection.lower import Lower, lower_delta, lower_epsilon
-from mmcc.accounting._bounds.projection.upper import Projected
-from mmcc.accounting._bounds.projection.upper_add import ProjectedAdd
 from mmcc.accounting._bounds.projection.upper_bins import ProjectedBins
 from mmcc.accounting._bounds.projection.upper_epochs import ProjectedEpochs
 from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon

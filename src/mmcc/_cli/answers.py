@@ -1,5 +1,6 @@
-"""Verdicts on the command line: what they cost is told before they start, a refusal is exit code 1.
+"""Certified answers and verdicts in print.
 
+A verdict's cost is told before it starts, and a refusal is exit code 1.
 In: options as typed.  Out: a table or one JSON object on stdout; cost and progress on stderr.
 """
 
@@ -7,26 +8,74 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from click.exceptions import Exit
 
 from mmcc._cli import output
-from mmcc._cli.mechanism_options import Given, mechanism
+from mmcc._cli.mechanism_options import Given, check_bound, mechanism
 from mmcc._cli.mistakes import one_line
 from mmcc._cli.parsing import UsageError
-from mmcc._cli.question import said
+from mmcc._cli.question_options import said
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from mmcc import Guarantee
     from mmcc.accounting._parallel import Progress
+    from mmcc.accounting._units import Units
+    from mmcc.sampling import Scheme
+    from mmcc.strategies import Strategy
 
+MAX_COMPARED_STEPS = 4096
+Others = Callable[["Strategy", "Scheme", "Guarantee", "Progress | None"], output.Comparison]
+"""What other bounds say to the same question."""
 REFUSED = 1
 COSTS = ("verify: about", "verify: a pilot of")
 """How what is told before the work starts begins."""
+
+
+def answer(
+    asked: str, given: Given, numbers: dict[str, float], others: Others | None = None
+) -> None:
+    """Ask the library the one question and print the answer."""
+    import mmcc
+
+    check_bound(given["method"], given["order"])
+    strategy, scheme = mechanism(given)
+    if others is not None and strategy.steps > MAX_COMPARED_STEPS:
+        raise UsageError(
+            f"--compare asks four questions at once and is meant for at most "
+            f"{MAX_COMPARED_STEPS} steps, not {strategy.steps}; ask for one --method at a time."
+        )
+    question = getattr(mmcc, asked)  # imported now: that is not what is timed
+    with output.progress_bar() as progress:
+        start = time.perf_counter()
+        found: Guarantee = question(
+            strategy,
+            scheme,
+            **numbers,
+            method=given["method"],
+            order=given["order"],
+            **said(group_size=given["group_size"]),
+            progress=progress,
+        )
+        seconds = time.perf_counter() - start
+        compared = None if others is None else others(strategy, scheme, found, progress)
+        units = in_units(found) if given.get("units") else None
+    if given["as_json"]:
+        output.print_json(found, seconds, compared, units)
+    else:
+        output.print_tables(asked, found, seconds, compared, units)
+
+
+def in_units(found: Guarantee) -> Units:
+    """The answer in every unit."""
+    from mmcc.accounting._units import units_of
+
+    return units_of(found)
 
 
 def verified_answer(

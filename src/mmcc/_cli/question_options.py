@@ -1,0 +1,47 @@
+"""Options that several commands have beside the mechanism's: for questions and for print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmcc._cli.command import FILE, FLAG, NUMBER, OUTPUT, QUESTION, WHOLE, Option
+
+JSON = Option(("--json", "as_json"), FLAG, OUTPUT, "Print one JSON object.")
+UNITS = Option(
+    "--units",
+    FLAG,
+    QUESTION,
+    "Also print mu of Gaussian DP, rho of zCDP and what attacks can achieve.",
+)
+SIMULATION = (
+    Option("--samples", WHOLE, QUESTION, "Estimate: at most this many samples."),
+    Option("--width", NUMBER, QUESTION, "Estimate: stop at this relative width of the interval."),
+    CONFIDENCE := Option(
+        "--confidence",
+        NUMBER,
+        QUESTION,
+        "Chance that the interval, or the audit's bound, is right.",
+    ),
+    SEED := Option("--seed", WHOLE, QUESTION, "Random numbers start here."),
+)
+VERDICT = (
+    Option(
+        "--failure",
+        NUMBER,
+        QUESTION,
+        "Verify: the chance of a wrong verdict, part of delta; 1e-9 if left out.",
+    ),
+    Option(
+        "--record",
+        FILE,
+        QUESTION,
+        "Verify: keep all attempts in this file, and go on with one that was interrupted.",
+    ),
+    WORKERS := Option("--workers", WHOLE, QUESTION, "Verify: processes that draw samples."),
+)
+PLOT = Option("--plot", FILE, OUTPUT, "Draw a picture: .png .svg .pdf.")
+
+
+def said(**given: Any) -> dict[str, Any]:
+    """What was said, without what was left out."""
+    return {name: value for name, value in given.items() if value is not None}
