@@ -15,7 +15,7 @@ from scipy.special import logsumexp, ndtr
 from scipy.stats import t as student
 
 from mmcc import sampling, strategies
-from mmcc._simulation import batches, estimate, pilot
+from mmcc._simulation import batches, estimate, estimate_pilot
 from mmcc._simulation import set_mixtures as kernels
 from mmcc._simulation.batches import Batch, Direction, Plan, Proposal, prepare
 from mmcc._simulation.intervals import ACCURACY, Crossing, Interval, Tally, interval
@@ -314,7 +314,7 @@ def test_runs_start_anew_on_a_wider_grid_until_both_ends_are_seen(ends, monkeypa
         return estimate.Run(plan, Tally(), answers[len(grids) - 1], spent + 10)
 
     monkeypatch.setattr(estimate, "_accumulate", accumulate)
-    found = pilot.Pilot(1.0, 0.01, 0.0, plan)
+    found = estimate_pilot.Pilot(1.0, 0.01, 0.0, plan)
     budget = estimate.Budget(10_000, 0.01, 0.99, 0)
     run = estimate._run(found, 1e-5, budget, 1e-3, None, None)
     assert run.found is answers[2]
@@ -323,7 +323,7 @@ def test_runs_start_anew_on_a_wider_grid_until_both_ends_are_seen(ends, monkeypa
     assert [np.mean(grid) for grid in grids] == pytest.approx([1.0, 1.05, 1.05])
 
 
-# The pilot.
+# The estimate_pilot.
 
 
 def batch_of(masses, logs) -> Batch:
@@ -335,7 +335,7 @@ def test_shares_follow_the_mass_that_each_way_of_drawing_finds():
     logs = np.where(np.eye(4, dtype=bool)[[0, 1, 1, 2, 3]], 0.0, -80.0)
     proposal = Proposal(np.array([0.0, 1.0, 1.5, 2.5]), np.full(4, 0.25))
     seen = [batch_of([0.2, 0.1], logs[:2]), batch_of([0.2, 0.1, 0.4], logs[2:])]
-    found = pilot._fitted(proposal, seen, 0)
+    found = estimate_pilot._fitted(proposal, seen, 0)
     assert found.choices.tolist() == proposal.choices.tolist()
     assert found.shares == pytest.approx([0.2, 0.3, 0.1, 0.4], rel=1e-5)
 
@@ -345,7 +345,7 @@ def test_shares_make_what_was_seen_most_likely():
     rng = np.random.default_rng(4)
     logs, mass = rng.normal(0, 3, (200, 2)), rng.random(200)
     proposal = Proposal(np.array([0.0, 1.0]), np.array([0.9, 0.1]))
-    share = pilot._fitted(proposal, [batch_of(mass, logs)], 0).shares[1]
+    share = estimate_pilot._fitted(proposal, [batch_of(mass, logs)], 0).shares[1]
     grid = np.linspace(0.01, 0.99, 99)
     likely = [
         mass @ np.logaddexp(logs[:, 0] + math.log1p(-s), logs[:, 1] + math.log(s)) for s in grid
@@ -356,13 +356,13 @@ def test_shares_make_what_was_seen_most_likely():
 def test_no_way_of_drawing_is_given_up_for_lack_of_mass():
     proposal = Proposal(np.array([0.0, 1.0, 2.5]), np.array([0.2, 0.5, 0.3]))
     logs = np.zeros((3, 3))
-    assert pilot._fitted(proposal, [batch_of([0.0, 0.0, -1e-20], logs)], 0) is proposal
+    assert estimate_pilot._fitted(proposal, [batch_of([0.0, 0.0, -1e-20], logs)], 0) is proposal
     logs[:, :2] = -60.0
-    shares = pilot._fitted(proposal, [batch_of([1.0, 2.0, 0.0], logs)], 0).shares
+    shares = estimate_pilot._fitted(proposal, [batch_of([1.0, 2.0, 0.0], logs)], 0).shares
     assert shares == pytest.approx(np.array([0.1, 0.1, 1.0]) / 1.2, rel=1e-5)
 
 
-@pytest.mark.parametrize("turn", range(pilot.ROUNDS))
+@pytest.mark.parametrize("turn", range(estimate_pilot.ROUNDS))
 @pytest.mark.parametrize("off", [0.03, 0.9, 20.0])
 def test_pilots_find_epsilon_from_a_bad_guess(off, turn):
     """One column: nothing is left to chance."""
@@ -372,7 +372,7 @@ def test_pilots_find_epsilon_from_a_bad_guess(off, turn):
     exact = brentq(
         lambda e: float(mixture_delta([0.0, 1.0], [0.9, 0.1], 1.0, e, "remove")) - 1e-4, 0.1, 5.0
     )
-    found = pilot._measure(plan, 1e-4, off * exact, turn)
+    found = estimate_pilot._measure(plan, 1e-4, off * exact, turn)
     assert (np.diff(found.plan.epsilons) > 0).all()
     assert found.epsilon == pytest.approx(exact, rel=0.02)
     assert found.error == pytest.approx(0.0, abs=1e-9)
