@@ -114,7 +114,7 @@ def test_every_scheme_goes_on(tmp_path, scheme, length):
 
 
 @pytest.mark.parametrize(
-    ("after", "mode"), sampled([0, 1, STEPS - 1], ["hooks", "functorch", "ew"], strength=1)
+    ("after", "mode"), sampled([0, 1, STEPS - 1], ["hooks", "functorch", "ew", "ghost"], strength=1)
 )
 def test_every_moment_and_mode(tmp_path, after, mode):
     resumed_equals_whole(

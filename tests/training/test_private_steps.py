@@ -84,7 +84,7 @@ def recomputed(strategy, scheme, *, sigma, clip, rate, seed, decoder=None, summe
 
 
 @pytest.mark.parametrize("physical", [None, 4])
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
 def test_parameters_equal_a_dense_recomputation(strategy, mode, physical):
     settings = {"sigma": 0.7, "rate": 0.5, "seed": 5}
@@ -140,7 +140,7 @@ def test_tree_is_decoded_as_asked(decoder):
         np.testing.assert_allclose(found.numpy(), truth, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 def test_summed_loss_is_not_divided(mode):
     settings = {"sigma": 0.7, "rate": 0.1, "seed": 5}
     identity = strategies.identity(STEPS)
@@ -163,7 +163,7 @@ def network() -> nn.Module:
 
 
 @pytest.mark.parametrize("physical", [None, 7])
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 def test_without_noise_clipping_and_sampling_it_is_plain_gradient_descent(mode, physical):
     module, optimizer, loader = private(
         network(),
@@ -185,7 +185,7 @@ def test_without_noise_clipping_and_sampling_it_is_plain_gradient_descent(mode, 
         torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 def test_empty_batches_release_noise_alone(mode):
     """Participation so rare that every batch is empty; the noise is added all the same."""
     strategy = strategies.toeplitz([1.0, 0.6, 0.3], STEPS)
@@ -206,7 +206,7 @@ def test_empty_batches_release_noise_alone(mode):
     np.testing.assert_allclose(found, total, rtol=1e-9)
 
 
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 def test_convolutions_and_norms_do_with_batches_that_are_empty_now_and_then(mode):
     """Without noise and with clipping that does nothing: gradient descent on whoever came."""
 
@@ -249,7 +249,7 @@ def test_empty_batch_needs_no_backward_pass():
     assert optimizer.finished
 
 
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e200])
 def test_example_without_a_finite_gradient_contributes_nothing(value, mode):
     """Else it would be seen that it took part, whatever the noise."""
@@ -275,7 +275,7 @@ def test_example_without_a_finite_gradient_contributes_nothing(value, mode):
     np.testing.assert_allclose(results[0] - results[1], 0.5 * clipped / EXAMPLES, atol=1e-6)
 
 
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 def test_evaluation_between_steps_disturbs_nothing(mode):
     plain = private(network(), grad_sample_mode=mode)
     train(*plain)

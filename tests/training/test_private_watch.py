@@ -45,7 +45,7 @@ def train(run, loss=loss_of):
         optimizer.step()
 
 
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 def test_a_second_pass_over_some_examples_is_refused(mode):
     """With expanded weights the second pass was added to every example's gradient."""
     run = private(grad_sample_mode=mode, **EVERYBODY)
@@ -242,7 +242,7 @@ def test_an_overtaken_loop_takes_no_batch_from_the_next():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"grad_sample_mode": None}, "unknown grad_sample_mode"),
+        ({"grad_sample_mode": 2}, "unknown grad_sample_mode"),
         ({"dataset": "digits"}, "no data set"),
         ({"dataset": {1: 2}}, "no data set"),
         ({"module": nn.Sequential(nn.LazyLinear(3))}, "lazy layers"),

@@ -608,7 +608,7 @@ def test_what_cannot_be_compared_is_told_once():
 # ---------------------------------------------------------------- around the module
 
 
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 def test_the_module_that_was_given_is_not_called_for_gradients(mode):
     body = linear()
     module, optimizer, loader = private(body, grad_sample_mode=mode)

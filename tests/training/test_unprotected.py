@@ -286,7 +286,7 @@ def train_tagger(run, loss) -> None:
         optimizer.step()
 
 
-@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 def test_a_mean_over_tokens_inside_the_module_is_refused(mode):
     run = private(Tagger(), tagged(padded=True), grad_sample_mode=mode)
     with refused("examples meet in the loss that the module computes"):
@@ -308,7 +308,7 @@ def test_the_same_loss_without_padding_is_fine(only_loss):
     assert run[1].finished
 
 
-@pytest.mark.parametrize("mode", ["hooks", "ew"])
+@pytest.mark.parametrize("mode", ["hooks", "ew", "ghost"])
 def test_a_loss_inside_that_is_not_used_does_not_matter(mode):
     """And the one that is used is the mean of each example's own: clipped one by one."""
     everybody = {"sampling": EVERYBODY, "strategy": strategies.identity(1), "sigma": 1e-9}

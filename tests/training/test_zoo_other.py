@@ -24,7 +24,7 @@ from torch import distributed, nn  # noqa: E402
 from mmcc import MmccError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-MODES = ["hooks", "functorch", "ew"]
+MODES = ["hooks", "functorch", "ew", "ghost"]
 NAMED = {case.name: case for case in CASES}
 
 

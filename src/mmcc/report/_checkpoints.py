@@ -40,6 +40,8 @@ FACTS = (
     "loss_reduction",
 )
 """What a fingerprint has, all of it text."""
+CLIPPING = "clipping"
+"""What it has beside that, where gradients are not clipped as a whole."""
 
 
 def of_checkpoint(
@@ -139,9 +141,12 @@ def _mechanism(
     fingerprint: Mapping[str, Any], given: Strategy | None, scheme: Scheme | None, name: str
 ) -> Mechanism:
     """The mechanism whose fingerprint this is, to the last bit."""
+    from mmcc.training._clipping import FLAT, Clipping
     from mmcc.training._mechanism import DIGEST, Mechanism
 
-    if set(fingerprint) != set(FACTS) or not all(isinstance(v, str) for v in fingerprint.values()):
+    if {*fingerprint} - {CLIPPING} != {*FACTS} or not all(
+        isinstance(v, str) for v in fingerprint.values()
+    ):
         raise _unknown(name, "its fingerprint does not have the entries that are known")
     described = fingerprint["strategy"].rpartition(DIGEST)[0]
     strategy = given if given is not None else _strategy(described, name)
@@ -156,6 +161,7 @@ def _mechanism(
             float(fingerprint["max_grad_norm"]),
             None if decoder == "None" else decoder,
             fingerprint["loss_reduction"],
+            Clipping.of(fingerprint.get(CLIPPING, FLAT)),
         )
     except ValueError as problem:  # MmccError is one
         raise _unknown(name, str(problem).rstrip(".")) from None
@@ -258,4 +264,5 @@ def _run_facts(run: Mechanism, position: int) -> tuple[Fact, ...]:
         Fact("Expected batch size", f"{run.expected_batch_size:.6g}"),
         *([Fact("Decoder", str(run.decoder))] if run.decoder else []),
         Fact("Loss", f"{run.loss_reduction} over a batch"),
+        Fact("Clipping", run.clipping.in_short()),
     )

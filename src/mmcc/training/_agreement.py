@@ -10,7 +10,7 @@ by 2 % and more.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -106,30 +106,32 @@ def worst(rows: Sequence[Sequence[float]], allowed: Tolerance) -> int | None:
 def check_gradients(
     names: Sequence[str],
     truths: Sequence[Tensor | None],
-    samples: Sequence[Tensor | None],
-    norms: Tensor,
+    sums: Iterable[Tensor | None],
+    squares: Tensor,
+    dtypes: Iterable[torch.dtype],
     reduction: str,
 ) -> bool:
     """Refuse per-example gradients whose sum or mean is not the gradient that autograd has found.
 
-    `norms` has the norm of each example's gradient, a column a parameter.  False where nothing can
-    be said, for the ordinary gradient is not finite, as it should be for such an example.
+    `sums` are theirs, found in `dtypes`; they may be large, and each is looked at in its turn.
+    `squares` has the squared norm of each example's gradient, a column a parameter.  False where
+    nothing can be said, for the ordinary gradient is not finite, as it should be for such an
+    example.
     """
-    count = len(norms)
+    count = len(squares)
     divisor = count if reduction == "mean" else 1
-    usual = norms.double().square().sum(dim=0).sqrt() / divisor
-    lengths = []
-    kinds = []
-    for truth, sample in zip(truths, samples, strict=True):
-        found = None if sample is None else _sum(sample, truth) / divisor
-        kinds += [tensor.dtype for tensor in (truth, sample) if tensor is not None]
-        lengths.append(_lengths(found, truth))
-    rows = torch.stack([torch.stack(row).to(norms.device) for row in lengths]).double()
+    usual = squares.double().sum(dim=0).sqrt() / divisor
+    lengths = [
+        _lengths(None if found is None else found / divisor, truth)
+        for found, truth in zip(sums, truths, strict=True)
+    ]
+    kinds = [*dtypes, *(truth.dtype for truth in truths if truth is not None)]
+    rows = torch.stack([torch.stack(row).to(squares.device) for row in lengths]).double()
     rows = torch.cat([rows, usual[:, None]], dim=1)
-    if not norms.isfinite().all() and not rows[:, 1].isfinite().all():
+    if not squares.isfinite().all() and not rows[:, 1].isfinite().all():
         return False
     table = torch.nan_to_num(rows, nan=math.inf, posinf=math.inf).tolist()
-    place = worst(table, tolerance(norms.device, kinds))
+    place = worst(table, tolerance(squares.device, kinds))
     if place is None:
         return True
     if all(truth is None for truth in truths):
@@ -164,9 +166,14 @@ def first_sentence(problem: BaseException) -> str:
     return words.partition(". ")[0][:MOST_SAID].rstrip(". ")
 
 
-def difference(found: Tensor | None, truth: Tensor | None) -> Tensor:
-    """Length of the difference and of the truth, and the latter again: nothing cancels in one."""
+def difference(found: Tensor | None, truth: Tensor | None, norm: Tensor | None = None) -> Tensor:
+    """Length of the difference and of the truth, and the latter again: nothing cancels in one.
+
+    With a `norm` that is said to be that of the truth: the difference of the two, if it is larger.
+    """
     apart, true = _lengths(found, truth)
+    if norm is not None:
+        apart = torch.maximum(apart, (norm.to(true) - true).abs())
     return torch.stack([apart, true, true])
 
 
@@ -180,12 +187,6 @@ def _lengths(found: Tensor | None, truth: Tensor | None) -> tuple[Tensor, Tensor
         length = _norm(present)
         return length, length if found is None else torch.zeros_like(length)
     return _norm(found.to(truth.dtype) - truth), _norm(truth)
-
-
-def _sum(sample: Tensor, truth: Tensor | None) -> Tensor:
-    kind = torch.promote_types(sample.dtype, torch.float32 if truth is None else truth.dtype)
-    total: Tensor = sample.sum(dim=0, dtype=kind)
-    return total
 
 
 def _norm(tensor: Tensor) -> Tensor:

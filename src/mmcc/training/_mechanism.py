@@ -25,6 +25,7 @@ from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._base import FULL, HONAKER, Strategy, checked_strategy
 from mmcc.strategies._decoders import decoder_name
 from mmcc.strategies._records import strategy_digest
+from mmcc.training._clipping import LARGEST, Clipping
 from mmcc.training._participants import MAX_EXAMPLES
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 REDUCTIONS = ("mean", "sum")
 DIGEST = " with digest "
 """Between the description of a strategy and the digest of its numbers."""
-LARGEST = 1e30
-"""Of clip norms and noise levels: beyond it single precision ends."""
+AS_A_WHOLE = Clipping()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class Mechanism:
     max_grad_norm: float
     decoder: str | None = None
     loss_reduction: str = "mean"
+    clipping: Clipping = AS_A_WHOLE
 
     def __post_init__(self) -> None:
         check_trainable(self.strategy, self.sampling)
@@ -74,6 +75,7 @@ class Mechanism:
         }
         for name, value in settled.items():
             object.__setattr__(self, name, value)
+        self.clipping.check(self.max_grad_norm)
 
     @property
     def steps(self) -> int:
@@ -89,6 +91,7 @@ class Mechanism:
     def fingerprint(self) -> dict[str, str]:
         """Everything that makes this mechanism what it is, to the last bit."""
         digest = strategy_digest(self.strategy)[:16]  # what is shown of C may not show all of it
+        law = {} if self.clipping == AS_A_WHOLE else {"clipping": str(self.clipping)}
         return {
             "strategy": f"{self.strategy!r}{DIGEST}{digest}",
             "sampling": identity_of(self.sampling),
@@ -97,6 +100,7 @@ class Mechanism:
             "examples": str(self.examples),
             "max_grad_norm": repr(self.max_grad_norm),
             "loss_reduction": self.loss_reduction,
+            **law,
         }
 
     def differences(self, fingerprint: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,7 @@
 """The optimizer: clipped gradients of the right batch, the right noise, a public divisor.
 
-In: per-example gradients, which Opacus has left in `p.grad_sample`.  Out: `p.grad`, and a step of
-the optimizer inside.
+In: gradients by example, as far as clipping needs them.  Out: `p.grad`, and a step of the
+optimizer inside.
 Rounding: floating point as Opacus has it.  Clipped norms and noise are right up to rounding errors,
 which no guarantee here takes into account.
 """
@@ -23,12 +23,16 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.training._agreement import check_gradients, wrong_count
+from mmcc.training._example_gradients import summed_type
 from mmcc.training._mechanism import Mechanism
 from mmcc.training._peers import ENDING
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
-STABILISER = 1e-6
-"""Added to norms, as Opacus does: clipped gradients are a little shorter than the clip norm."""
+FROM_OUTSIDE = (
+    "parameter {!r} is used outside the layers of the module's forward, where gradients by example "
+    "are not found (a weight that is used by hand; a penalty on weights in the loss, for which "
+    "there is the optimizer's weight_decay)."
+)
 
 
 def _fixed(name: str) -> Any:
@@ -73,6 +77,7 @@ class PrivateOptimizer(DPOptimizer):
         )
         self._parameters = tuple(self.params)
         self._names = [run.watch.names[p] for p in self._parameters]
+        self._parts = mechanism.clipping.parts(self._names)
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
         optimizer.register_step_pre_hook(self._refuse_others)
@@ -175,50 +180,61 @@ class PrivateOptimizer(DPOptimizer):
         raise RunError("step() clips and adds up the gradients of its batch, once.")
 
     def _clip(self, batch: PhysicalBatch) -> None:
-        """Add min(1, clip norm / norm) g to the sum, for each example's gradient g.
+        """Add each example's gradient to the sum, times the factor that clips it.
 
         A gradient that is not finite has no norm, and whatever it did to the sum would show that
         its example is there: it counts as zero.  So does that of a row of padding.
         """
-        samples = [_flat(p) for p in self._parameters]
-        norms = _norms(samples, batch.size)
-        if self._watch.close and batch.size:
-            self._check_sums(samples, norms)
-        lengths = norms.norm(dim=1)
-        counted = lengths.isfinite()
+        gradients = self._watch.gradients
+        squares = self._squares(batch.size)
+        if batch.size:
+            self._check_sums(squares)
+        parts = squares.new_zeros(batch.size, max(self._parts) + 1)
+        parts.index_add_(1, torch.tensor(self._parts, device=squares.device), squares)
+        counted = parts.isfinite().all(dim=1)
         counted[batch.members :] = False
-        factors = (self.max_grad_norm / (lengths + STABILISER)).clamp(max=1.0)
-        if not counted.all():
-            factors = torch.where(counted, factors, 0.0)
-            samples = [_zeroed(sample, ~counted) for sample in samples]
-        for p, sample in zip(self._parameters, samples, strict=True):
-            if sample is not None:
-                total = torch.tensordot(factors.to(p), sample.to(p), dims=1)
-                p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
-            elif p.summed_grad is None:
-                p.summed_grad = torch.zeros_like(p)
-            p.grad_sample = None  # no gradient counts twice
+        factors = self.mechanism.clipping.factors(parts, self.max_grad_norm)
+        for p, part in zip(self._parameters, self._parts, strict=True):
+            if p.summed_grad is None:
+                p.summed_grad = torch.zeros_like(p, dtype=summed_type(p.dtype)).detach()
+            gradients.add(p.summed_grad, p, factors[:, part], counted)
+            gradients.forget([p])  # no gradient counts twice
             p.grad = None  # backward has left the sum without clipping and noise there
 
-    def _check_sums(self, samples: Sequence[Tensor | None], norms: Tensor) -> None:
+    def _squares(self, count: int) -> Tensor:
+        """Squared norms of each example's gradient: a row an example, a column a parameter."""
+        columns = [self._watch.gradients.squares(p) for p in self._parameters]
+        present = [column for column in columns if column is not None]
+        if not present or not count:
+            return torch.zeros(count, len(columns))
+        nothing = torch.zeros_like(present[0])
+        kind = max((column.dtype for column in present), key=lambda dtype: dtype.itemsize)
+        return torch.stack(
+            [(nothing if c is None else c).to(nothing.device, kind) for c in columns], dim=1
+        )
+
+    def _check_sums(self, squares: Tensor) -> None:
         """Refuse per-example gradients that do not add up to what autograd has found."""
+        if not self._watch.close:
+            return
+        gradients, count = self._watch.gradients, len(squares)
         truths = [self._watch.ordinary(p) for p in self._parameters]
         if not self._watch.finds_ordinary:
             self._check_inside(truths)
-        elif not check_gradients(self._names, truths, samples, norms, self.loss_reduction):
-            return
-        if len(norms) > 1:
+        else:
+            ones = torch.ones(count, device=squares.device)
+            sums = (gradients.total(p, ones) for p in self._parameters)
+            kinds = gradients.dtypes()
+            if not check_gradients(self._names, truths, sums, squares, kinds, self.loss_reduction):
+                return
+        if count > 1:
             self._watch.seen()
 
     def _check_inside(self, truths: Sequence[Tensor | None]) -> None:
         """Expanded weights leave no ordinary gradient; what there is comes from elsewhere."""
         for name, truth in zip(self._names, truths, strict=True):
             if truth is not None and truth.any():
-                raise RunError(
-                    f"parameter {name!r} is used outside the module's forward, where gradients by "
-                    "example are not made (a penalty on weights in the loss: use the optimizer's "
-                    "weight_decay)."
-                )
+                raise RunError(FROM_OUTSIDE.format(name))
 
     def sum_over_processes(self) -> None:
         """Make the sums those of the whole batch, of which each process has a part."""
@@ -230,7 +246,7 @@ class PrivateOptimizer(DPOptimizer):
     def add_noise(self) -> None:
         """Noise of this step, in units of the clip norm; from here on the step is done."""
         for p, noise in zip(self._parameters, self.run.draw(), strict=True):
-            p.grad = torch.add(p.summed_grad, noise, alpha=self.max_grad_norm).view_as(p)
+            p.grad = p.summed_grad.add_(noise, alpha=self.max_grad_norm).view_as(p)
             p.summed_grad = None
 
     def scale_grad(self) -> None:
@@ -241,8 +257,7 @@ class PrivateOptimizer(DPOptimizer):
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Clear gradients; sums of a logical batch that is not complete are kept."""
-        for p in self._parameters:
-            p.grad_sample = None
+        self._watch.gradients.forget(self._parameters)
         self.original_optimizer.zero_grad(set_to_none)
 
     def signal_skip_step(self, do_skip: bool = True) -> None:
@@ -295,7 +310,7 @@ class PrivateOptimizer(DPOptimizer):
         A parameter without any has none by plain autograd either if the loss did not depend on
         it: the backward pass came by, and has left nothing.
         """
-        counts = [_count(p) for p in self._parameters]
+        counts = [sum(self._watch.gradients.counts(p)) for p in self._parameters]
         if batch.size and not any(counts):
             raise RunError(
                 f"the loader handed out {batch.size} examples, and no parameter has gradients of "
@@ -305,44 +320,8 @@ class PrivateOptimizer(DPOptimizer):
         for name, p, count in zip(self._names, self._parameters, counts, strict=True):
             if count != batch.size and not (count == 0 and p.grad is None):
                 raise RunError(wrong_count(name, count, batch.size))
-
-
-def _count(p: Tensor) -> int:
-    """Examples of whom a parameter has gradients."""
-    samples: Tensor | list[Tensor] | None = getattr(p, "grad_sample", None)
-    if samples is None:
-        return 0
-    return sum(map(len, samples)) if isinstance(samples, list) else len(samples)
-
-
-def _flat(p: Tensor) -> Tensor | None:
-    """Per-example gradients of a parameter; backward passes one after another."""
-    samples: Tensor | list[Tensor] | None = getattr(p, "grad_sample", None)
-    joined = torch.cat(samples) if isinstance(samples, list) else samples
-    return None if joined is None else joined.detach()
-
-
-def _norms(samples: Sequence[Tensor | None], count: int) -> Tensor:
-    """Norms of each example's gradient, a column a parameter, in single precision at least."""
-    present = [sample for sample in samples if sample is not None]
-    if not present or not count:
-        return torch.zeros(count, len(samples))
-    columns = []
-    for sample in samples:
-        if sample is None:
-            columns.append(torch.zeros(count, device=present[0].device))
-            continue
-        kind = torch.promote_types(sample.dtype, torch.float32)
-        rows = sample.flatten(1) if sample.dim() > 1 else sample[:, None]
-        norms = torch.linalg.vector_norm(rows, dim=1, dtype=kind)
-        columns.append(norms.to(present[0].device))
-    return torch.stack(columns, dim=1)
-
-
-def _zeroed(sample: Tensor | None, rows: Tensor) -> Tensor | None:
-    if sample is None:
-        return None
-    return sample.masked_fill(rows.to(sample.device).view(-1, *(1,) * (sample.dim() - 1)), 0.0)
+            if batch.size and p.grad is not None and not self._watch.gradients.leaves_ordinary:
+                raise RunError(FROM_OUTSIDE.format(name))
 
 
 _WATCHED: weakref.WeakKeyDictionary[Optimizer, list[bool]] = weakref.WeakKeyDictionary()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -21,36 +22,19 @@ from opacus.grad_sample import (
     GradSampleModule,
     GradSampleModuleExpandedWeights,
 )
-from opacus.layers.dp_rnn import DPGRU, DPLSTM, DPRNN, DPRNNBase, RNNLinear
+from opacus.layers.dp_rnn import DPGRU, DPLSTM, DPRNN, RNNLinear
 from torch import Tensor, nn
 from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
 from mmcc.errors import MmccError
 from mmcc.training._agreement import first_sentence
+from mmcc.training._example_gradients import KeptRows
 from mmcc.training._examples import tensors_of
 from mmcc.training._module_contents import tensors_at_layers
 from mmcc.training._rehearsal import rehearse
 from mmcc.training._run import RunError, TrainingRun
-from mmcc.training._trainable import EXPANDED, FUNCTORCH, untrainable
 from mmcc.training._trial import outputs_of
-from mmcc.training._watch import Watch, refuse_packed
-
-
-def wrap(module: nn.Module, mode: str, reduction: str, watch: Watch) -> AbstractGradSampleModule:
-    """The module with gradients by example, in one of Opacus's ways."""
-    for layer in module.modules():
-        if isinstance(layer, DPRNNBase):
-            layer.register_forward_pre_hook(refuse_packed)
-    try:
-        wrapped = (
-            ExpandedWeights(module, reduction, watch)
-            if mode == EXPANDED
-            else Hooked(module, reduction, watch, functorch=mode == FUNCTORCH)
-        )
-    except NotImplementedError as problem:
-        raise untrainable("this module", problem) from None
-    wrapped.guard()
-    return wrapped
+from mmcc.training._watch import Watch
 
 
 class Watched(AbstractGradSampleModule):
@@ -71,7 +55,7 @@ class Watched(AbstractGradSampleModule):
         with self._inside():
             unusable = rehearse(self, args, kwargs, count) if self.watch.close else {}
             self.watch.expect_gradients()
-            returned = self.by_example(args, kwargs, count)
+            returned = self.by_example(args, kwargs, count, ordinary=self.watch.close)
         if unusable:
             for name, output in outputs_of(self._module, returned, before).items():
                 if name in unusable and output.requires_grad:
@@ -109,24 +93,71 @@ class Watched(AbstractGradSampleModule):
         return []
 
     @abstractmethod
-    def by_example(self, args: Any, kwargs: Any, count: int) -> Any:
-        """A pass after which the backward pass leaves a row for each of `count` examples."""
+    def by_example(self, args: Any, kwargs: Any, count: int, *, ordinary: bool = False) -> Any:
+        """A pass after which gradients of each of `count` examples are known.
+
+        If they are `ordinary` too, the backward pass also leaves those of autograd; in some ways of
+        finding gradients it always does.
+        """
 
     def mute(self) -> None:
         """Until the next pass by example, passes are as if nothing had been wrapped."""
+
+    @cached_property
+    def shared(self) -> list[nn.Module]:
+        """Layers of the last pass that got one row for all examples."""
+        return []
+
+    def lay_out(
+        self,
+        layer: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        count: int,
+        *,
+        rebuilt: bool,
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Before a layer whose gradients are taken apart by example, by a rule or `rebuilt`.
+
+        Rows that all examples share, such as one row of positions, are laid out for each of them:
+        broadcasting would do the same after the layer, and lose whose gradient is whose.
+        """
+        others = len(list(tensors_of((args[1:], kwargs))))
+        if others and (rebuilt or not args):
+            raise RunError(
+                f"layer {self.layer_name(layer)!r} ({type(layer).__name__}) gets more than one "
+                "tensor, and gradients by example can be made for a layer of its kind from the "
+                "first alone. If it holds parameters of its own beside other layers, put them into "
+                "a small module with one input."
+            )
+        if not (args and isinstance(args[0], Tensor) and args[0].dim() > 1 and len(args[0]) == 1):
+            return None
+        if count > 1:
+            self.shared.append(layer)
+        return (args[0].expand(count, *args[0].shape[1:]), *args[1:]), kwargs
 
     def layer_name(self, layer: nn.Module) -> str:
         """What the module calls a layer."""
         return next((name for name, other in self._module.named_modules() if other is layer), "")
 
     def impossible(self, problem: Exception) -> str:
-        """The sentence for an error that is not there without gradients by example."""
+        """The sentence for an error that is not there without gradients by example.
+
+        Layers whose rows were laid out for each example are the likely cause.
+        """
+        if self.shared:
+            return (
+                f"layer {self.layer_name(self.shared[0])!r} gets one row for all examples, which "
+                "was laid out for each of them, and the module does not add it to theirs by "
+                f"broadcasting: {first_sentence(problem)}. Give it one row for each example."
+            )
         layer = _innermost(problem.__traceback__)
         if layer is not None and self.layer_name(layer):
-            return _IMPOSSIBLE.format(f"layer {self.layer_name(layer)!r}", first_sentence(problem))
-        left = [name for p, name in self.watch.names.items() if _lacks_gradients(p)]
+            return IMPOSSIBLE.format(f"layer {self.layer_name(layer)!r}", first_sentence(problem))
+        known = self.watch.gradients.counts
+        left = [self.watch.names[p] for p in self.watch.trained if not known(p)]
         name = f"parameter {left[-1]!r}" if left else "this module"
-        return _IMPOSSIBLE.format(name, first_sentence(problem))
+        return IMPOSSIBLE.format(name, first_sentence(problem))
 
 
 class Hooked(Watched, GradSampleModule):
@@ -137,19 +168,20 @@ class Hooked(Watched, GradSampleModule):
         self.forbid_grad_accumulation()
         self.watch = watch
         self._count = 0
-        self._laid_out: list[nn.Module] = []
         for layer in module.modules():
             if getattr(layer, "inplace", None) is True:
                 setattr(layer, "inplace", False)  # noqa: B010 (which layers have it is theirs)
-        watch.hooked = list(self.iterate_submodules(module))
-        for layer in watch.hooked:
+        rows = KeptRows(watch.trained)
+        rows.hooked = list(self.iterate_submodules(module))
+        watch.gradients = rows
+        for layer in rows.hooked:
             if type(layer) not in (DPRNN, DPLSTM, DPGRU, RNNLinear):
                 handle = layer.register_forward_pre_hook(self._prepare, with_kwargs=True)
                 self.autograd_grad_sample_hooks.append(handle)
 
-    def by_example(self, args: Any, kwargs: Any, count: int) -> Any:
+    def by_example(self, args: Any, kwargs: Any, count: int, *, ordinary: bool = False) -> Any:
         self._count = count
-        self._laid_out.clear()
+        self.shared.clear()
         if count:
             self.enable_hooks()
         else:  # some layers cannot tell apart the gradients of no examples: they need not
@@ -176,27 +208,10 @@ class Hooked(Watched, GradSampleModule):
     def _prepare(
         self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Before a layer whose gradients are taken apart by example.
-
-        Rows that all examples share, such as one row of positions, are laid out for each of them:
-        broadcasting would do the same after the layer, and lose whose gradient is whose.
-        """
         if not (self.hooks_enabled and layer.training and torch.is_grad_enabled()):
             return None
-        others = len(list(tensors_of((args[1:], kwargs))))
         rebuilt = self.force_functorch or type(layer) not in self.GRAD_SAMPLERS
-        if others and (rebuilt or not args):
-            raise RunError(
-                f"layer {self.layer_name(layer)!r} ({type(layer).__name__}) gets more than one "
-                "tensor, and gradients by example can be made for a layer of its kind from the "
-                "first alone. If it holds parameters of its own beside other layers, put them into "
-                "a small module with one input."
-            )
-        if not (args and isinstance(args[0], Tensor) and args[0].dim() > 1 and len(args[0]) == 1):
-            return None
-        if self._count > 1:
-            self._laid_out.append(layer)
-        return (args[0].expand(self._count, *args[0].shape[1:]), *args[1:]), kwargs
+        return self.lay_out(layer, args, kwargs, self._count, rebuilt=rebuilt)
 
     def capture_backprops_hook(
         self,
@@ -234,17 +249,7 @@ class Hooked(Watched, GradSampleModule):
         except MmccError:
             raise
         except Exception as problem:  # whatever Opacus and torch trip over in a layer
-            raise RunError(_IMPOSSIBLE.format(name, first_sentence(problem))) from problem
-
-    def impossible(self, problem: Exception) -> str:
-        """The same, and layers whose rows were laid out for each example are the likely cause."""
-        if not self._laid_out:
-            return super().impossible(problem)
-        return (
-            f"layer {self.layer_name(self._laid_out[0])!r} gets one row for all examples, which "
-            "was laid out for each of them, and the module does not add it to theirs by "
-            f"broadcasting: {first_sentence(problem)}. Give it one row for each example."
-        )
+            raise RunError(IMPOSSIBLE.format(name, first_sentence(problem))) from problem
 
     def _get_module_type(self, module: nn.Module) -> Any:
         """The type by which Opacus finds a rule; none where its rule is wrong or fails.
@@ -265,7 +270,7 @@ class ExpandedWeights(Watched, GradSampleModuleExpandedWeights):
         GradSampleModuleExpandedWeights.__init__(self, module, loss_reduction=reduction)
         self.watch = watch
 
-    def by_example(self, args: Any, kwargs: Any, count: int) -> Any:
+    def by_example(self, args: Any, kwargs: Any, count: int, *, ordinary: bool = False) -> Any:
         if not count:  # nobody took part: there are no gradients to be told apart
             return self._module(*args, **kwargs)
         call = call_for_per_sample_grads(  # type: ignore[no-untyped-call]
@@ -279,14 +284,10 @@ class ExpandedWeights(Watched, GradSampleModuleExpandedWeights):
             raise RunError(f"{self.impossible(problem)} Try grad_sample_mode='hooks'.") from problem
 
 
-_IMPOSSIBLE = (
+IMPOSSIBLE = (
     "gradients by example cannot be made for {}: {}. If it holds parameters of its own beside "
     "other layers, put them into a small module with one input; else freeze it or use another."
 )
-
-
-def _lacks_gradients(p: nn.Parameter) -> bool:
-    return p.requires_grad and getattr(p, "grad_sample", None) is None
 
 
 def _unpadded(layer: nn.Module, outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:

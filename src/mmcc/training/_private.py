@@ -23,6 +23,7 @@ from mmcc import __version__
 from mmcc.errors import ParameterError, real
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
+from mmcc.training._clipping import clipping_of
 from mmcc.training._distributed import peers_of
 from mmcc.training._loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training._mechanism import (
@@ -34,12 +35,19 @@ from mmcc.training._mechanism import (
 from mmcc.training._module_contents import forget_gradients
 from mmcc.training._optimizer import PrivateOptimizer
 from mmcc.training._participants import Participants
-from mmcc.training._per_example import wrap
 from mmcc.training._randomness import check_seed
 from mmcc.training._run import Record, TrainingRun, ledger_of
 from mmcc.training._torch_noise import TorchNoiseStream
-from mmcc.training._trainable import EXPANDED, check_module, layout_digest, trained_by
+from mmcc.training._trainable import (
+    EXPANDED,
+    check_module,
+    layout_digest,
+    mode_of,
+    names_of,
+    trained_by,
+)
 from mmcc.training._watch import Watch
+from mmcc.training._wrapping import wrap
 
 if TYPE_CHECKING:
     from mmcc.ledger import Ledger
@@ -52,7 +60,7 @@ def make_private(
     *,
     strategy: Strategy,
     sampling: Scheme,
-    max_grad_norm: float,
+    max_grad_norm: float | Mapping[str, float] | Sequence[float],
     sigma: float | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -61,7 +69,9 @@ def make_private(
     method: str = "tight",
     verify: Mapping[str, Any] | None = None,
     loss_reduction: str = "mean",
-    grad_sample_mode: str = "hooks",
+    clipping: str = "flat",
+    gamma: float | None = None,
+    grad_sample_mode: str | None = None,
     physical_batch_size: int | None = None,
     steps_per_epoch: int | None = None,
     stop_after: int | None = None,
@@ -85,6 +95,11 @@ def make_private(
     With `ledger`, a file, the run is accounted for now and written there before its first step, as
     one on the data set `data_name`; `mmcc ledger` adds up all of them.
 
+    `clipping` says how an example's gradient is bounded (docs/training.md): "flat" as a whole, from
+    per-example gradients; "ghost" the same without them; "per-layer" each layer by itself, with
+    norms in `max_grad_norm` or equal shares of it; "automatic" by dividing by its norm plus
+    `gamma`.  The last two are as "ghost" does it, unless `grad_sample_mode` says otherwise.
+
     With `distributed` the processes of torch.distributed's default group work on one run: each
     calls this with the same arguments and the same data set, takes its part of every batch, and
     has the same parameters as all others.  Seed and initial parameters are those of process 0.
@@ -95,7 +110,10 @@ def make_private(
         _check_verify(method, verify, epsilon, distributed)
         strategy = declared(strategy, sampling, stop_after)
         training_method(strategy, sampling, method)
-        check_module(module, optimizer, grad_sample_mode)
+        mode = mode_of(grad_sample_mode, clipping)
+        check_module(module, optimizer, mode)
+        trained = trained_by(optimizer)
+        law, clip_norm = clipping_of(clipping, max_grad_norm, gamma, names_of(module, trained))
         check_seed(seed)
         book, name = ledger_of(ledger, data_name)
         dataset = dataset_of(data)
@@ -104,16 +122,16 @@ def make_private(
             sampling,
             1.0 if sigma is None else sigma,  # for a target it is found when all else is right
             len(dataset),
-            max_grad_norm,
+            clip_norm,
             decoder,
             loss_reduction,
+            law,
         )
         options = loading_options(data, mechanism.expected_batch_size)
         ask = partial(certified, strategy, sampling, delta=delta, method=method, verify=verify)
         account = cache(partial(ask, sigma=sigma, epsilon=epsilon))
         if sigma is None:
             mechanism = replace(mechanism, sigma=account().sigma)
-        trained = trained_by(optimizer)
         layout = layout_digest(module, trained)
         facts = _facts(
             mechanism,
@@ -123,7 +141,7 @@ def make_private(
             method=method,
             physical_batch_size=physical_batch_size,
             steps_per_epoch=steps_per_epoch,
-            grad_sample_mode=grad_sample_mode,
+            grad_sample_mode=mode,
             generator=generator,
             data_name=name,
         )
@@ -138,7 +156,7 @@ def make_private(
             Participants(sampling, strategy.steps, mechanism.examples, seed),
             account,
             Record(book, name, mechanism, account, peers),
-            Watch(module, trained, finds_ordinary=grad_sample_mode != EXPANDED),
+            Watch(module, trained, finds_ordinary=mode != EXPANDED),
             peers,
             steps_per_epoch=steps_per_epoch,
             physical=physical_batch_size,
@@ -148,7 +166,7 @@ def make_private(
             account()  # it may take minutes: now, and not at the first batch
     peers.level([*module.parameters(), *module.buffers()])
     forget_gradients(module.parameters())  # an old one would move a frozen parameter
-    wrapped = wrap(module, grad_sample_mode, loss_reduction, run.watch)
+    wrapped = wrap(module, mode, loss_reduction, run.watch)
     run.watch.follow(run)
     return wrapped, PrivateOptimizer(optimizer, run), PrivateLoader(dataset, run, **options)
 

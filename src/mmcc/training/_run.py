@@ -362,6 +362,6 @@ def ledger_of(ledger: Ledger | str | Path | None, data: str | None) -> tuple[Led
 def _described(mechanism: Mechanism) -> str:
     return (
         f"{mechanism.strategy!r}, {mechanism.sampling!r}, sigma {mechanism.sigma:.9g}, "
-        f"decoder {mechanism.decoder}, clip norm {mechanism.max_grad_norm:g}, "
-        f"{mechanism.examples} examples"
+        f"decoder {mechanism.decoder}, clip norm {mechanism.max_grad_norm:g} "
+        f"({mechanism.clipping.in_short()}), {mechanism.examples} examples"
     )

@@ -18,8 +18,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from mmcc.errors import MethodError, ParameterError, suggestion
+from mmcc.training._clipping import FLAT
 
-HOOKS, FUNCTORCH, EXPANDED = MODES = ("hooks", "functorch", "ew")
+HOOKS, FUNCTORCH, EXPANDED, GHOST = MODES = ("hooks", "functorch", "ew", "ghost")
 
 
 def check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
@@ -34,7 +35,6 @@ def check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
             "LBFGS looks at the data several times in one step, and only one look is accounted "
             "for. Use SGD, Adam or another optimizer with one gradient a step."
         )
-    _check_mode(mode)
     hooked = hasattr(module, "autograd_grad_sample_hooks")
     if hooked or isinstance(module, AbstractGradSampleModule) or isinstance(optimizer, DPOptimizer):
         raise ParameterError(
@@ -56,6 +56,12 @@ def trained_by(optimizer: Optimizer) -> list[nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
 
 
+def names_of(module: nn.Module, trained: list[nn.Parameter]) -> list[str]:
+    """The names of the trained parameters, in the module's order."""
+    known = set(trained)
+    return [name for name, p in module.named_parameters() if p in known]
+
+
 def layout_digest(module: nn.Module, trained: list[nn.Parameter]) -> str:
     """Of all that says which number is which: names, shapes, types, and what is trained."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
@@ -71,16 +77,18 @@ def untrainable(what: str, problem: Exception) -> ParameterError:
     return ParameterError(f"Opacus cannot train {what}: {said}.")
 
 
-def _check_mode(mode: object) -> None:
-    if not isinstance(mode, str):
-        raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion('', MODES)}")
-    if mode.startswith("ghost"):
-        raise MethodError(
-            f"grad_sample_mode={mode!r} clips in a second backward pass that belongs to Opacus's "
-            f"own optimizer and loss; {suggestion('', MODES)}"
-        )
-    if mode not in MODES:
+def mode_of(mode: object, clipping: object) -> str:
+    """How gradients by example are found: as asked for, or as it suits the way of clipping."""
+    if mode is None:
+        return HOOKS if clipping == FLAT else GHOST
+    if not isinstance(mode, str) or mode not in MODES:
         raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion(mode, MODES)}")
+    if clipping == GHOST and mode != GHOST:
+        raise MethodError(
+            f"clipping={GHOST!r} makes no per-example gradients, so that grad_sample_mode={mode!r} "
+            f"would have nothing to do. Leave it out, or use clipping={FLAT!r}."
+        )
+    return mode
 
 
 def _check_whole(module: nn.Module) -> None:

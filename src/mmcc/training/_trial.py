@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,8 @@ from mmcc.training._agreement import (
     first_sentence,
     tolerance,
     worst,
-    wrong_count,
 )
+from mmcc.training._example_gradients import ExampleGradients
 from mmcc.training._examples import (
     LOSS,
     MEETING,
@@ -202,11 +202,14 @@ class Trial:
         weights = [torch.where(view.isfinite(), _numbers(view), 0.0) for view in views]
         mean = self.wrapped.loss_reduction == "mean"
         self._backward(views, [w / count if by_row and mean else w for w in weights])
+        gradients = watch.gradients
         try:
-            samples = [_rows(p, watch.names[p], count) for p in watch.trained]
+            for p in watch.trained:
+                gradients.check_count(p, watch.names[p], count)
         except RunError as wrong:
             return wrong
-        allowed = self._allowed([*views, *(s for s in samples if s is not None)])
+        allowed = self._allowed(views, gradients.dtypes())
+        squares = {p: gradients.squares(p) for p in watch.trained}
         self.wrapped.mute()
         for i, one in enumerate(alone):
             if by_row:
@@ -215,8 +218,7 @@ class Trial:
             else:
                 own = [one[name] for name in used]
                 numbers = weights if mean else [w / 2 for w in weights]
-            found = [None if sample is None else sample[i] for sample in samples]
-            refusal = self._difference(found, own, numbers, allowed)
+            refusal = self._difference(_of_one(gradients, squares, i), own, numbers, allowed)
             if refusal is not None:
                 return refusal
         if not by_row:
@@ -224,7 +226,7 @@ class Trial:
         some = _numbers(views[0].new_empty(count))
         outputs = self._plain(kept, self.few)
         return self._difference(
-            [None if s is None else torch.tensordot(some.to(s), s, 1) for s in samples],
+            lambda p: (gradients.total(p, some), None),
             [rows[name].of(outputs[name], count) for name in used],
             [w * some.to(w).view(-1, *(1,) * (w.dim() - 1)) for w in weights],
             allowed,
@@ -232,22 +234,26 @@ class Trial:
 
     def _difference(
         self,
-        found: Sequence[Tensor | None],
+        found: Callable[[nn.Parameter], tuple[Tensor | None, Tensor | None]],
         outputs: list[Tensor],
         weights: list[Tensor],
         allowed: Tolerance,
     ) -> RunError | None:
-        """The refusal of gradients that are not those of plain autograd."""
+        """The refusal of gradients, or of their norms, that are not those of plain autograd."""
         watch = self.wrapped.watch
         forget_gradients(watch.trained)
         self._backward(outputs, weights)
-        apart = [difference(f, p.grad) for f, p in zip(found, watch.trained, strict=True)]
+        apart = []
+        for p in watch.trained:  # one after another: all of them might not fit
+            gradient, norm = found(p)
+            apart.append(difference(gradient, p.grad, norm))
         place = _disagreeing(apart, allowed)
         if place is None:
             return None
         length, true, _ = apart[place].tolist()
-        words = MISSING if found[place] is None else WRONG
-        return RunError(words.format(watch.names[watch.trained[place]], length, true))
+        wrong = watch.trained[place]
+        words = WRONG if watch.gradients.counts(wrong) else MISSING
+        return RunError(words.format(watch.names[wrong], length, true))
 
     def _memory(self, kept: Attributes, first: Outputs) -> RunError | None:
         """The refusal of a module that gives an example something else after others came by."""
@@ -369,9 +375,9 @@ class Trial:
         except Exception as problem:
             raise RunError(self.wrapped.impossible(problem)) from problem
 
-    def _allowed(self, tensors: Sequence[Tensor]) -> Tolerance:
+    def _allowed(self, tensors: Sequence[Tensor], dtypes: Iterable[torch.dtype] = ()) -> Tolerance:
         device = tensors[0].device
-        kinds = [tensor.dtype for tensor in tensors]
+        kinds = [*dtypes, *(tensor.dtype for tensor in tensors)]
         if torch.is_autocast_enabled(device.type):
             kinds.append(torch.get_autocast_dtype(device.type))
         return tolerance(device, kinds)
@@ -400,15 +406,16 @@ def outputs_of(module: nn.Module, returned: Any, before: Mapping[int, Tensor]) -
     return {**found, **dict(left_at_layers(module, before))}
 
 
-def _rows(parameter: Any, name: str, examples: int) -> Tensor | None:
-    """Gradients by example, as the wrapped module gives them."""
-    sample: Tensor | list[Tensor] | None = parameter.grad_sample
-    if sample is None:
-        return None
-    if isinstance(sample, list) or len(sample) != examples:
-        rows = [len(part) for part in sample] if isinstance(sample, list) else len(sample)
-        raise RunError(wrong_count(name, rows, examples))
-    return sample
+def _of_one(
+    gradients: ExampleGradients, squares: Mapping[nn.Parameter, Tensor | None], place: int
+) -> Callable[[nn.Parameter], tuple[Tensor | None, Tensor | None]]:
+    """The gradient of the example at a place, and its norm as clipping will have it."""
+
+    def of_one(parameter: nn.Parameter) -> tuple[Tensor | None, Tensor | None]:
+        known = squares[parameter]
+        return gradients.row(parameter, place), None if known is None else known[place].sqrt()
+
+    return of_one
 
 
 def _note(seen: dict[str, list[Tensor]], name: str) -> Callable[..., None]:

@@ -16,12 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmcc.training._example_gradients import ExampleGradients, KeptRows
 from mmcc.training._examples import first_tensor, tensors_of
 from mmcc.training._module_contents import Contents, forget_gradients
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
-LEFT = ("activations", "max_batch_len")
-"""What Opacus keeps at a layer between a forward pass and its backward pass."""
 FIRST = 3
 """Batches at the beginning that are looked at closely; a wrong model shows at once."""
 SELDOM = 100
@@ -53,7 +52,7 @@ class Watch:
         self._handles: list[Any] = []
         self._unclear: int | None = 0
         self._coincided: set[int] = set()
-        self.hooked: Sequence[nn.Module] = ()
+        self.gradients: ExampleGradients = KeptRows(self.trained)
 
     def follow(self, run: TrainingRun) -> None:
         """Of this run are the batches, and the module is as it should be."""
@@ -91,14 +90,7 @@ class Watch:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        for parameter in self.trained:
-            parameter.grad_sample = None  # type: ignore[attr-defined]
-            if hasattr(parameter, "_forward_counter"):
-                parameter._forward_counter = 0
-            parameter.__dict__.pop("_current_grad_sample", None)
-        for layer in self.hooked:
-            for name in LEFT:
-                layer.__dict__.pop(name, None)
+        self.gradients.clear()
 
     def passed(self, inputs: Sequence[Any]) -> int:
         """The module is about to make a pass for gradients, over so many examples."""
@@ -143,7 +135,15 @@ class Watch:
     def _keep(self, parameter: Tensor) -> None:
         assert parameter.grad is not None
         found = parameter.grad.detach()
-        self._ordinary[parameter] = found.to_dense() if found.is_sparse else found.clone()
+        if found.is_sparse:
+            found = found.to_dense()
+        elif self.gradients.leaves_ordinary:
+            found = found.clone()
+        if not self.gradients.leaves_ordinary:  # as with all batches that are not looked at
+            parameter.grad = None
+            earlier = self._ordinary.get(parameter)
+            found = found if earlier is None else found + earlier
+        self._ordinary[parameter] = found
 
     def ordinary(self, parameter: Tensor) -> Tensor | None:
         """The gradient that the backward pass has found; None if the loss did not depend on it."""

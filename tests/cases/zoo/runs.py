@@ -19,7 +19,7 @@ from cases.zoo.case import Batch, Case, batch_of, seeded
 from mmcc import strategies
 from mmcc.sampling import Poisson
 from mmcc.training import make_private
-from mmcc.training._optimizer import STABILISER
+from mmcc.training._clipping import STABILISER
 
 STEPS = 3
 SIGMA = 1e-9

@@ -1,0 +1,194 @@
+"""How a layer's gradients by example come about, layer by layer.
+
+In: a layer, what it was given, and the gradients of what it gave.  Out: a term for each of its
+trained parameters (`mmcc.training._ghost_terms`).
+Rounding: that of Opacus's rules, in single precision at least where there is a rule here.
+
+Layers without a rule here, and whose parameters are vectors, such as norms, get rows from Opacus's
+rules or by functorch.  So do others, and then the rows may be large: `is_ghostly` tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from opacus.grad_sample import GradSampleModule
+from opacus.grad_sample.functorch import ft_compute_per_sample_gradient, prepare_layer
+from opacus.layers.dp_rnn import DPRNNBase, RNNLinear
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mmcc.training._example_gradients import summed_type
+from mmcc.training._ghost_terms import Convolved, Gather, Outer, Rows, Term
+
+Terms = dict[nn.Parameter, Term]
+Rule = Callable[[Any, Tensor, Tensor], Terms]
+BUILTIN = {"weight", "bias"}
+
+
+def hooked_layers(module: nn.Module) -> Iterator[nn.Module]:
+    """Layers that are taken apart, each with its parameters: in the order of the module.
+
+    A layer with parameters of its own and no rule is taken as a whole, with all that is in it.
+    Opacus's recurrent layers list those of their cells as their own too.
+    """
+    listed = isinstance(module, DPRNNBase)
+    own = not listed and any(p.requires_grad for p in module.parameters(recurse=False))
+    if own:
+        yield module
+    if own and _rule(module) is None:
+        return
+    for child in module.children():
+        yield from hooked_layers(child)
+
+
+def has_rule(layer: nn.Module) -> bool:
+    """Whether a layer's gradients by example follow from its input by a rule for its kind."""
+    return _rule(layer) is not None
+
+
+def prepare(layer: nn.Module) -> None:
+    """Make ready for functorch what has no rule; before any hooks are put on it."""
+    if not has_rule(layer):
+        prepare_layer(layer)
+
+
+def is_ghostly(layer: nn.Module) -> bool:
+    """Whether no large rows are made for a layer."""
+    small = all(p.dim() < 2 for p in layer.parameters() if p.requires_grad)
+    return small or _ghost_rule(layer) is not None
+
+
+def terms_of(layer: nn.Module, given: Tensor, gradients: Tensor) -> Terms:
+    """Terms for a layer's trained parameters, from its input and the gradients of its output."""
+    rule = _rule(layer)
+    if rule is None:
+        rows = ft_compute_per_sample_gradient(layer, [given], gradients)
+        return {p: Rows(found) for p, found in rows.items() if p.requires_grad}
+    return rule(layer, given, gradients)
+
+
+def _rule(layer: nn.Module) -> Rule | None:
+    found = _ghost_rule(layer)
+    if found is not None:
+        return found
+    kind = type(layer)
+    usual = not kind.__module__.startswith("torch.") or set(_own_names(layer)) <= BUILTIN
+    return _by_opacus if usual and kind in GradSampleModule.GRAD_SAMPLERS else None
+
+
+def _ghost_rule(layer: nn.Module) -> Rule | None:
+    """The rule for a layer's type, unless it has other parameters than its type gives it."""
+    kind = type(layer)
+    if not set(_own_names(layer)) <= BUILTIN:
+        return None
+    if (kind.__module__, kind.__name__) == ("transformers.pytorch_utils", "Conv1D"):
+        return _transposed_linear  # as that package may not be there
+    return _RULES.get(kind)
+
+
+def _own_names(layer: nn.Module) -> Iterator[str]:
+    return (name for name, _ in layer.named_parameters(recurse=False))
+
+
+def _by_opacus(layer: nn.Module, given: Tensor, gradients: Tensor) -> Terms:
+    sampler = GradSampleModule.GRAD_SAMPLERS[type(layer)]
+    rows = sampler(layer, [given], gradients)
+    return {p: Rows(found) for p, found in rows.items() if p.requires_grad}
+
+
+def _linear(layer: Any, given: Tensor, gradients: Tensor) -> Terms:
+    """With y = x W^T + b."""
+    terms = _bias(layer, _pieces(gradients))
+    if layer.weight.requires_grad:
+        sides = _pieces(gradients)[:, None], _pieces(given)[:, None]
+        terms[layer.weight] = Outer(*sides, tuple(layer.weight.shape))
+    return terms
+
+
+def _transposed_linear(layer: Any, given: Tensor, gradients: Tensor) -> Terms:
+    """With y = x W + b, as GPT-2 has it."""
+    terms = _bias(layer, _pieces(gradients))
+    if layer.weight.requires_grad:
+        sides = _pieces(given)[:, None], _pieces(gradients)[:, None]
+        terms[layer.weight] = Outer(*sides, tuple(layer.weight.shape))
+    return terms
+
+
+def _pieces(tensor: Tensor) -> Tensor:
+    """Of the shape (examples, pieces, width)."""
+    return tensor.reshape(len(tensor), -1, tensor.shape[-1])
+
+
+def _bias(layer: Any, gradients: Tensor) -> Terms:
+    """Of what is added to every piece."""
+    if layer.bias is None or not layer.bias.requires_grad:
+        return {}
+    return {layer.bias: Rows(gradients.sum(dim=1, dtype=summed_type(gradients.dtype)))}
+
+
+def _embedding(layer: nn.Embedding, index: Tensor, gradients: Tensor) -> Terms:
+    """With y_t = W[k_t]; the row `padding_idx` is left alone."""
+    index, gradients = index.reshape(len(index), -1).long(), _pieces(gradients)
+    if layer.padding_idx is not None:
+        gradients = gradients.masked_fill((index == layer.padding_idx)[..., None], 0.0)
+    weight: Any = layer.weight
+    return {weight: Gather(index, gradients, tuple(weight.shape))}
+
+
+def _scaled(layer: Any, normed: Tensor, gradients: Tensor, last: int) -> Terms:
+    """With y = weight x + bias over the last dimensions."""
+    terms: Terms = {}
+    between = tuple(range(1, gradients.dim() - last))
+    kind = summed_type(gradients.dtype)
+    bias = getattr(layer, "bias", None)
+    for p, found in ((layer.weight, normed.to(kind) * gradients), (bias, gradients)):
+        if p is not None and p.requires_grad:
+            rows = found.sum(dim=between, dtype=kind) if between else found.to(kind)
+            terms[p] = Rows(rows)
+    return terms
+
+
+def _layer_norm(layer: nn.LayerNorm, given: Tensor, gradients: Tensor) -> Terms:
+    normed = functional.layer_norm(given, layer.normalized_shape, eps=layer.eps)
+    return _scaled(layer, normed, gradients, len(layer.normalized_shape))
+
+
+def _rms_norm(layer: nn.RMSNorm, given: Tensor, gradients: Tensor) -> Terms:
+    normed = functional.rms_norm(given, layer.normalized_shape, eps=layer.eps)
+    return _scaled(layer, normed, gradients, len(layer.normalized_shape))
+
+
+def _group_norm(layer: nn.GroupNorm, given: Tensor, gradients: Tensor) -> Terms:
+    normed = functional.group_norm(given, layer.num_groups, eps=layer.eps)
+    return _scaled(layer, normed.movedim(1, -1), gradients.movedim(1, -1), 1)
+
+
+def _convolution(layer: Any, given: Tensor, gradients: Tensor) -> Terms:
+    """Outer products over windows, or rows where they are no larger than what they are made of."""
+    terms = _bias(layer, gradients.flatten(2).mT)
+    if not layer.weight.requires_grad:
+        return terms
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    padding = layer._reversed_padding_repeated_twice
+    padded = functional.pad(given, padding, mode=mode) if any(padding) else given
+    shape = tuple(layer.weight.shape)
+    term = Convolved(padded, gradients, shape, layer.stride, layer.dilation, layer.groups)
+    small = math.prod(shape) <= (padded.numel() + gradients.numel()) // max(len(given), 1)
+    terms[layer.weight] = term.rows() if small else term
+    return terms
+
+
+_RULES: dict[type[nn.Module], Rule] = {
+    nn.Linear: _linear,
+    RNNLinear: _linear,
+    nn.Embedding: _embedding,
+    nn.LayerNorm: _layer_norm,
+    nn.RMSNorm: _rms_norm,
+    nn.GroupNorm: _group_norm,
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
+    nn.Conv3d: _convolution,
+}

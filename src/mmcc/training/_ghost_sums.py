@@ -1,0 +1,96 @@
+r"""Several terms of one parameter, and the norms of what they add up to.
+
+In: terms, of every use of a parameter in a pass.  Out: the same in as few terms as can be; squared
+norms of each example's gradient.
+Rounding: a squared norm that is found as a sum of products in which most cancels, or which may have
+been lost below the smallest number, is found again from the row itself; so no norm is too small by
+more than the rounding errors that rows have too.
+
+Terms of one kind are joined into one.  An `Outer` and a `Gather`, as of an embedding that is tied
+to the head of a language model, have the inner product
+
+    <sum_s l_s r_s^T, sum_t e_{k_t} v_t^T> = sum_st l_s[k_t] <r_s, v_t>.
+
+What else is mixed becomes rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mmcc.training._example_gradients import summed_type
+from mmcc.training._ghost_terms import Gather, Outer, Rows, Shape, Term
+
+DOUBT = 1e-4
+"""A squared norm below so much of what it would be if nothing cancelled is found again.
+
+The sum of products is right to some 1e-7 of that, so that no norm is off by more than 1e-3.
+"""
+
+
+def joined(terms: Sequence[Term]) -> list[Term]:
+    """The same gradients, as terms of which each is of another kind and fits the others."""
+    kinds: dict[type[Term], list[Term]] = {}
+    for term in terms:
+        kinds.setdefault(type(term), []).append(term)
+    for alike in kinds.values():
+        if len(alike) > 1 and isinstance(alike[0], Outer) and not _all_fit(alike):
+            return [_all_rows(terms)]
+    found = [alike[0].join(alike[1:]) if len(alike) > 1 else alike[0] for alike in kinds.values()]
+    if len(found) == 1:
+        return found
+    found.sort(key=lambda term: isinstance(term, Gather))
+    outer, gather = found[0], found[-1]
+    tied = len(found) == 2 and isinstance(outer, Outer) and isinstance(gather, Gather)
+    if tied and _sides(outer) == (1, *gather.shape):
+        return found
+    return [_all_rows(found)]
+
+
+def _sides(outer: Term) -> Shape:
+    assert isinstance(outer, Outer)
+    return outer.left.shape[1], outer.left.shape[3], outer.right.shape[3]
+
+
+def _all_fit(outers: Sequence[Term]) -> bool:
+    return len({_sides(outer) for outer in outers}) == 1
+
+
+def _all_rows(terms: Sequence[Term]) -> Rows:
+    first, *others = (term.rows() for term in terms)
+    return first.join(others)
+
+
+def squared_norms(terms: Sequence[Term]) -> Tensor:
+    """Of what joined terms add up to, for each example."""
+    found = terms[0].squares()
+    if len(terms) == 1 and terms[0].exact:
+        return found
+    for place, term in enumerate(terms[1:], start=1):
+        found = found + term.squares()
+        for earlier in terms[:place]:
+            found = found + 2 * _inner(earlier, term)
+    sizes = sum((term.sizes() for term in terms), start=torch.zeros_like(found))
+    doubtful = found < DOUBT * sizes.square()
+    if doubtful.any():
+        alive = torch.stack([term.alive() for term in terms]).any(dim=0)
+        found = found.masked_fill(doubtful & ~alive, 0.0)
+        for member in (doubtful & alive).nonzero().flatten().tolist():
+            row = sum(term.row(member) for term in terms)
+            found[member] = torch.linalg.vector_norm(row).square()
+    return found
+
+
+def _inner(outer: Term, gather: Term) -> Tensor:
+    """The inner products of what two terms say of the same examples."""
+    assert isinstance(outer, Outer)
+    assert isinstance(gather, Gather)
+    kind = summed_type(torch.promote_types(outer.dtype, gather.dtype))
+    left, right = outer.left[:, 0], outer.right[:, 0]
+    index = gather.index[:, None].expand(-1, left.shape[1], -1)
+    at_places = left.gather(2, index).to(kind)
+    products = right.to(kind) @ gather.values.to(kind).mT
+    return (at_places * products).sum(dim=(1, 2))

@@ -1,0 +1,414 @@
+r"""What rows of per-example gradients are made of: their norms and weighted sums without the rows.
+
+In: what a layer was given and the gradients of what it gave, for a batch.  Out: of a parameter's
+gradients by example the squared norms, any one of them, and sums with a factor for each example.
+Rounding: in single precision at least.
+
+Example i adds to the gradient of a parameter
+
+- `Outer`: sum_t l_it r_it^T, as in linear layers (t runs over the places of a sequence); with
+  Gram matrices, |sum_t l_t r_t^T|^2 = sum_st <l_s, l_t> <r_s, r_t>;
+- `Gather`: sum_t e_{k_it} v_it^T, as in embeddings: rows v are added to places k;
+- `Convolved`: an outer product over the windows that a kernel sees, made where it is needed;
+- `Rows`: what is no larger than what it is made of, or has no such form: the row itself.
+
+A parameter that is used several times has several terms (`mmcc.training._ghost_sums`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import grad
+
+from mmcc.training._example_gradients import summed_type
+
+BLOCK = 2**24
+"""Numbers that are worked on at once, where that can be chosen."""
+Shape = tuple[int, ...]
+
+
+class Term(ABC):
+    """A part of the gradients by example of one parameter, in a form of its own."""
+
+    shape: Shape
+    """Of the parameter."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Examples."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """In which gradients were found."""
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """Squared norms."""
+
+    @abstractmethod
+    def sizes(self) -> Tensor:
+        """At least the sum of the norms of the pieces that are added up, for each example."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether squares have no more rounding errors than those of rows."""
+        return True
+
+    def alive(self) -> Tensor:
+        """Of which examples there is anything to add."""
+        return self.sizes() > 0
+
+    @abstractmethod
+    def add(self, total: Tensor, factors: Tensor) -> None:
+        """Add the weighted sum over the examples to a total."""
+
+    @abstractmethod
+    def take(self, members: Tensor) -> Term:
+        """The term of some of the examples."""
+
+    @abstractmethod
+    def join(self, others: Sequence[Term]) -> Term:
+        """With others of the same kind: the examples' gradients are added up."""
+
+    def row(self, member: int) -> Tensor:
+        """One example's."""
+        one = self.take(torch.tensor([member]))
+        total = torch.zeros(self.shape, dtype=summed_type(self.dtype), device=self._device)
+        one.add(total, total.new_ones(1))
+        return total
+
+    def rows(self) -> Rows:
+        """All of them."""
+        return Rows(torch.stack([self.row(member) for member in range(self.count)]))
+
+    @property
+    @abstractmethod
+    def _device(self) -> torch.device: ...
+
+
+@dataclass(frozen=True)
+class Rows(Term):
+    """The gradients themselves."""
+
+    values: Tensor
+    """Examples first."""
+
+    @property
+    def shape(self) -> Shape:  # type: ignore[override]
+        return tuple(self.values.shape[1:])
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def _device(self) -> torch.device:
+        return self.values.device
+
+    def squares(self) -> Tensor:
+        kind = summed_type(self.dtype)
+        norms: Tensor = torch.linalg.vector_norm(self._flat(), dim=1, dtype=kind)
+        return norms.square()
+
+    def sizes(self) -> Tensor:
+        return self.squares().sqrt()
+
+    def add(self, total: Tensor, factors: Tensor) -> None:
+        total.view(-1).addmv_(self._flat().to(total).mT, factors.to(total))
+
+    def take(self, members: Tensor) -> Rows:
+        return Rows(self.values[members.to(self._device)])
+
+    def join(self, others: Sequence[Term]) -> Rows:
+        total = self.values.to(summed_type(self.dtype))
+        for other in others:
+            assert isinstance(other, Rows)
+            total = total + other.values
+        return Rows(total)
+
+    def row(self, member: int) -> Tensor:
+        return self.values[member].to(summed_type(self.dtype))
+
+    def rows(self) -> Rows:
+        return self
+
+    def _flat(self) -> Tensor:
+        return self.values.reshape(self.count, -1)
+
+
+@dataclass(frozen=True)
+class Outer(Term):
+    """Sums of outer products; in groups, which are the parameter's parts one after another."""
+
+    left: Tensor
+    """Of the shape (examples, groups, pieces, p)."""
+    right: Tensor
+    """Of the shape (examples, groups, pieces, q)."""
+    shape: Shape
+
+    @property
+    def count(self) -> int:
+        return len(self.left)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.left.dtype
+
+    @property
+    def _device(self) -> torch.device:
+        return self.left.device
+
+    @property
+    def _kind(self) -> torch.dtype:
+        return summed_type(torch.promote_types(self.left.dtype, self.right.dtype))
+
+    def squares(self) -> Tensor:
+        groups, pieces, p = self.left.shape[1:]
+        each = groups * (p * self.right.shape[3] if self.exact else 2 * pieces**2)
+        work = _by_rows if self.exact else _by_gram
+        parts = [
+            work(self.left[block].to(self._kind), self.right[block].to(self._kind))
+            for block in _blocks(self.count, each)
+        ]
+        return torch.cat(parts)
+
+    @property
+    def exact(self) -> bool:
+        """Whether rows are less work than Gram matrices."""
+        pieces, p = self.left.shape[2:]
+        q = self.right.shape[3]
+        return pieces * (p + q) > p * q
+
+    def alive(self) -> Tensor:
+        return self.left.flatten(1).any(dim=1) & self.right.flatten(1).any(dim=1)
+
+    def sizes(self) -> Tensor:
+        """With what may have been lost below the smallest number."""
+        smallest = torch.finfo(self._kind).tiny
+        left, right = (
+            torch.linalg.vector_norm(side, dim=3, dtype=self._kind).square()
+            + smallest * side.shape[3]
+            for side in (self.left, self.right)
+        )
+        found: Tensor = (left.sqrt() * right.sqrt()).sum(dim=(1, 2))
+        return found
+
+    def add(self, total: Tensor, factors: Tensor) -> None:
+        left, right = self.left.to(total), self.right.to(total)
+        groups, _, p = left.shape[1:]
+        q = right.shape[3]
+        weights = factors.to(total).view(-1, 1, 1, 1)
+        if p < q:
+            left = left * weights
+        else:
+            right = right * weights
+        if groups == 1:
+            total.view(p, q).addmm_(left.reshape(-1, p).mT, right.reshape(-1, q))
+            return
+        left, right = (side.transpose(0, 1).flatten(1, 2) for side in (left, right))
+        total.view(groups, p, q).baddbmm_(left.mT, right)
+
+    def rows(self) -> Rows:
+        parts = [
+            self.left[block].to(self._kind).mT @ self.right[block].to(self._kind)
+            for block in _blocks(self.count, math.prod(self.shape))
+        ]
+        return Rows(torch.cat(parts).view(self.count, *self.shape))
+
+    def take(self, members: Tensor) -> Outer:
+        members = members.to(self._device)
+        return Outer(self.left[members], self.right[members], self.shape)
+
+    def join(self, others: Sequence[Term]) -> Outer:
+        outers = [self, *(other for other in others if isinstance(other, Outer))]
+        left = torch.cat([outer.left for outer in outers], dim=2)
+        return Outer(left, torch.cat([outer.right for outer in outers], dim=2), self.shape)
+
+
+def _by_gram(left: Tensor, right: Tensor) -> Tensor:
+    if left.shape[2] == 1:
+        parts = left.square().sum(dim=3) * right.square().sum(dim=3)
+        return parts.sum(dim=(1, 2))
+    products = (left @ left.mT) * (right @ right.mT)
+    return products.sum(dim=(1, 2, 3)).clamp(min=0)
+
+
+def _by_rows(left: Tensor, right: Tensor) -> Tensor:
+    return (left.mT @ right).square().sum(dim=(1, 2, 3))
+
+
+@dataclass(frozen=True)
+class Gather(Term):
+    """Vectors that are added to rows of a table, wherever an index says."""
+
+    index: Tensor
+    """Of the shape (examples, pieces)."""
+    values: Tensor
+    """Of the shape (examples, pieces, width)."""
+    shape: Shape
+
+    @property
+    def count(self) -> int:
+        return len(self.index)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def _device(self) -> torch.device:
+        return self.values.device
+
+    def squares(self) -> Tensor:
+        """Of an example and a row of the table, what meets there is added up first."""
+        kind = summed_type(self.dtype)
+        examples = torch.arange(self.count, device=self._device)[:, None]
+        places = (examples * self.shape[0] + self.index).flatten()
+        places, where = torch.unique(places, return_inverse=True)
+        sums = torch.zeros(len(places), self.shape[1], dtype=kind, device=self._device)
+        sums.index_add_(0, where, self.values.flatten(0, 1).to(kind))
+        found = torch.zeros(self.count, dtype=kind, device=self._device)
+        owners = places.div(self.shape[0], rounding_mode="floor")
+        return found.index_add_(0, owners, sums.square().sum(dim=1))
+
+    def sizes(self) -> Tensor:
+        kind = summed_type(self.dtype)
+        norms: Tensor = torch.linalg.vector_norm(self.values, dim=2, dtype=kind)
+        return norms.sum(dim=1)
+
+    def add(self, total: Tensor, factors: Tensor) -> None:
+        weighted = self.values.to(total) * factors.to(total).view(-1, 1, 1)
+        total.index_add_(0, self.index.flatten(), weighted.flatten(0, 1))
+
+    def take(self, members: Tensor) -> Gather:
+        members = members.to(self._device)
+        return Gather(self.index[members], self.values[members], self.shape)
+
+    def join(self, others: Sequence[Term]) -> Gather:
+        gathers = [self, *(other for other in others if isinstance(other, Gather))]
+        index = torch.cat([gather.index for gather in gathers], dim=1)
+        return Gather(index, torch.cat([gather.values for gather in gathers], dim=1), self.shape)
+
+
+@dataclass(frozen=True)
+class Convolved(Term):
+    """Outer products of a convolution: of its outputs' gradients, and the windows they saw."""
+
+    padded: Tensor
+    """What was convolved, with its padding: (examples, channels, ...)."""
+    outputs: Tensor
+    """Gradients of what came out: (examples, channels, ...)."""
+    shape: Shape
+    stride: Shape
+    dilation: Shape
+    groups: int
+
+    @property
+    def count(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.outputs.dtype
+
+    @property
+    def _device(self) -> torch.device:
+        return self.outputs.device
+
+    def squares(self) -> Tensor:
+        return torch.cat([part.squares() for part in self._outers()])
+
+    def sizes(self) -> Tensor:
+        return torch.cat([part.sizes() for part in self._outers()])
+
+    def _outers(self) -> Iterator[Outer]:
+        """Windows laid out for some examples after others."""
+        windows = self.outputs[0, 0].numel() * self.padded.shape[1] * math.prod(self.shape[2:])
+        for block in _blocks(self.count, windows):
+            yield self._of(block).outer()
+
+    @property
+    def exact(self) -> bool:
+        groups, pieces = self.groups, self.outputs[0, 0].numel()
+        p, q = self.shape[0] // groups, math.prod(self.shape[1:])
+        return pieces * (p + q) > p * q
+
+    def alive(self) -> Tensor:
+        return self.outputs.flatten(1).any(dim=1) & self.padded.flatten(1).any(dim=1)
+
+    def add(self, total: Tensor, factors: Tensor) -> None:
+        weighted = self.outputs.to(total) * factors.to(total).view(-1, *self._ones)
+        dimensions = len(self.stride)
+        weight_of = (grad.conv1d_weight, grad.conv2d_weight, grad.conv3d_weight)[dimensions - 1]
+        total += weight_of(  # type: ignore[no-untyped-call]
+            self.padded.to(total),
+            self.shape,
+            weighted,
+            stride=self.stride,
+            padding=(0,) * dimensions,
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+
+    def take(self, members: Tensor) -> Convolved:
+        return self._of(members.to(self._device))
+
+    def join(self, others: Sequence[Term]) -> Outer:
+        outers = [other.outer() for other in others if isinstance(other, Convolved)]
+        return self.outer().join(outers)
+
+    def rows(self) -> Rows:
+        return Rows(torch.cat([part.rows().values for part in self._outers()]))
+
+    def outer(self) -> Outer:
+        """With the windows laid out."""
+        windows = self.padded
+        for place, (width, step, apart) in enumerate(
+            zip(self.shape[2:], self.stride, self.dilation, strict=True), start=2
+        ):
+            windows = windows.unfold(place, (width - 1) * apart + 1, step)[..., ::apart]
+        # (examples, channels, places, widths) -> (examples, groups, pieces, channels and widths)
+        spread = len(self.stride)
+        windows = _grouped(windows, self.groups)
+        order = (0, 1, *range(3, 3 + spread), 2, *range(3 + spread, 3 + 2 * spread))
+        windows = windows.permute(order).flatten(2, 1 + spread).flatten(3)
+        outputs = _grouped(self.outputs, self.groups).flatten(3).mT
+        return Outer(outputs, windows, self.shape)
+
+    @property
+    def _ones(self) -> Shape:
+        return (1,) * (self.outputs.dim() - 1)
+
+    def _of(self, members: Tensor | slice) -> Convolved:
+        return Convolved(
+            self.padded[members],
+            self.outputs[members],
+            self.shape,
+            self.stride,
+            self.dilation,
+            self.groups,
+        )
+
+
+def _grouped(tensor: Tensor, groups: int) -> Tensor:
+    """With the channels in groups."""
+    return tensor.reshape(len(tensor), groups, -1, *tensor.shape[2:])
+
+
+def _blocks(count: int, each: int) -> Iterator[slice]:
+    """Of so many examples, with so many numbers each, as many at once as are few enough."""
+    size = max(1, BLOCK // max(each, 1))
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
