@@ -46,3 +46,31 @@ def clipped_sum(rows: list[Tensor], clip: float, stabiliser: float) -> Tensor:
         (row * min(1.0, clip / (float(row.norm()) + stabiliser)) for row in rows),
         start=torch.zeros_like(rows[0]),
     )
+
+
+def normalised_sum(rows: list[Tensor], clip: float, gamma: float) -> Tensor:
+    """Each row divided by its norm plus gamma, times the norm `clip`."""
+    return sum(
+        (row * (clip / (float(row.norm()) + gamma)) for row in rows),
+        start=torch.zeros_like(rows[0]),
+    )
+
+
+def layerwise_sum(
+    rows: list[Tensor], sizes: list[int], clips: list[float], stabiliser: float
+) -> Tensor:
+    """Each part of each row, parts being so long, scaled down to a norm of its own."""
+    parts = zip(*(row.split(sizes) for row in rows), strict=True)
+    return torch.cat(
+        [clipped_sum(list(own), clip, stabiliser) for own, clip in zip(parts, clips, strict=True)]
+    )
+
+
+def layer_sizes(module: nn.Module) -> dict[str, int]:
+    """How many numbers each layer has of its own that are trained, in the order of parameters."""
+    found: dict[str, int] = {}
+    for name, p in module.named_parameters():
+        if p.requires_grad:
+            layer = name.rpartition(".")[0]
+            found[layer] = found.get(layer, 0) + p.numel()
+    return found

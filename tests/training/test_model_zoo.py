@@ -42,15 +42,41 @@ def have(case) -> None:
 
 @pytest.mark.parametrize(("case", "mode"), list(runs()), ids=str)
 def test_the_gradient_is_right_or_the_model_is_refused(case, mode):
+    check(case, mode, grad_sample_mode=mode)
+
+
+def check(case, mode, **options) -> None:
     have(case)
     refused = False
     try:
-        for step in private_steps(case, mode):
+        for step in private_steps(case, **options):
             assert step.error <= CLOSE
     except MmccError as refusal:
         check_refusal(str(refusal), case.build())
         refused = True
     assert refused is case.is_refused(mode)
+
+
+def ghost_runs():
+    """Every small model under one of the laws in turn; all others are slow."""
+    laws = ("ghost", "per-layer", "automatic")
+    for i, case in enumerate(CASES):
+        for j, law in enumerate(laws):
+            now = j == i % len(laws) and (not case.needs or case.name in ("gpt2", "lora on llama"))
+            yield pytest.param(case, law, marks=() if now else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("case", "clipping"), list(ghost_runs()), ids=str)
+def test_the_gradient_is_right_without_gradients_of_examples(case, clipping):
+    check(case, "ghost", clipping=clipping)
+
+
+@pytest.mark.parametrize("clipping", ["per-layer", "automatic"])
+@pytest.mark.parametrize("name", ["layer norm", "conv3d", "tied embeddings", "raw parameter"])
+def test_the_gradient_is_right_from_gradients_of_examples(name, clipping):
+    """The same laws by rows, which are there all the same."""
+    (case,) = (case for case in CASES if case.name == name)
+    check(case, "hooks", clipping=clipping, grad_sample_mode="hooks")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.random], ids=str)

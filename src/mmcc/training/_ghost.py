@@ -131,9 +131,8 @@ class Ghost(Watched):
         self._handles = [
             layer.register_forward_pre_hook(self._before, with_kwargs=True) for layer in layers
         ]
-        module.autograd_grad_sample_hooks = (
-            self._handles
-        )  # by which Opacus tells that it is private
+        # By this name Opacus, and make_private, know that a module is private already.
+        module.__dict__["autograd_grad_sample_hooks"] = self._handles
         self._say_what_is_kept([layer for layer in layers if not is_ghostly(layer)])
 
     def _say_what_is_kept(self, layers: list[nn.Module]) -> None:

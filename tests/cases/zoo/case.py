@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cases.zoo.outcomes import REFUSED
+from cases.zoo.outcomes import REFUSED, TRAINED_BY_GHOST
 
 Batch = dict[str, Tensor]
 EXAMPLES, FEATURES, CLASSES = 14, 4, 3
@@ -93,6 +93,8 @@ class Case:
 
     def is_refused(self, mode: str) -> bool:
         """Whether the model cannot be trained in a mode."""
+        if mode == "ghost":
+            return self.is_refused("hooks") and self.name not in TRAINED_BY_GHOST
         return mode in REFUSED.get(self.name, "").split()
 
     def __str__(self) -> str:

@@ -61,3 +61,5 @@ REFUSED = {
     "p-tuning": "hooks",
 }
 """By the name of the case: `grad_sample_mode` of those that are refused."""
+TRAINED_BY_GHOST = {"checkpointing", "gpt2 with activation checkpointing"}
+"""Refused with hooks, and trained where no per-example gradients are made."""

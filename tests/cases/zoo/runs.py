@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from oracles.clipping import alone, clipped_sum, flat, together, trained
+from oracles.clipping import (
+    alone,
+    clipped_sum,
+    flat,
+    layer_sizes,
+    layerwise_sum,
+    normalised_sum,
+    together,
+    trained,
+)
 from torch import Tensor, nn
 
 from cases.zoo.case import Batch, Case, batch_of, seeded
@@ -20,6 +29,8 @@ from mmcc import strategies
 from mmcc.sampling import Poisson
 from mmcc.training import make_private
 from mmcc.training._clipping import STABILISER
+
+GAMMA = 0.1
 
 STEPS = 3
 SIGMA = 1e-9
@@ -54,8 +65,9 @@ class Step:
 
 def private_steps(
     case: Case,
-    mode: str,
+    grad_sample_mode: str | None = None,
     *,
+    clipping: str = "flat",
     steps: int = STEPS,
     before_step: Callable[[nn.Module], Any] = bool,
     **options: Any,
@@ -73,13 +85,16 @@ def private_steps(
         max_grad_norm=clip,
         sigma=SIGMA,
         delta=1e-5,
-        grad_sample_mode=mode,
+        grad_sample_mode=grad_sample_mode,
+        clipping=clipping,
+        gamma=GAMMA if clipping == "automatic" else None,
         **{"seed": 11, **options},
     )
     expected = optimizer.mechanism.expected_batch_size
     for place, batch in enumerate(loader):
         _copy(module, plain)
-        truth = clipped_sum(gradients(case, plain, batch, place), clip, STABILISER) / expected
+        rows = gradients(case, plain, batch, place)
+        truth = summed(clipping, rows, clip, layer_sizes(plain)) / expected
         optimizer.zero_grad()
         torch.manual_seed(place)
         case.losses(private, batch).mean().backward()
@@ -87,6 +102,16 @@ def private_steps(
         optimizer.step()
         found = flat([p.grad for p in trained(module)])
         yield Step(len(batch["labels"]), found, truth)
+
+
+def summed(clipping: str, rows: list[Tensor], clip: float, layers: dict[str, int]) -> Tensor:
+    """What the law of clipping makes of each example's gradient, added up."""
+    if clipping == "automatic":
+        return normalised_sum(rows, clip, GAMMA)
+    if clipping == "per-layer":
+        share = clip / len(layers) ** 0.5
+        return layerwise_sum(rows, [*layers.values()], [share] * len(layers), STABILISER)
+    return clipped_sum(rows, clip, STABILISER)
 
 
 def _copy(source: nn.Module, target: nn.Module) -> None:
