@@ -23,6 +23,7 @@ from opacus.grad_sample import AbstractGradSampleModule
 from mmcc.errors import ParameterError, harmless, whole
 from mmcc.training._checkpoint_file import (
     FORMAT,
+    MASTERS,
     MOST_SAID,
     CheckpointError,
     read,
@@ -113,7 +114,9 @@ def _content(
     optimizer: PrivateOptimizer, generators: list[dict[str, Any]], extra: Any
 ) -> dict[str, Any]:
     run = optimizer.run
+    masters = run.masters.state()
     return {
+        **({MASTERS: masters} if masters else {}),
         "format": FORMAT,
         "fingerprint": run.mechanism.fingerprint(),
         "module": dict(run.watch.module.state_dict()),
@@ -156,6 +159,7 @@ def _take_up(content: Mapping[str, Any], optimizer: PrivateOptimizer, path: Path
         run.noise.restore(content["noise"])
         run.participants.restore(content["participants"])
         run.watch.module.load_state_dict(content["module"])
+        run.masters.load(content.get(MASTERS, {}))
         optimizer.original_optimizer.load_state_dict(content["optimizer"])
         if len(content["random"]) == run.peers.count:  # else nobody has a predecessor
             _restore_random(content["random"][run.peers.rank])

@@ -36,6 +36,8 @@ ENTRIES = {
     "random",
     "extra",
 }
+MASTERS = "masters"
+"""An entry that is there where parameters are in 16 bits."""
 TEXTS = ("fingerprint", "layout", "ledger")
 """Entries that hold names with text and nothing else."""
 PLAIN = (int, float, bool, str, type(None))
@@ -108,10 +110,10 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
     content = _unpacked(payload)
     if (
         not isinstance(content, dict)
-        or set(content) != ENTRIES
+        or set(content) - {MASTERS} != ENTRIES
         or type(content["format"]) is not int
         or content["format"] != FORMAT
-        or not all(isinstance(content[name], dict) for name in ENTRIES - {"format", "extra"})
+        or not all(isinstance(content[name], dict) for name in set(content) - {"format", "extra"})
         or not all(_is_text(content[name]) for name in TEXTS)
     ):
         raise CheckpointError(
@@ -178,8 +180,8 @@ def _check_nesting(content: Mapping[str, Any]) -> None:
 
 def _check_tensors(content: Mapping[str, Any]) -> None:
     """Refuse tensors that are no plain real numbers, or larger than what the file holds of them."""
-    for name in ("module", "optimizer"):
-        for tensor in _tensors(content[name]):
+    for name in ("module", "optimizer", MASTERS):
+        for tensor in _tensors(content.get(name, {})):
             plain = tensor.layout == torch.strided and not tensor.is_quantized
             if not plain or tensor.is_complex() or tensor.device.type != "cpu":
                 raise ParameterError(f"a tensor of its {name} is no array of real numbers.")

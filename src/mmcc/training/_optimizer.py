@@ -25,6 +25,7 @@ from mmcc.accounting._guarantee import Guarantee
 from mmcc.training._agreement import check_gradients, wrong_count
 from mmcc.training._example_gradients import summed_type
 from mmcc.training._mechanism import Mechanism
+from mmcc.training._module_contents import forget_gradients
 from mmcc.training._peers import ENDING
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
@@ -68,6 +69,9 @@ class PrivateOptimizer(DPOptimizer):
         self.run = run
         self._watch = run.watch
         self._releasing = False
+        self._parameters: tuple[Any, ...] = tuple(run.watch.trained)
+        self._stepped: tuple[Any, ...] = tuple(run.masters.stepped)
+        run.masters.take_over(optimizer)
         super().__init__(
             optimizer,
             noise_multiplier=mechanism.sigma,
@@ -75,7 +79,7 @@ class PrivateOptimizer(DPOptimizer):
             expected_batch_size=mechanism.expected_batch_size,
             loss_reduction=mechanism.loss_reduction,
         )
-        self._parameters = tuple(self.params)
+        self._forget_sums()
         self._names = [run.watch.names[p] for p in self._parameters]
         self._parts = mechanism.clipping.parts(self._names)
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
@@ -143,11 +147,13 @@ class PrivateOptimizer(DPOptimizer):
         """Let the optimizer inside step, with the hooks that were registered here."""
         for before in tuple(self._optimizer_step_pre_hooks.values()):
             before(self, (), {})
+        self.run.masters.follow()
         self._releasing = True
         try:
             self.original_optimizer.step()
         finally:
             self._releasing = False
+        self.run.masters.lead()
         self.run.updated()
         for after in tuple(self._optimizer_step_post_hooks.values()):
             after(self, (), {})
@@ -172,7 +178,7 @@ class PrivateOptimizer(DPOptimizer):
     def end(self) -> None:
         """Say that no step follows, before all are done: a ledger then knows where it ended."""
         if not self.run.ended:
-            self.run.peers.meet(ENDING, self.position, self._parameters)
+            self.run.peers.meet(ENDING, self.position, self._stepped)
             self.run.end()
 
     def clip_and_accumulate(self) -> None:
@@ -239,25 +245,27 @@ class PrivateOptimizer(DPOptimizer):
     def sum_over_processes(self) -> None:
         """Make the sums those of the whole batch, of which each process has a part."""
         sums = [p.summed_grad for p in self._parameters]
-        totals = self.run.peers.sum(sums, self.position, self._parameters)
+        totals = self.run.peers.sum(sums, self.position, self._stepped)
         for p, total in zip(self._parameters, totals, strict=True):
             p.summed_grad = total
 
     def add_noise(self) -> None:
         """Noise of this step, in units of the clip norm; from here on the step is done."""
-        for p, noise in zip(self._parameters, self.run.draw(), strict=True):
-            p.grad = p.summed_grad.add_(noise, alpha=self.max_grad_norm).view_as(p)
+        each = zip(self._parameters, self._stepped, self.run.draw(), strict=True)
+        for p, stepped, noise in each:
+            stepped.grad = p.summed_grad.add_(noise, alpha=self.max_grad_norm).view_as(p)
             p.summed_grad = None
 
     def scale_grad(self) -> None:
         """Divide by the expected batch size: the real one is private."""
         if self.loss_reduction == "mean":
-            for p in self._parameters:
+            for p in self._stepped:
                 p.grad /= self.expected_batch_size
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Clear gradients; sums of a logical batch that is not complete are kept."""
         self._watch.gradients.forget(self._parameters)
+        forget_gradients(set(self._parameters).difference(self._stepped))
         self.original_optimizer.zero_grad(set_to_none)
 
     def signal_skip_step(self, do_skip: bool = True) -> None:
@@ -296,9 +304,8 @@ class PrivateOptimizer(DPOptimizer):
 
     def _check_parameters(self) -> None:
         present = self.params
-        if len(present) != len(self._parameters) or any(
-            p is not q for p, q in zip(present, self._parameters, strict=True)
-        ):
+        frozen = not all(p.requires_grad for p in self._parameters)
+        if frozen or [*map(id, present)] != [*map(id, self._stepped)]:
             raise RunError(
                 "the trainable parameters are not those that make_private got; freeze and unfreeze "
                 "before it, for clipping and noise are over all of them together."

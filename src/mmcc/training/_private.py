@@ -26,6 +26,7 @@ from mmcc.strategies._base import Strategy
 from mmcc.training._clipping import clipping_of
 from mmcc.training._distributed import peers_of
 from mmcc.training._loader import PrivateLoader, dataset_of, loading_options
+from mmcc.training._masters import Masters
 from mmcc.training._mechanism import (
     Mechanism,
     certified,
@@ -148,15 +149,18 @@ def make_private(
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
     with peers.agreeing():
+        masters = Masters(trained)
+        like = masters.stepped
         run = TrainingRun(
             mechanism,
             TorchNoiseStream(
-                strategy, mechanism.sigma, trained, seed, decoder=decoder, generator=generator
+                strategy, mechanism.sigma, like, seed, decoder=decoder, generator=generator
             ),
             Participants(sampling, strategy.steps, mechanism.examples, seed),
             account,
             Record(book, name, mechanism, account, peers),
             Watch(module, trained, finds_ordinary=mode != EXPANDED),
+            masters,
             peers,
             steps_per_epoch=steps_per_epoch,
             physical=physical_batch_size,

@@ -24,6 +24,7 @@ from mmcc.training._peers import Peers
 
 if TYPE_CHECKING:
     from mmcc.ledger import Ledger
+    from mmcc.training._masters import Masters
     from mmcc.training._watch import Watch
 
 Account = Callable[[], Guarantee]
@@ -66,6 +67,7 @@ class TrainingRun:
         account: Account,
         record: Record,
         watch: Watch,
+        masters: Masters,
         peers: Peers,
         *,
         steps_per_epoch: int | None,
@@ -77,6 +79,7 @@ class TrainingRun:
         self.participants = participants
         self.record = record
         self.watch = watch
+        self.masters = masters
         self.peers = peers
         self.layout = layout
         self.physical = (

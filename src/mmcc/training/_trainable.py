@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from mmcc.errors import MethodError, ParameterError, suggestion
 from mmcc.training._clipping import FLAT
+from mmcc.training._masters import SHORT, WIDE
 
 HOOKS, FUNCTORCH, EXPANDED, GHOST = MODES = ("hooks", "functorch", "ew", "ghost")
 
@@ -162,8 +163,8 @@ def _check_parameters(trained: list[nn.Parameter], known: set[nn.Parameter]) -> 
             "or give them to the optimizer."
         )
     for p in trained:
-        if p.dtype not in (torch.float32, torch.float64):
+        if p.dtype not in (*SHORT, *WIDE):
             raise ParameterError(
-                f"a parameter is {p.dtype}: noise rounded so coarsely is no Gaussian noise. Train "
-                "in float32 or float64."
+                f"a parameter is {p.dtype}, which has no gradients that could be clipped. Train in "
+                "bfloat16, float32 or float64."
             )
