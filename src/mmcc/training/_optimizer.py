@@ -195,6 +195,7 @@ class PrivateOptimizer(DPOptimizer):
         squares = self._squares(batch.size)
         if batch.size:
             self._check_sums(squares)
+            self._watch.forget_ordinary()
         parts = squares.new_zeros(batch.size, max(self._parts) + 1)
         parts.index_add_(1, torch.tensor(self._parts, device=squares.device), squares)
         counted = parts.isfinite().all(dim=1)

@@ -149,6 +149,10 @@ class Watch:
         """The gradient that the backward pass has found; None if the loss did not depend on it."""
         return self._ordinary.get(parameter)
 
+    def forget_ordinary(self) -> None:
+        """What the backward pass has found was compared, and is as large as the parameters."""
+        self._ordinary = {}
+
     def seen(self) -> None:
         """A batch of several examples was looked at closely, to the end."""
         self._due = max(0, self._due - 1)
