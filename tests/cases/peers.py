@@ -62,6 +62,21 @@ CASES = {
         ("rare", None, "float64"),
         ("usual", 2, "float32"),
     ]
+} | {
+    f"{clipping} {often} {dtype}": {
+        "strategy": STRATEGIES["bands"],
+        "sampling": SAMPLINGS[often],
+        "physical_batch_size": 2,
+        "dtype": dtype,
+        "clipping": clipping,
+    }
+    for clipping, often, dtype in [
+        ("ghost", "usual", "float64"),
+        ("ghost", "rare", "float32"),
+        ("per-layer", "usual", "float64"),
+        ("automatic", "rare", "float64"),
+        ("ghost", "usual", "bfloat16"),
+    ]
 }
 SCHEMES = {
     "poisson": Poisson(0.1),

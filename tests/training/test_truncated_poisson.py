@@ -117,7 +117,7 @@ def clipped_step(module, inputs, labels, clip, divisor, rate):
 
 
 @hooked
-@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
 @pytest.mark.parametrize("physical", [None, 4])
 def test_padding_moves_nothing(mode, physical):
     """With next to no noise: parameters are those of the real members alone."""
@@ -175,9 +175,13 @@ class DividesByItsNorm(nn.Module):
 
 
 @hooked
-def test_padding_without_a_gradient_counts_as_nothing():
+@pytest.mark.parametrize("clipping", ["flat", "ghost", "per-layer", "automatic"])
+def test_padding_without_a_gradient_counts_as_nothing(clipping):
     module, optimizer, loader = private(
-        DividesByItsNorm(), sampling=TruncatedPoisson(1e-9, 3, EXAMPLES), sigma=1e-15
+        DividesByItsNorm(),
+        sampling=TruncatedPoisson(1e-9, 3, EXAMPLES),
+        sigma=1e-15,
+        clipping=clipping,
     )
     before = parameters(module)
     for batch in loader:

@@ -154,6 +154,7 @@ class PrivateOptimizer(DPOptimizer):
         finally:
             self._releasing = False
         self.run.masters.lead()
+        torch.clear_autocast_cache()  # of weights as they were, where the loop is inside autocast
         self.run.updated()
         for after in tuple(self._optimizer_step_post_hooks.values()):
             after(self, (), {})
