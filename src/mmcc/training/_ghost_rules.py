@@ -101,19 +101,19 @@ def _by_opacus(layer: nn.Module, given: Tensor, gradients: Tensor) -> Terms:
 
 def _linear(layer: Any, given: Tensor, gradients: Tensor) -> Terms:
     """With y = x W^T + b."""
-    terms = _bias(layer, _pieces(gradients))
-    if layer.weight.requires_grad:
-        sides = _pieces(gradients)[:, None], _pieces(given)[:, None]
-        terms[layer.weight] = Outer(*sides, tuple(layer.weight.shape))
-    return terms
+    return _products(layer, _pieces(gradients), _pieces(given), _pieces(gradients))
 
 
 def _transposed_linear(layer: Any, given: Tensor, gradients: Tensor) -> Terms:
     """With y = x W + b, as GPT-2 has it."""
-    terms = _bias(layer, _pieces(gradients))
+    return _products(layer, _pieces(given), _pieces(gradients), _pieces(gradients))
+
+
+def _products(layer: Any, left: Tensor, right: Tensor, gradients: Tensor) -> Terms:
+    """Of a weight sum_t l_t r_t^T, and of what is added to every piece the sum of gradients."""
+    terms = _bias(layer, gradients)
     if layer.weight.requires_grad:
-        sides = _pieces(given)[:, None], _pieces(gradients)[:, None]
-        terms[layer.weight] = Outer(*sides, tuple(layer.weight.shape))
+        terms[layer.weight] = Outer(left[:, None], right[:, None], tuple(layer.weight.shape))
     return terms
 
 

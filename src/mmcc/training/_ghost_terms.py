@@ -41,13 +41,22 @@ class Term(ABC):
 
     @property
     @abstractmethod
-    def count(self) -> int:
-        """Examples."""
+    def _found(self) -> Tensor:
+        """Gradients, by example, as the backward pass has found them."""
 
     @property
-    @abstractmethod
+    def count(self) -> int:
+        """Examples."""
+        return len(self._found)
+
+    @property
     def dtype(self) -> torch.dtype:
         """In which gradients were found."""
+        return self._found.dtype
+
+    @property
+    def _device(self) -> torch.device:
+        return self._found.device
 
     @abstractmethod
     def squares(self) -> Tensor:
@@ -89,10 +98,6 @@ class Term(ABC):
         """All of them."""
         return Rows(torch.stack([self.row(member) for member in range(self.count)]))
 
-    @property
-    @abstractmethod
-    def _device(self) -> torch.device: ...
-
 
 @dataclass(frozen=True)
 class Rows(Term):
@@ -106,16 +111,8 @@ class Rows(Term):
         return tuple(self.values.shape[1:])
 
     @property
-    def count(self) -> int:
-        return len(self.values)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.values.dtype
-
-    @property
-    def _device(self) -> torch.device:
-        return self.values.device
+    def _found(self) -> Tensor:
+        return self.values
 
     def squares(self) -> Tensor:
         kind = summed_type(self.dtype)
@@ -159,16 +156,9 @@ class Outer(Term):
     shape: Shape
 
     @property
-    def count(self) -> int:
-        return len(self.left)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.left.dtype
-
-    @property
-    def _device(self) -> torch.device:
-        return self.left.device
+    def _found(self) -> Tensor:
+        narrow = self.right.dtype.itemsize < self.left.dtype.itemsize
+        return self.right if narrow else self.left
 
     @property
     def _kind(self) -> torch.dtype:
@@ -260,16 +250,8 @@ class Gather(Term):
     shape: Shape
 
     @property
-    def count(self) -> int:
-        return len(self.index)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.values.dtype
-
-    @property
-    def _device(self) -> torch.device:
-        return self.values.device
+    def _found(self) -> Tensor:
+        return self.values
 
     def squares(self) -> Tensor:
         """Of an example and a row of the table, what meets there is added up first."""
@@ -316,16 +298,8 @@ class Convolved(Term):
     groups: int
 
     @property
-    def count(self) -> int:
-        return len(self.outputs)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.outputs.dtype
-
-    @property
-    def _device(self) -> torch.device:
-        return self.outputs.device
+    def _found(self) -> Tensor:
+        return self.outputs
 
     def squares(self) -> Tensor:
         return torch.cat([part.squares() for part in self._outers()])
