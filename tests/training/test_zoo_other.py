@@ -232,15 +232,32 @@ def found(name: str):
     return case
 
 
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
 @pytest.mark.parametrize("name", first(GOOD + BUILT, 5))
-def test_good_models_are_trained_in_bfloat16(name):
+def test_good_models_are_trained_in_bfloat16(name, mode):
     case = found(name)
 
     def losses(module, batch):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return case.losses(module, batch)
 
-    for step in private_steps(replace(case, losses=losses), "hooks"):
+    for step in private_steps(replace(case, losses=losses), mode):
+        assert step.error < 0.1
+
+
+TOKENS = ["tied embeddings", "transformer encoder", "gpt2", "llama", "bert", "lora on llama"]
+
+
+@pytest.mark.parametrize("mode", ["ghost", "hooks"])
+@pytest.mark.parametrize("name", first(TOKENS, 2))
+def test_good_models_whose_parameters_are_in_bfloat16(name, mode):
+    case = found(name)
+
+    def losses(module, batch):
+        return case.losses(module, batch).float()
+
+    short = replace(case, build=lambda: case.build().bfloat16(), losses=losses)
+    for step in private_steps(short, mode):
         assert step.error < 0.1
 
 
