@@ -162,7 +162,7 @@ def named(**given):
 
 
 def test_the_result_says_which_stream_was_played():
-    assert named(stream="numpy") == ("numpy", "philox")
+    assert named(stream="numpy") == ("numpy", "device")
     assert named(stream=NoiseStream) == ("NoiseStream", "its own")
 
 
@@ -170,7 +170,7 @@ def test_without_torch_the_stream_of_numpy_is_played(monkeypatch):
     for module in ("mmcc.audit._torch_stream", "mmcc.training._torch_noise"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert named() == ("numpy", "philox")
+    assert named() == ("numpy", "device")
     with pytest.raises(MissingPackageError, match=r"mmcc\[train\].*'numpy'"):
         named(stream="torch")
 

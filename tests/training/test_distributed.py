@@ -179,7 +179,7 @@ def test_two_processes_go_on_with_the_run_of_one(pair):
         ("steps", "do not agree: strategy is identity"),
         ("bands", "do not agree: strategy is toeplitz.*digest.*and toeplitz.*digest"),
         ("physical", "physical_batch_size is 5 on process 0 and 6 on process 1"),
-        ("generator", "generator is philox on process 0 and chacha on process 1"),
+        ("generator", "generator is device on process 0 and chacha on process 1"),
         ("data", "examples is 30 on process 0 and 31 on process 1"),
         ("model", "count of trained numbers is 15 on process 0 and 20 on process 1"),
         ("names", "do not agree: the digest of the module's layout"),

@@ -35,7 +35,7 @@ def test_the_stream_is_the_decoders_matrix(name, decoder, options, unit_vectors)
 
 
 @pytest.mark.parametrize(
-    ("name", "decoder", "generator"), sampled(CASES, ["philox", "chacha"], strength=1)
+    ("name", "decoder", "generator"), sampled(CASES, ["device", "philox", "chacha"], strength=1)
 )
 def test_covariance_over_many_coordinates(name, decoder, generator):
     if generator == "chacha":

@@ -168,14 +168,16 @@ def test_memory_of_a_dense_toeplitz_strategy():
 class Interrupted:
     """Normals that fail at one row, once."""
 
+    segment = 1
+
     def __init__(self, normals, row):
         self.normals, self.row = normals, row
 
-    def fill(self, row, out):
+    def fill(self, row, out, start=0):
         if row == self.row:
             self.row = -1
             raise KeyboardInterrupt
-        self.normals.fill(row, out)
+        self.normals.fill(row, out, start)
 
     def state(self):
         return self.normals.state()
@@ -235,9 +237,33 @@ def test_a_state_of_other_blocks_is_refused():
 
 
 def test_a_state_of_another_generator_is_refused():
-    state = NoiseStream(**BASE, seed=1).state() | {"generator": "chacha"}
+    state = NoiseStream(**BASE, seed=1).state()
     with pytest.raises(ParameterError, match="another generator"):
-        NoiseStream(**BASE, seed=1).restore(state)
+        NoiseStream(**BASE, seed=1, generator="philox").restore(state)
+    with pytest.raises(ParameterError, match="another generator"):
+        NoiseStream(**BASE, seed=1).restore(state | {"generator": "mersenne"})
+
+
+@pytest.mark.parametrize("generator", ["philox", "device"])
+def test_a_stream_without_a_generator_of_its_own_takes_that_of_the_state(generator):
+    running = NoiseStream(**BASE, seed=1, generator=generator)
+    next(running)
+    other = NoiseStream(**BASE)
+    assert other.generator == "device"
+    other.restore(running.state())
+    assert other.generator == generator
+    assert np.array_equal(np.array(list(other)), np.array(list(running)))
+
+
+def test_states_of_0_9_go_on():
+    """They do not say whether noise is kept, which it was."""
+    running = NoiseStream(**BASE, seed=1, generator="philox")
+    next(running)
+    state = running.state()
+    assert state.pop("memory") == "keep"
+    other = NoiseStream(**BASE)
+    other.restore(state)
+    assert np.array_equal(np.array(list(other)), np.array(list(running)))
 
 
 @pytest.mark.parametrize(
@@ -249,6 +275,7 @@ def test_a_state_of_another_generator_is_refused():
         {"key": "00"},
         {"key": 5},
         {"key": "00" * 16},
+        {"key": "00" * 32},
         {"probe": "00"},
         {"buffers": np.zeros((3, 4))},
         {"buffers": np.full((2, 4), np.nan)},
@@ -270,7 +297,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(damage):
 
 def test_a_library_that_makes_other_numbers_is_refused(monkeypatch):
     """As a later numpy may: the same key then stands for other noise."""
-    state = NoiseStream(**BASE, seed=1).state()
+    state = NoiseStream(**BASE, seed=1, generator="philox").state()
     real = np.random.Generator
 
     class Changed(real):

@@ -23,6 +23,7 @@ from mmcc import __version__
 from mmcc.errors import ParameterError, real
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
+from mmcc.training._correlation import KEEP
 from mmcc.training._distributed import peers_of
 from mmcc.training._loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training._mechanism import (
@@ -35,7 +36,7 @@ from mmcc.training._module_contents import forget_gradients
 from mmcc.training._optimizer import PrivateOptimizer
 from mmcc.training._participants import Participants
 from mmcc.training._per_example import wrap
-from mmcc.training._randomness import check_seed
+from mmcc.training._randomness import DEFAULT, check_seed
 from mmcc.training._run import Record, TrainingRun, ledger_of
 from mmcc.training._torch_noise import TorchNoiseStream
 from mmcc.training._trainable import EXPANDED, check_module, layout_digest, trained_by
@@ -65,7 +66,8 @@ def make_private(
     physical_batch_size: int | None = None,
     steps_per_epoch: int | None = None,
     stop_after: int | None = None,
-    generator: str = "philox",
+    generator: str | None = None,
+    memory: str = KEEP,
     distributed: bool = False,
     ledger: Ledger | str | Path | None = None,
     data_name: str | None = None,
@@ -84,6 +86,9 @@ def make_private(
 
     With `ledger`, a file, the run is accounted for now and written there before its first step, as
     one on the data set `data_name`; `mmcc ledger` adds up all of them.
+
+    `generator` and `memory` are those of `TorchNoiseStream`: "device" noise unless another is named
+    or a checkpoint that is loaded has another, and old noise kept, not made again.
 
     With `distributed` the processes of torch.distributed's default group work on one run: each
     calls this with the same arguments and the same data set, takes its part of every batch, and
@@ -124,7 +129,8 @@ def make_private(
             physical_batch_size=physical_batch_size,
             steps_per_epoch=steps_per_epoch,
             grad_sample_mode=grad_sample_mode,
-            generator=generator,
+            generator=generator or DEFAULT,
+            memory=memory,
             data_name=name,
         )
     peers.same(facts, "Call make_private with the same arguments on every process.")
@@ -133,7 +139,13 @@ def make_private(
         run = TrainingRun(
             mechanism,
             TorchNoiseStream(
-                strategy, mechanism.sigma, trained, seed, decoder=decoder, generator=generator
+                strategy,
+                mechanism.sigma,
+                trained,
+                seed,
+                decoder=decoder,
+                generator=generator,
+                memory=memory,
             ),
             Participants(sampling, strategy.steps, mechanism.examples, seed),
             account,
