@@ -68,8 +68,9 @@ def series(kind: type[np.floating[Any]], terms: int, turns: int) -> Series:
     return (*(tuple(kind(c) for c in part) for part in (log, sine, cosine)), kind(LN2))  # type: ignore[return-value]
 
 
-SERIES = {"float32": series(np.float32, 4, 5), "float64": series(np.float64, 10, 9)}
+SINGLE, DOUBLE = series(np.float32, 4, 5), series(np.float64, 10, 9)
 """So many terms that what is left out is less than half a unit in the last place."""
+SERIES = {"float32": SINGLE, "float64": DOUBLE}
 
 F = TypeVar("F", bound=Callable[..., Any])
 U, S, F32 = np.uint32, np.int32, np.float32
@@ -191,8 +192,8 @@ def to_normals(words: NDArray[np.uint32], numbers: FloatArray, coefficients: Any
             second[i] = radius * (x if swapped else y)
 
 
-@_compiled
-def fill(
+@_inlined
+def _fill(
     key: NDArray[np.uint32], row: Any, start: int, numbers: FloatArray, coefficients: Any
 ) -> None:
     """The row's numbers `start`, `start` + 1, ...: whole tiles are made, and cut."""
@@ -210,3 +211,19 @@ def fill(
             to_normals(words, spare, coefficients)
             for k in range(first, last):
                 numbers[k - start] = flat[k - place * TILE]
+
+
+@_compiled
+def _fill_float32(
+    key: NDArray[np.uint32], row: Any, start: int, numbers: NDArray[np.float32]
+) -> None:
+    _fill(key, row, start, numbers, SINGLE)
+
+
+@_compiled
+def _fill_float64(key: NDArray[np.uint32], row: Any, start: int, numbers: FloatArray) -> None:
+    _fill(key, row, start, numbers, DOUBLE)
+
+
+FILL = {"float32": _fill_float32, "float64": _fill_float64}
+"""(key, row, start, numbers): write the numbers `start`, `start` + 1, ... of a row."""

@@ -45,7 +45,7 @@ Noise = TypeVar("Noise")
 VERSION = 1
 MAX_BLOCK = 10**6
 MAX_COORDINATES = 2**34
-PIECE = 2**13
+PIECE = 2**16
 """Coordinates worked on at once: a few pieces fit in the cache of a core."""
 
 
@@ -277,12 +277,15 @@ class NoiseStream(Stream[FloatArray]):
 
 def host_vectors(size: int, kind: np.dtype[Any], piece: int, threads: int = MAX_THREADS) -> Vectors:
     """Vectors as numpy arrays."""
+    from mmcc.training._host_sums import add_rows  # numba takes a second
+
     return Vectors(
         lambda count: np.zeros((count, size), kind),
         lambda count: np.empty(count, kind),
         size,
         piece,
         threads,
+        add_rows,
     )
 
 

@@ -84,11 +84,11 @@ class KeystreamNormals:
     segment: ClassVar[int] = 1024
     types: ClassVar[tuple[str, ...]] = ("float64", "float32")
     anywhere: ClassVar[bool] = True
+    words: NDArray[np.uint32] = field(init=False, repr=False, compare=False)
+    """The key as the cipher takes it."""
 
-    @property
-    def words(self) -> NDArray[np.uint32]:
-        """The key as the cipher takes it."""
-        return np.frombuffer(self.key, "<u4").astype(np.uint32)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", np.frombuffer(self.key, "<u4").astype(np.uint32))
 
     def fill(self, row: int, out: Any, start: int = 0) -> None:
         """Write into an array, or into a tensor on any device."""
@@ -100,11 +100,10 @@ class KeystreamNormals:
             _torch_keystream.fill(self.words, row, out, start)
             return
         whole("numbers in a row of noise", start + out.size, 0, _keystream.MAX_NUMBERS)
-        words, series = self.words, _keystream.SERIES[out.dtype.name]
+        fill, words = _keystream.FILL[out.dtype.name], self.words
 
         def part(place: int) -> None:
-            piece = out[place : place + SEGMENT]
-            _keystream.fill(words, np.uint64(row), start + place, piece, series)
+            fill(words, np.uint64(row), start + place, out[place : place + SEGMENT])
 
         in_threads(part, range(0, out.size, SEGMENT))
 

@@ -48,6 +48,12 @@ FRESH_ROWS = 16
 """Rows of z made again at once for a dense strategy."""
 
 
+def add_rows(part: Vector, weights: list[float], rows: list[int], matrix: Any, start: int) -> None:
+    """Add weights[k] times row rows[k] of a matrix, from column `start` on, one after another."""
+    for weight, row in zip(weights, rows, strict=True):
+        part += weight * matrix[row][start : start + len(part)]
+
+
 @dataclass(frozen=True)
 class Vectors:
     """How vectors are made, and how many of their coordinates are worked on at once."""
@@ -59,6 +65,8 @@ class Vectors:
     size: int
     piece: int
     threads: int = 1
+    add_rows: Callable[[Vector, list[float], list[int], Any, int], None] = add_rows
+    """As the function of that name does."""
 
     def pieces(self) -> list[slice]:
         """The coordinates, cut."""
@@ -105,17 +113,15 @@ class PastOutputs(Recursion):
         entries = self._row(step)
         scale = self._sigma / float(entries[0])
         # The output of step s stands in row s mod past; that of the oldest is overwritten.
-        terms = [
-            (float(entries[k] / entries[0]), self.buffers[(step - k) % self._past])
-            for k in range(1, min(self._past, step) + 1)
-        ]
+        behind = range(1, min(self._past, step) + 1)
+        weights = [-float(entries[k] / entries[0]) for k in behind]
+        rows = [(step - k) % self._past for k in behind]
 
         def work(piece: slice) -> None:
             part = new[piece]
             draw(piece, part)
             part *= scale
-            for weight, past in terms:
-                part -= weight * past[piece]
+            self._vectors.add_rows(part, weights, rows, self.buffers, piece.start)
             if self._past:
                 self.buffers[step % self._past][piece] = part
 
@@ -131,21 +137,20 @@ class Buffers(Recursion):
     ) -> None:
         self.memory = decay.size + 1
         self.buffers = vectors.zeros(decay.size)
-        self._numbers = [(float(d), float(s)) for d, s in zip(decay, scale, strict=True)]
+        self._decay, self._weights = [float(d) for d in decay], [-float(s) for s in scale]
         self._sigma, self._vectors = sigma, vectors
 
     def noise(self, step: int, fresh: Fresh) -> Vector:
         new, draw = self._vectors.empty(self._vectors.size), fresh(step)
-        buffers = [(*pair, row) for pair, row in zip(self._numbers, self.buffers, strict=True)]
+        rows = list(range(len(self._decay)))
 
         def work(piece: slice) -> None:
             part = new[piece]
             draw(piece, part)
             part *= self._sigma
-            for _, scale, buffer in buffers:
-                part -= scale * buffer[piece]
-            for decay, _, buffer in buffers:
-                kept = buffer[piece]
+            self._vectors.add_rows(part, self._weights, rows, self.buffers, piece.start)
+            for row, decay in zip(rows, self._decay, strict=True):
+                kept = self.buffers[row][piece]
                 kept *= decay
                 kept += part
 
@@ -165,17 +170,14 @@ class PastFresh(Recursion):
     def noise(self, step: int, fresh: Fresh) -> Vector:
         new, draw = self._vectors.empty(self._vectors.size), fresh(step)
         past = len(self._inverse) - 1
-        terms = [
-            (self._inverse[k], self.buffers[(step - k) % past])
-            for k in range(1, min(past, step) + 1)
-        ]
+        behind = range(1, min(past, step) + 1)
+        weights, rows = [self._inverse[k] for k in behind], [(step - k) % past for k in behind]
 
         def work(piece: slice) -> None:
             own = self._vectors.scaled(draw, piece, self._sigma)
             part = new[piece]
             part[:] = own
-            for weight, vector in terms:
-                part += weight * vector[piece]
+            self._vectors.add_rows(part, weights, rows, self.buffers, piece.start)
             if past:
                 self.buffers[step % past][piece] = own  # where the oldest was, which is used up
 
