@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from oracles.chacha import chacha_block
 from scipy import stats
 
 from mmcc.errors import ParameterError
@@ -85,28 +86,6 @@ def test_threads_make_no_difference(generator, monkeypatch):
     several = row_of(source, 3, 300_001)
     monkeypatch.setattr(randomness, "MAX_THREADS", 1)
     assert np.array_equal(row_of(source, 3, 300_001), several)
-
-
-def chacha_block(key: bytes, counter: int, nonce: bytes) -> bytes:
-    """RFC 8439, section 2.3."""
-    start = [*struct.unpack("<4I", b"expand 32-byte k"), *struct.unpack("<8I", key)]
-    start += [counter, *struct.unpack("<3I", nonce)]
-    x = list(start)
-
-    def turned(value: int, bits: int) -> int:
-        return (value << bits | value >> (32 - bits)) & 0xFFFFFFFF
-
-    def quarter(a: int, b: int, c: int, d: int) -> None:
-        for one, two, other, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-            x[one] = (x[one] + x[two]) & 0xFFFFFFFF
-            x[other] = turned(x[other] ^ x[one], bits)
-
-    for _ in range(10):
-        for k in range(4):
-            quarter(k, 4 + k, 8 + k, 12 + k)
-        for k in range(4):
-            quarter(k, 4 + (k + 1) % 4, 8 + (k + 2) % 4, 12 + (k + 3) % 4)
-    return struct.pack("<16I", *((a + b) & 0xFFFFFFFF for a, b in zip(x, start, strict=True)))
 
 
 def test_chacha_written_out():

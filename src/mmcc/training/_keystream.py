@@ -40,8 +40,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from mmcc._arrays import FloatArray
-
 LANES = 128
 TILE = 8 * LANES
 """Numbers that are made together."""
@@ -160,7 +158,7 @@ def _polynomial(x: Any, coefficients: Any) -> Any:
 
 
 @_compiled
-def to_normals(words: NDArray[np.uint32], numbers: FloatArray, coefficients: Any) -> None:
+def to_normals(words: NDArray[np.uint32], numbers: NDArray[Any], coefficients: Any) -> None:
     """Four pairs a column, in the type of `numbers`; pair p goes to rows p and p + 4."""
     real = numbers.dtype.type
     log, sine, cosine, ln2 = coefficients
@@ -194,7 +192,7 @@ def to_normals(words: NDArray[np.uint32], numbers: FloatArray, coefficients: Any
 
 @_inlined
 def _fill(
-    key: NDArray[np.uint32], row: Any, start: int, numbers: FloatArray, coefficients: Any
+    key: NDArray[np.uint32], row: Any, start: int, numbers: NDArray[Any], coefficients: Any
 ) -> None:
     """The row's numbers `start`, `start` + 1, ...: whole tiles are made, and cut."""
     words = np.empty((16, LANES), np.uint32)
@@ -214,16 +212,14 @@ def _fill(
 
 
 @_compiled
-def _fill_float32(
-    key: NDArray[np.uint32], row: Any, start: int, numbers: NDArray[np.float32]
-) -> None:
+def _fill_float32(key: NDArray[np.uint32], row: Any, start: int, numbers: NDArray[Any]) -> None:
     _fill(key, row, start, numbers, SINGLE)
 
 
 @_compiled
-def _fill_float64(key: NDArray[np.uint32], row: Any, start: int, numbers: FloatArray) -> None:
+def _fill_float64(key: NDArray[np.uint32], row: Any, start: int, numbers: NDArray[Any]) -> None:
     _fill(key, row, start, numbers, DOUBLE)
 
 
-FILL = {"float32": _fill_float32, "float64": _fill_float64}
+FILL: dict[str, Callable[..., None]] = {"float32": _fill_float32, "float64": _fill_float64}
 """(key, row, start, numbers): write the numbers `start`, `start` + 1, ... of a row."""
