@@ -18,6 +18,7 @@ from mmcc import strategies
 from mmcc.errors import MethodError, MmccError, ParameterError, PrecisionError, StrategyError
 from mmcc.strategies._decoders import noise_memory
 from mmcc.training import NoiseStream
+from mmcc.training import _randomness as randomness
 
 BLOCKS = ("counting, blocks", "optimal, blocks", "dense")
 
@@ -131,18 +132,34 @@ def test_memory_is_what_strategies_say(name, decoder):
     ],
     ids=repr,
 )
-def test_memory_measured(strategy):
-    vector = 8 * 100_000
-    first = NoiseStream(strategy, 1.0, 10, seed=1)  # whatever is loaded once
+def test_memory_measured(strategy, monkeypatch):
+    measured(strategy, monkeypatch, memory="keep")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "decoder"),
+    [(strategies.banded_inverse(64, 8), None), (strategies.binary_tree(64), "online")],
+    ids=repr,
+)
+def test_one_vector_where_noise_is_made_again(strategy, decoder, monkeypatch):
+    assert NoiseStream(strategy, 1.0, 10, memory="regenerate", decoder=decoder).memory == 1
+    measured(strategy, monkeypatch, memory="regenerate", decoder=decoder)
+
+
+def measured(strategy, monkeypatch, **options):
+    """What is held between steps, and at most during one: two pieces of 2^16 numbers a thread."""
+    monkeypatch.setattr(randomness, "MAX_THREADS", 1)
+    size = 300_000
+    first = NoiseStream(strategy, 1.0, 10, seed=1, **options)  # whatever is loaded once
     list(first)
     tracemalloc.start()
-    stream = NoiseStream(strategy, 1.0, 100_000, seed=1)
+    stream = NoiseStream(strategy, 1.0, size, seed=1, **options)
     for noise in stream:
         del noise
-    held, peak = (number / vector for number in tracemalloc.get_traced_memory())
+    held, peak = (number / (8 * size) for number in tracemalloc.get_traced_memory())
     tracemalloc.stop()
-    assert held == pytest.approx(stream.memory - 1, abs=0.3)
-    assert peak <= stream.memory + 2
+    assert held == pytest.approx(stream.memory - 1, abs=0.1)
+    assert peak <= stream.memory + 2 * 2**16 / size + 0.1
 
 
 def test_memory_of_a_dense_toeplitz_strategy():
@@ -226,6 +243,13 @@ def test_a_state_of_another_decoder_is_refused():
     state = NoiseStream(tree, 1.0, 4, 1, decoder="online").state()
     with pytest.raises(ParameterError, match="another decoder"):
         NoiseStream(tree, 1.0, 4, 1).restore(state)
+
+
+def test_a_state_that_kept_noise_is_not_one_that_makes_it_again():
+    strategy = strategies.banded_inverse(12, 3)
+    state = NoiseStream(strategy, 1.0, 4, 1).state()
+    with pytest.raises(ParameterError, match="another memory"):
+        NoiseStream(strategy, 1.0, 4, 1, memory="regenerate").restore(state)
 
 
 def test_a_state_of_other_blocks_is_refused():
@@ -347,6 +371,10 @@ LOWER = random_lower(6, 6)
         ({"dtype": "nothing"}, ParameterError, "float64 or float32"),
         ({"block": 0}, ParameterError, "block must lie"),
         ({"generator": "mersenne"}, ParameterError, "unknown generator"),
+        ({"memory": "forget"}, ParameterError, "unknown memory"),
+        ({"memory": "regenerate"}, MethodError, "not. Use banded_inverse .* 3 vectors are held"),
+        ({"memory": "regenerate", "strategy": strategies.blt(9, 2)}, MethodError, "short sum"),
+        ({"memory": "regenerate", "strategy": strategies.binary_tree(9)}, MethodError, "honaker"),
         ({"seed": -1}, ParameterError, "seed must be"),
     ],
     ids=str,

@@ -46,6 +46,8 @@ InverseRows = Callable[[int, int], Callable[[int, int], FloatArray]]
 
 FRESH_ROWS = 16
 """Rows of z made again at once for a dense strategy."""
+PRODUCT = 2**13
+"""Coordinates of a product of matrices: what it makes stays in the cache until it is added."""
 
 
 def add_rows(part: Vector, weights: list[float], rows: list[int], matrix: Any, start: int) -> None:
@@ -68,14 +70,14 @@ class Vectors:
     add_rows: Callable[[Vector, list[float], list[int], Any, int], None] = add_rows
     """As the function of that name does."""
 
-    def pieces(self) -> list[slice]:
+    def pieces(self, length: int) -> list[slice]:
         """The coordinates, cut."""
-        starts = range(0, self.size, self.piece)
-        return [slice(start, min(start + self.piece, self.size)) for start in starts]
+        starts = range(0, self.size, length)
+        return [slice(start, min(start + length, self.size)) for start in starts]
 
     def each(self, work: Callable[[slice], None]) -> None:
         """Work on all coordinates, a piece at a time."""
-        in_threads(work, self.pieces(), self.threads)
+        in_threads(work, self.pieces(self.piece), self.threads)
 
     def scaled(self, draw: Draw, piece: slice, scale: float) -> Vector:
         """Fresh numbers times a number, in a vector of their own."""
@@ -339,7 +341,7 @@ class Regenerated(Recursion):
             for k in range(count):
                 self._vectors.each(partial(_into, fresh(first + k), rows[k]))
             weights = (self._sigma * columns(first, first + count)).astype(rows.dtype)
-            for piece in self._vectors.pieces():  # BLAS has threads of its own
+            for piece in self._vectors.pieces(PRODUCT):  # BLAS has threads of its own
                 outputs[:, piece] += weights @ rows[:count, piece]
         return outputs
 
