@@ -40,6 +40,11 @@ from mmcc.errors import ParameterError, suggestion, whole
 
 DEVICE, PHILOX, CHACHA = "device", "philox", "chacha"
 GENERATORS = (DEVICE, PHILOX, CHACHA)
+DESCRIPTIONS = {
+    DEVICE: "device (ChaCha20, a key of 256 bits)",
+    PHILOX: "philox (a key of 128 bits; not cryptographic)",
+    CHACHA: "chacha (ChaCha20, a key of 256 bits)",
+}
 DEFAULT = DEVICE
 """Of new runs; one that is taken up again keeps the one that it was started with."""
 KEY_BYTES = {DEVICE: 32, PHILOX: 16, CHACHA: 32}
