@@ -71,9 +71,10 @@ def decoded(strategy: strategies.Strategy, decoder: str | None) -> np.ndarray:
 class UnitVectors:
     """In the place of normals: row r is the r-th unit vector, so that outputs are a matrix."""
 
-    def fill(self, row: int, out: np.ndarray) -> None:
-        out[...] = 0.0
-        out[row] = 1.0
+    segment, types, anywhere = 1, ("float64",), True
+
+    def fill(self, row: int, out: np.ndarray, start: int = 0) -> None:
+        out[...] = np.arange(start, start + out.size) == row
 
     def state(self) -> dict[str, str]:
         return {"kind": "philox", "key": "00" * 16}

@@ -35,6 +35,7 @@ from cases.private import (
     private,
     train,
 )
+from cases.spread import resumed_spread, spread  # noqa: F401 (scenarios)
 from mmcc import MmccError, strategies
 from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle
 from mmcc.training import load_checkpoint, save_checkpoint

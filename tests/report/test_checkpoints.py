@@ -59,6 +59,7 @@ def test_a_run_stopped_midway_has_two_guarantees_and_says_which_counts(tmp_path)
         "| Examples | 30 |",
         "Expected batch size | 9",
         "honaker",
+        "| Noise generator | device (ChaCha20, a key of 256 bits) |",
     ):
         assert words in text
 

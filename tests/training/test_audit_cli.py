@@ -9,8 +9,10 @@ import pytest
 
 from mmcc import sampling, strategies
 from mmcc._cli.app import main
+from mmcc._cli.commands import audit as commands
 from mmcc.audit import audit
 from mmcc.training._noise import NoiseStream
+from mmcc.training._randomness import GENERATORS
 
 MECHANISM = [
     "audit",
@@ -129,3 +131,7 @@ def test_bad_input_is_exit_code_two_and_one_line(run, words, message):
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_generators_are_those_of_the_streams():
+    assert commands.GENERATORS == GENERATORS

@@ -94,7 +94,7 @@ def test_the_bound_comes_near_the_truth_of_one_gaussian(sigma, delta):
         seed=2,
     )
     assert found.epsilon == pytest.approx(truth, rel=1e-3)
-    assert 0.6 * truth < found.epsilon_lower < truth
+    assert 0.5 * truth < found.epsilon_lower < truth
 
 
 def test_the_bound_is_near_the_truth_for_many_steps_of_one_participation():
@@ -131,7 +131,7 @@ def test_single_precision_is_no_repeat():
 def test_canaries_are_of_the_worst_group(diagonal, probability, least):
     """Whether epsilon is certified, by whichever bound, or claimed."""
     strategy, scheme = strategies.dense(np.diag(diagonal)), sampling.CyclicPoisson(probability, 2)
-    asked = {"sigma": 1.0, "delta": 1e-2, "runs": 4000, "seed": 1}
+    asked = {"sigma": 1.0, "delta": 1e-2, "runs": 12_000, "seed": 1}
     found = audit(strategy, scheme, **asked)
     assert found.group == diagonal.index(1.0)
     assert least < found.epsilon_lower <= found.epsilon
@@ -162,7 +162,7 @@ def named(**given):
 
 
 def test_the_result_says_which_stream_was_played():
-    assert named(stream="numpy") == ("numpy", "philox")
+    assert named(stream="numpy") == ("numpy", "device")
     assert named(stream=NoiseStream) == ("NoiseStream", "its own")
 
 
@@ -170,7 +170,7 @@ def test_without_torch_the_stream_of_numpy_is_played(monkeypatch):
     for module in ("mmcc.audit._torch_stream", "mmcc.training._torch_noise"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert named() == ("numpy", "philox")
+    assert named() == ("numpy", "device")
     with pytest.raises(MissingPackageError, match=r"mmcc\[train\].*'numpy'"):
         named(stream="torch")
 

@@ -20,13 +20,18 @@ pytest.importorskip("opacus")
 if not torch.distributed.is_available():
     pytest.skip("torch has no distributed package", allow_module_level=True)
 
-from cases import peers  # noqa: E402
+from cases import peers, spread  # noqa: E402
 from cases.peers import CASES, LONG, SCHEMES, STRATEGIES  # noqa: E402
 from cases.private import parameters, train  # noqa: E402
 
 from mmcc.ledger import Ledger  # noqa: E402
 from mmcc.strategies._decoders import decoder_matrix  # noqa: E402
-from mmcc.training import Participants, load_checkpoint, save_checkpoint  # noqa: E402
+from mmcc.training import (  # noqa: E402
+    Participants,
+    TorchNoiseStream,
+    load_checkpoint,
+    save_checkpoint,
+)
 from mmcc.training._distributed import Stance  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
@@ -308,3 +313,22 @@ def test_script_of_the_docs_runs_under_torchrun(tmp_path):
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("64 (")
         assert done.stdout.count("binary_tree(64)") == 1
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_noise_over_processes_and_on_another_number_of_them(count, nursery, tmp_path):
+    """DTensors as FSDP2 has them, and checkpoints of torch.distributed."""
+    before = nursery.results(tmp_path, count, "spread")
+    after = nursery.results(tmp_path, 6 // count, "resumed_spread")
+    for name, strategy in spread.STRATEGIES.items():
+        whole = TorchNoiseStream(strategy, 1.5, spread.parameters(), 11)
+        for step in range(spread.STEPS):
+            expected = next(whole)
+            found = [
+                found[key] for found in before for key in found if key.endswith(f" {name} {step}")
+            ]
+            if step >= spread.STOPPED:
+                found += [found[f"{name} {step}"] for found in after]
+            assert len(found) >= count
+            for tensors in found:
+                assert all(torch.equal(*pair) for pair in zip(tensors, expected, strict=True))

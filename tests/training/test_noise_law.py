@@ -13,6 +13,7 @@ from cases.samples import sampled
 import mmcc.training._noise
 from mmcc import strategies, utility
 from mmcc.training import NoiseStream
+from mmcc.training._randomness import KeystreamNormals
 
 COORDINATES = 100_000
 FAR = 7.0
@@ -35,7 +36,7 @@ def test_the_stream_is_the_decoders_matrix(name, decoder, options, unit_vectors)
 
 
 @pytest.mark.parametrize(
-    ("name", "decoder", "generator"), sampled(CASES, ["philox", "chacha"], strength=1)
+    ("name", "decoder", "generator"), sampled(CASES, ["device", "philox", "chacha"], strength=1)
 )
 def test_covariance_over_many_coordinates(name, decoder, generator):
     if generator == "chacha":
@@ -98,3 +99,55 @@ def test_long_runs_do_not_drift():
     outputs = np.array(list(stream), dtype=np.float64)
     encoded = np.array([strategy.encode(outputs.T)]).squeeze().T
     assert np.abs(encoded[19_000:] - fresh).max() < 1e-4
+
+
+AGAIN = [
+    (name, decoder)
+    for name, decoder in CASES
+    if decoder == "online" or "inverse" in name or name in ("identity", "one step", "dense")
+]
+
+
+@pytest.mark.parametrize("generator", ["device", "philox"])
+@pytest.mark.parametrize(("name", "decoder"), AGAIN)
+def test_noise_that_is_made_again_has_the_bits_of_noise_that_is_kept(name, decoder, generator):
+    strategy, size = MADE[name](), mmcc.training._noise.PIECE + 5
+    options = {"decoder": decoder, "generator": generator, "dtype": np.float32}
+    kept = NoiseStream(strategy, 1.3, size, 5, **options)
+    again = NoiseStream(strategy, 1.3, size, 5, memory="regenerate", **options)
+    assert all(np.array_equal(*pair) for pair in zip(kept, again, strict=True))
+
+
+@pytest.mark.parametrize(("name", "decoder"), AGAIN)
+def test_noise_that_is_made_again_goes_on_from_the_key(name, decoder):
+    strategy = MADE[name]()
+
+    def stream(seed):
+        return NoiseStream(strategy, 1.3, 7, seed, decoder=decoder, memory="regenerate")
+
+    whole, running = np.array(list(stream(5))), stream(5)
+    for position in range(strategy.steps):
+        state, other = running.state(), stream(6)
+        assert state["buffers"].size == 0
+        other.restore(state)
+        assert np.array_equal(next(other), whole[position])
+        next(running)
+
+
+def test_fresh_vectors_that_are_made_again(monkeypatch):
+    """As many as C^-1 has bands; two on average and at most one a level for a tree."""
+    drawn = []
+    real = KeystreamNormals.fill
+    monkeypatch.setattr(
+        KeystreamNormals, "fill", lambda own, row, *rest: drawn.append(row) or real(own, row, *rest)
+    )
+    list(NoiseStream(strategies.banded_inverse(20, 3), 1.0, 5, memory="regenerate"))
+    assert len(drawn) == 1 + 2 + 18 * 3
+    drawn.clear()
+    tree = NoiseStream(strategies.binary_tree(64), 1.0, 5, memory="regenerate", decoder="online")
+    counts = []
+    for _ in tree:
+        counts.append(len(drawn))
+        drawn.clear()
+    assert sum(counts) <= 2 * 64
+    assert max(counts) == 7

@@ -18,6 +18,7 @@ from mmcc import strategies
 from mmcc.errors import MethodError, MmccError, ParameterError, PrecisionError, StrategyError
 from mmcc.strategies._decoders import noise_memory
 from mmcc.training import NoiseStream
+from mmcc.training import _randomness as randomness
 
 BLOCKS = ("counting, blocks", "optimal, blocks", "dense")
 
@@ -131,18 +132,34 @@ def test_memory_is_what_strategies_say(name, decoder):
     ],
     ids=repr,
 )
-def test_memory_measured(strategy):
-    vector = 8 * 100_000
-    first = NoiseStream(strategy, 1.0, 10, seed=1)  # whatever is loaded once
+def test_memory_measured(strategy, monkeypatch):
+    measured(strategy, monkeypatch, memory="keep")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "decoder"),
+    [(strategies.banded_inverse(64, 8), None), (strategies.binary_tree(64), "online")],
+    ids=repr,
+)
+def test_one_vector_where_noise_is_made_again(strategy, decoder, monkeypatch):
+    assert NoiseStream(strategy, 1.0, 10, memory="regenerate", decoder=decoder).memory == 1
+    measured(strategy, monkeypatch, memory="regenerate", decoder=decoder)
+
+
+def measured(strategy, monkeypatch, **options):
+    """What is held between steps, and at most during one: two pieces of 2^16 numbers a thread."""
+    monkeypatch.setattr(randomness, "MAX_THREADS", 1)
+    size = 300_000
+    first = NoiseStream(strategy, 1.0, 10, seed=1, **options)  # whatever is loaded once
     list(first)
     tracemalloc.start()
-    stream = NoiseStream(strategy, 1.0, 100_000, seed=1)
+    stream = NoiseStream(strategy, 1.0, size, seed=1, **options)
     for noise in stream:
         del noise
-    held, peak = (number / vector for number in tracemalloc.get_traced_memory())
+    held, peak = (number / (8 * size) for number in tracemalloc.get_traced_memory())
     tracemalloc.stop()
-    assert held == pytest.approx(stream.memory - 1, abs=0.3)
-    assert peak <= stream.memory + 2
+    assert held == pytest.approx(stream.memory - 1, abs=0.1)
+    assert peak <= stream.memory + 2 * 2**16 / size + 0.1
 
 
 def test_memory_of_a_dense_toeplitz_strategy():
@@ -168,14 +185,16 @@ def test_memory_of_a_dense_toeplitz_strategy():
 class Interrupted:
     """Normals that fail at one row, once."""
 
+    segment = 1
+
     def __init__(self, normals, row):
         self.normals, self.row = normals, row
 
-    def fill(self, row, out):
+    def fill(self, row, out, start=0):
         if row == self.row:
             self.row = -1
             raise KeyboardInterrupt
-        self.normals.fill(row, out)
+        self.normals.fill(row, out, start)
 
     def state(self):
         return self.normals.state()
@@ -226,6 +245,13 @@ def test_a_state_of_another_decoder_is_refused():
         NoiseStream(tree, 1.0, 4, 1).restore(state)
 
 
+def test_a_state_that_kept_noise_is_not_one_that_makes_it_again():
+    strategy = strategies.banded_inverse(12, 3)
+    state = NoiseStream(strategy, 1.0, 4, 1).state()
+    with pytest.raises(ParameterError, match="another memory"):
+        NoiseStream(strategy, 1.0, 4, 1, memory="regenerate").restore(state)
+
+
 def test_a_state_of_other_blocks_is_refused():
     """The noise would be the same but for its last bits."""
     counting = strategies.continual_counting(40)
@@ -235,9 +261,33 @@ def test_a_state_of_other_blocks_is_refused():
 
 
 def test_a_state_of_another_generator_is_refused():
-    state = NoiseStream(**BASE, seed=1).state() | {"generator": "chacha"}
+    state = NoiseStream(**BASE, seed=1).state()
     with pytest.raises(ParameterError, match="another generator"):
-        NoiseStream(**BASE, seed=1).restore(state)
+        NoiseStream(**BASE, seed=1, generator="philox").restore(state)
+    with pytest.raises(ParameterError, match="another generator"):
+        NoiseStream(**BASE, seed=1).restore(state | {"generator": "mersenne"})
+
+
+@pytest.mark.parametrize("generator", ["philox", "device"])
+def test_a_stream_without_a_generator_of_its_own_takes_that_of_the_state(generator):
+    running = NoiseStream(**BASE, seed=1, generator=generator)
+    next(running)
+    other = NoiseStream(**BASE)
+    assert other.generator == "device"
+    other.restore(running.state())
+    assert other.generator == generator
+    assert np.array_equal(np.array(list(other)), np.array(list(running)))
+
+
+def test_states_of_0_9_go_on():
+    """They do not say whether noise is kept, which it was."""
+    running = NoiseStream(**BASE, seed=1, generator="philox")
+    next(running)
+    state = running.state()
+    assert state.pop("memory") == "keep"
+    other = NoiseStream(**BASE)
+    other.restore(state)
+    assert np.array_equal(np.array(list(other)), np.array(list(running)))
 
 
 @pytest.mark.parametrize(
@@ -249,6 +299,7 @@ def test_a_state_of_another_generator_is_refused():
         {"key": "00"},
         {"key": 5},
         {"key": "00" * 16},
+        {"key": "00" * 32},
         {"probe": "00"},
         {"buffers": np.zeros((3, 4))},
         {"buffers": np.full((2, 4), np.nan)},
@@ -270,7 +321,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(damage):
 
 def test_a_library_that_makes_other_numbers_is_refused(monkeypatch):
     """As a later numpy may: the same key then stands for other noise."""
-    state = NoiseStream(**BASE, seed=1).state()
+    state = NoiseStream(**BASE, seed=1, generator="philox").state()
     real = np.random.Generator
 
     class Changed(real):
@@ -320,6 +371,10 @@ LOWER = random_lower(6, 6)
         ({"dtype": "nothing"}, ParameterError, "float64 or float32"),
         ({"block": 0}, ParameterError, "block must lie"),
         ({"generator": "mersenne"}, ParameterError, "unknown generator"),
+        ({"memory": "forget"}, ParameterError, "unknown memory"),
+        ({"memory": "regenerate"}, MethodError, "not. Use banded_inverse .* 3 vectors are held"),
+        ({"memory": "regenerate", "strategy": strategies.blt(9, 2)}, MethodError, "short sum"),
+        ({"memory": "regenerate", "strategy": strategies.binary_tree(9)}, MethodError, "honaker"),
         ({"seed": -1}, ParameterError, "seed must be"),
     ],
     ids=str,

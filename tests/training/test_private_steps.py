@@ -23,7 +23,7 @@ from cases.private import (  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
-from mmcc import strategies  # noqa: E402
+from mmcc import MmccError, strategies  # noqa: E402
 from mmcc.sampling import (  # noqa: E402
     BallsInBins,
     CyclicPoisson,
@@ -330,3 +330,19 @@ def test_different_seeds_give_different_noise_and_none_is_never_the_same():
         found.append(parameters(module)[0])
     for i, first in enumerate(found):
         assert not any(torch.equal(first, other) for other in found[i + 1 :])
+
+
+@pytest.mark.parametrize("generator", [None, "device", "philox"])
+def test_noise_made_again_trains_the_same_model(generator):
+    options = {"strategy": strategies.banded_inverse(7, 3), "generator": generator}
+    kept, again = private(**options), private(**options, memory="regenerate")
+    for module, optimizer, loader in (kept, again):
+        train(module, optimizer, loader)
+    assert all(map(torch.equal, parameters(kept[0]), parameters(again[0])))
+    assert again[1].run.noise.memory == 1
+    assert again[1].run.noise.generator == (generator or "device")
+
+
+def test_strategies_whose_noise_cannot_be_made_again_are_refused():
+    with pytest.raises(MmccError, match=r"memory='regenerate' needs noise that is a short sum"):
+        private(strategy=strategies.blt(7, 2), memory="regenerate")

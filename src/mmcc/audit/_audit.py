@@ -72,7 +72,7 @@ def audit(
     `epsilon` is the number to hold it to; left out, the smallest certified one.  `stream` and
     `participants` are what is audited.  A stream is `"torch"`, the one of training in float32,
     `"numpy"`, or a class; left out, torch's, or numpy's where torch is not installed.  `generator`
-    is that of the two streams with names, philox or chacha.
+    is that of the two streams with names: device, philox or chacha.
     """
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)

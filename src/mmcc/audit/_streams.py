@@ -14,7 +14,7 @@ from mmcc.audit._play import MakeNoise
 from mmcc.errors import ParameterError, suggestion
 from mmcc.training import MissingPackageError
 from mmcc.training._noise import NoiseStream
-from mmcc.training._randomness import PHILOX, normals
+from mmcc.training._randomness import DEFAULT, normals
 
 TORCH, NUMPY = "torch", "numpy"
 NAMES = (TORCH, NUMPY)
@@ -48,7 +48,7 @@ def chosen(stream: MakeNoise | str | None, generator: str | None) -> Source:
         stream = TORCH if find_spec("torch") is not None else NUMPY
     if stream not in NAMES:
         raise ParameterError(f"unknown stream {stream!r}: {suggestion(stream, NAMES)}")
-    generator = PHILOX if generator is None else generator
+    generator = DEFAULT if generator is None else generator
     normals(0, generator)  # an unknown name or a missing package is said now
     kind: MakeNoise = partial(
         _torch_stream() if stream == TORCH else NoiseStream, generator=generator

@@ -2,8 +2,8 @@
 
 In: a file of `mmcc.training.save_checkpoint`, a delta.  Out: a `Report` of all planned steps and of
 those made so far.  It needs torch to read the file, and runs no code from it.
-Of the file only the fingerprint of the mechanism and the position are used: keys and parameters
-stay where they are.
+Of the file only the fingerprint of the mechanism, the position and the name of the generator are
+used: keys and parameters stay where they are.
 
 A checkpoint describes its strategy by a call and by a digest of its numbers.  The call is made
 again where it says all; the digest decides whether that is the strategy.
@@ -116,7 +116,7 @@ def of_checkpoint(
         units=units,
         took=took,
         progress=progress,
-        facts=_run_facts(run, position),
+        facts=(*_run_facts(run, position), *_generator_facts(content["noise"].get("generator"))),
         claims=claims,
         assumptions=of_loops(),
         notes=notes,
@@ -255,6 +255,13 @@ def _only_if_declared(position: int) -> str:
         f"(stop_after={position}). A run that stops because of what it has shown, or that goes on, "
         "has the guarantee of all planned steps."
     )
+
+
+def _generator_facts(name: object) -> tuple[Fact, ...]:
+    from mmcc.training._randomness import DESCRIPTIONS
+
+    known = isinstance(name, str) and name in DESCRIPTIONS
+    return (Fact("Noise generator", DESCRIPTIONS[str(name)]),) if known else ()
 
 
 def _run_facts(run: Mechanism, position: int) -> tuple[Fact, ...]:

@@ -2,7 +2,8 @@
 
 In: the strategy that was accounted, sigma, a shape, a seed.  Out: row t of sigma C^-1 z for step t;
 for trees the change, at step t, of the noise in the decoder's prefix sums.
-Rounding: z is drawn in float64, everything after that is in the stream's own type.
+Rounding: z and everything after it is in the stream's own type; the generators of 0.9 (philox,
+chacha) draw z in float64.
 
 A stream is a pure function of (key, strategy, sigma, decoder, shape).  The key is as secret as the
 data: with it the noise can be subtracted.
@@ -27,15 +28,24 @@ from mmcc._arrays import FloatArray
 from mmcc.errors import ParameterError, real, whole
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._records import strategy_digest
-from mmcc.training._correlation import Correlation, Vectors, correlation
-from mmcc.training._randomness import PHILOX, Normals, normals, normals_from, probe
+from mmcc.training._correlation import KEEP, Correlation, correlation
+from mmcc.training._randomness import (
+    DEFAULT,
+    GENERATORS,
+    MAX_THREADS,
+    Normals,
+    normals,
+    normals_from,
+    probe,
+)
+from mmcc.training._recursions import Draw, Recursion, Vectors
 
 Noise = TypeVar("Noise")
 
 VERSION = 1
 MAX_BLOCK = 10**6
 MAX_COORDINATES = 2**34
-PIECE = 2**13
+PIECE = 2**16
 """Coordinates worked on at once: a few pieces fit in the cache of a core."""
 
 
@@ -47,13 +57,16 @@ class Stream(ABC, Generic[Noise]):
         strategy: Strategy,
         sigma: float,
         seed: int | None,
-        generator: str,
+        generator: str | None,
         plan: Correlation,
         layout: Mapping[str, Any],
+        memory: str,
     ) -> None:
         self._strategy, self._sigma, self._plan = strategy, sigma, plan
-        self._normals: Normals = normals(seed, generator)
-        self._generator, self._layout = generator, dict(layout)
+        self._generator = DEFAULT if generator is None else generator
+        self._named = generator is not None
+        self._normals: Normals = normals(seed, self._generator)
+        self._layout, self._kept = dict(layout), memory
         self._position = 0
         self._interrupted = False
         self._digest = ""
@@ -72,6 +85,11 @@ class Stream(ABC, Generic[Noise]):
     def decoder(self) -> str:
         """The decoder, the default filled in."""
         return self._plan.decoder
+
+    @property
+    def generator(self) -> str:
+        """The generator of z: that of the state, once one is restored."""
+        return self._generator
 
     @property
     def steps(self) -> int:
@@ -115,14 +133,18 @@ class Stream(ABC, Generic[Noise]):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on where the stream with this state was, with the same bits and the same key."""
-        found = {name: _plain(value) for name, value in state.items()}
+        found = BEFORE | {name: _plain(value) for name, value in state.items()}
+        if not self._named and found.get("generator") in GENERATORS:
+            generator = found["generator"]  # of an earlier release, or named then
+        else:
+            generator = self._generator
         missing = [name for name in (*self._facts(), *CARRIED) if name not in found]
         if missing:
             raise ParameterError(
                 f"the state of a noise stream has no {missing[0]!r}: it is damaged, or the state "
                 "of something else."
             )
-        for name, expected in self._facts().items():
+        for name, expected in (self._facts() | {"generator": generator}).items():
             if found[name] != expected:
                 raise ParameterError(
                     f"the state belongs to a noise stream with another {name} "
@@ -130,14 +152,15 @@ class Stream(ABC, Generic[Noise]):
                     "the run was started with."
                 )
         position = whole("position of the state", found["position"], 0, self.steps)
-        made = normals_from({"kind": self._generator, "key": found["key"]})
+        made = normals_from({"kind": generator, "key": found["key"]})
         if found["probe"] != probe(made):
             raise ParameterError(
                 "the key of the state gives other numbers here than where the run was started: "
                 "numpy or scipy changed, or the state is damaged. Resume with their versions."
             )
-        self._load(found["buffers"])
-        self._normals, self._position, self._interrupted = made, position, False
+        self._load(found["buffers"], made)
+        self._normals, self._generator = made, generator
+        self._position, self._interrupted = position, False
 
     def _facts(self) -> dict[str, Any]:
         """What must be the same for a state to be taken over."""
@@ -150,6 +173,7 @@ class Stream(ABC, Generic[Noise]):
             "decoder": self.decoder,
             "generator": self._generator,
             "block": self._plan.block,
+            "memory": self._kept,
             **self._layout,
         }
 
@@ -170,19 +194,23 @@ class Stream(ABC, Generic[Noise]):
         """Copies of the vectors kept."""
 
     @abstractmethod
-    def _load(self, buffers: Any) -> None:
+    def _load(self, buffers: Any, made: Normals) -> None:
         """Take over vectors from a state; refused, with nothing changed, where they do not fit."""
 
 
 CARRIED = ("key", "probe", "position", "buffers")
+BEFORE = {"memory": KEEP}
+"""What states of 0.9 do not say."""
 
 
 class NoiseStream(Stream[FloatArray]):
     """The noise of each step, as numpy arrays: add it, times the clip norm, to the gradients' sum.
 
-    `seed=None` takes a secret key from the operating system.  `generator="philox"` is not
-    cryptographic; `"chacha"` is.  `block` is how many outputs are held for strategies without
-    structure (about the square root of the steps unless given).
+    `seed=None` takes a secret key from the operating system.  `generator` is `"device"` (left out),
+    `"chacha"`, or `"philox"`, which is not cryptographic; a state that is restored brings its own
+    where none is named.  `memory="regenerate"` makes old noise again from the key where that is
+    possible.  `block` is how many outputs are held for strategies without structure (about the
+    square root of the steps unless given).
     """
 
     def __init__(
@@ -193,20 +221,20 @@ class NoiseStream(Stream[FloatArray]):
         seed: int | None = None,
         *,
         decoder: str | None = None,
-        generator: str = PHILOX,
+        generator: str | None = None,
         dtype: DTypeLike = np.float64,
         block: int | None = None,
+        memory: str = KEEP,
     ) -> None:
         kind = _float_type(dtype)
         sizes = _shape(shape)
         sigma = real("sigma", sigma, 0, math.inf)
-        plan = correlation(strategy, decoder, sigma, _block(block), float(np.finfo(kind).eps))
+        spacing = float(np.finfo(kind).eps)
+        plan = correlation(strategy, decoder, sigma, _block(block), spacing, memory)
         layout = {"shape": list(sizes), "dtype": kind.name}
-        super().__init__(strategy, sigma, seed, generator, plan, layout)
+        super().__init__(strategy, sigma, seed, generator, plan, layout, memory)
         self._shape, self._dtype = sizes, kind
-        size = math.prod(sizes)
-        self._vectors = Vectors(lambda count: np.zeros((count, size), kind), size, PIECE)
-        self._recursion = plan.start(self._vectors)
+        self._recursion = self._started(self._normals)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -221,12 +249,16 @@ class NoiseStream(Stream[FloatArray]):
     def fresh(self, row: int) -> FloatArray:
         """z_row, independent standard normals: row `row` of C x + sigma z is released with it."""
         row = whole("row", row, 0, self._strategy.rows - 1)
-        return self._draw(row).reshape(self._shape)
-
-    def _draw(self, row: int) -> FloatArray:
-        drawn = np.empty(self._vectors.size)
+        drawn = np.empty(math.prod(self._shape), self._dtype)
         self._normals.fill(row, drawn)
-        return drawn.astype(self._dtype, copy=False)
+        return drawn.reshape(self._shape)
+
+    def _started(self, made: Normals) -> Recursion:
+        vectors = host_vectors(math.prod(self._shape), self._dtype, max(PIECE, made.segment))
+        return self._plan.start(vectors)
+
+    def _draw(self, row: int) -> Draw:
+        return lambda piece, out: self._normals.fill(row, out, piece.start)
 
     def _advance(self, step: int) -> FloatArray:
         noise: FloatArray = self._recursion.noise(step, self._draw)
@@ -235,12 +267,26 @@ class NoiseStream(Stream[FloatArray]):
     def _buffers(self) -> FloatArray:
         return np.array(self._recursion.buffers)
 
-    def _load(self, buffers: Any) -> None:
-        recursion = self._plan.start(self._vectors)
-        kept = np.asarray(buffers, dtype=self._dtype).reshape(-1, self._vectors.size)
+    def _load(self, buffers: Any, made: Normals) -> None:
+        recursion = self._started(made)
+        kept = np.asarray(buffers, dtype=self._dtype).reshape(-1, math.prod(self._shape))
         check_buffers(kept.shape, recursion.buffers.shape, bool(np.isfinite(kept).all()))
         recursion.buffers[...] = kept
         self._recursion = recursion
+
+
+def host_vectors(size: int, kind: np.dtype[Any], piece: int, threads: int = MAX_THREADS) -> Vectors:
+    """Vectors as numpy arrays."""
+    from mmcc.training._host_sums import add_rows  # numba takes a second
+
+    return Vectors(
+        lambda count: np.zeros((count, size), kind),
+        lambda count: np.empty(count, kind),
+        size,
+        piece,
+        threads,
+        add_rows,
+    )
 
 
 def check_buffers(found: Sequence[int], expected: Sequence[int], finite: bool) -> None:

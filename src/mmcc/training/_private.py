@@ -24,6 +24,7 @@ from mmcc.errors import ParameterError, real
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 from mmcc.training._clipping import clipping_of
+from mmcc.training._correlation import KEEP
 from mmcc.training._distributed import peers_of
 from mmcc.training._loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training._masters import Masters
@@ -36,7 +37,7 @@ from mmcc.training._mechanism import (
 from mmcc.training._module_contents import forget_gradients
 from mmcc.training._optimizer import PrivateOptimizer
 from mmcc.training._participants import Participants
-from mmcc.training._randomness import check_seed
+from mmcc.training._randomness import DEFAULT, check_seed
 from mmcc.training._run import Record, TrainingRun, ledger_of
 from mmcc.training._torch_noise import TorchNoiseStream
 from mmcc.training._trainable import (
@@ -76,7 +77,8 @@ def make_private(
     physical_batch_size: int | None = None,
     steps_per_epoch: int | None = None,
     stop_after: int | None = None,
-    generator: str = "philox",
+    generator: str | None = None,
+    memory: str = KEEP,
     distributed: bool = False,
     ledger: Ledger | str | Path | None = None,
     data_name: str | None = None,
@@ -100,6 +102,9 @@ def make_private(
     per-example gradients; "ghost" the same without them; "per-layer" each layer by itself, with
     norms in `max_grad_norm` or equal shares of it; "automatic" by dividing by its norm plus
     `gamma`.  The last two are as "ghost" does it, unless `grad_sample_mode` says otherwise.
+
+    `generator` and `memory` are those of `TorchNoiseStream`: "device" noise unless another is named
+    or a checkpoint that is loaded has another, and old noise kept, not made again.
 
     With `distributed` the processes of torch.distributed's default group work on one run: each
     calls this with the same arguments and the same data set, takes its part of every batch, and
@@ -143,18 +148,24 @@ def make_private(
             physical_batch_size=physical_batch_size,
             steps_per_epoch=steps_per_epoch,
             grad_sample_mode=mode,
-            generator=generator,
+            generator=generator or DEFAULT,
+            memory=memory,
             data_name=name,
         )
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
     with peers.agreeing():
         masters = Masters(trained)
-        like = masters.stepped
         run = TrainingRun(
             mechanism,
             TorchNoiseStream(
-                strategy, mechanism.sigma, like, seed, decoder=decoder, generator=generator
+                strategy,
+                mechanism.sigma,
+                masters.stepped,
+                seed,
+                decoder=decoder,
+                generator=generator,
+                memory=memory,
             ),
             Participants(sampling, strategy.steps, mechanism.examples, seed),
             account,

@@ -1,12 +1,15 @@
-"""Standard normals that are a pure function of (key, row): row r is the fresh noise z_r.
+"""Standard normals that are a pure function of (key, row, place): row r is the fresh noise z_r.
 
-In: a seed, or None for a key from the operating system.  Out: `fill(row, out)`.
-Rounding: numbers are drawn in float64.  They are floating-point Gaussians, not exact ones: nothing
-here guards against attacks that read the lowest bits of a release.
+In: a seed, or None for a key from the operating system.  Out: `fill(row, out, start)`.
+Rounding: they are floating-point Gaussians, not exact ones: nothing here guards against attacks
+that read the lowest bits of a release.
 
-- `philox` (default): numpy's Philox4x64, a counter-based generator with a key of 128 bits, and
-  numpy's ziggurat.  The row stands in the two high words of the counter, the segment of the row in
-  the next, so that a segment has 2^64 blocks of its own and no two ever use the same block.  Its
+- `device` (default): the ChaCha20 keystream, a key of 256 bits, the row as nonce, turned into
+  normals by Box and Muller in float64 or in float32, up to 9.4: `mmcc.training._keystream`, and
+  `_torch_keystream` for what is not a CPU.  Any 1024 numbers are made without the others.
+- `philox`: numpy's Philox4x64, a counter-based generator with a key of 128 bits, and numpy's
+  ziggurat, in float64.  The row stands in the two high words of the counter, the segment of the row
+  in the next, so that a segment has 2^64 blocks of its own and no two ever use the same block.  Its
   statistics are good and it is NOT cryptographic: nobody has proven, or tried hard enough to
   refute, that its key cannot be found from what it gave.
 - `chacha`: the ChaCha20 keystream of the `cryptography` package, a key of 256 bits, the row as
@@ -24,10 +27,10 @@ import hashlib
 import importlib
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +38,16 @@ from numpy.typing import NDArray
 from mmcc._arrays import FloatArray
 from mmcc.errors import ParameterError, suggestion, whole
 
-PHILOX, CHACHA = "philox", "chacha"
-GENERATORS = (PHILOX, CHACHA)
-KEY_BYTES = {PHILOX: 16, CHACHA: 32}
+DEVICE, PHILOX, CHACHA = "device", "philox", "chacha"
+GENERATORS = (DEVICE, PHILOX, CHACHA)
+DESCRIPTIONS = {
+    DEVICE: "device (ChaCha20, a key of 256 bits)",
+    PHILOX: "philox (a key of 128 bits; not cryptographic)",
+    CHACHA: "chacha (ChaCha20, a key of 256 bits)",
+}
+DEFAULT = DEVICE
+"""Of new runs; one that is taken up again keeps the one that it was started with."""
+KEY_BYTES = {DEVICE: 32, PHILOX: 16, CHACHA: 32}
 MAX_ROWS = 2**64
 PROBED = 2**12
 """Numbers looked at by `probe`: enough for the rare branches of a generator to be taken."""
@@ -50,15 +60,60 @@ PIECE = 2**13
 """Numbers made at once from a keystream: they stay in the cache on their way."""
 MAX_THREADS = 8
 
+Part = TypeVar("Part")
+
 
 class Normals(Protocol):
     """Rows of independent standard normals."""
 
-    def fill(self, row: int, out: FloatArray) -> None:
-        """Write row `row` into a contiguous array; a shorter array gets the row's beginning."""
+    segment: ClassVar[int]
+    """Numbers that are made together: less of them, or parts of two, cost as much as all."""
+    types: ClassVar[tuple[str, ...]]
+    """In which numbers are made; in others they are rounded."""
+    anywhere: ClassVar[bool]
+    """Whether they are made where they are needed, or on the CPU and copied."""
+
+    def fill(self, row: int, out: FloatArray, start: int = 0) -> None:
+        """Write the numbers `start`, `start` + 1, ... of a row into a contiguous array."""
 
     def state(self) -> dict[str, str]:
         """The kind and the key, from which `normals_from` makes the same rows again."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeystreamNormals:
+    """Rows from the ChaCha20 keystream, in float64 or float32."""
+
+    key: bytes = field(repr=False)
+
+    segment: ClassVar[int] = 1024
+    types: ClassVar[tuple[str, ...]] = ("float64", "float32")
+    anywhere: ClassVar[bool] = True
+    words: NDArray[np.uint32] = field(init=False, repr=False, compare=False)
+    """The key as the cipher takes it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", np.frombuffer(self.key, "<u4").astype(np.uint32))
+
+    def fill(self, row: int, out: Any, start: int = 0) -> None:
+        """Write into an array, or into a tensor on any device."""
+        from mmcc.training import _keystream  # numba takes a second
+
+        if not isinstance(out, np.ndarray):
+            from mmcc.training import _torch_keystream
+
+            _torch_keystream.fill(self.words, row, out, start)
+            return
+        whole("numbers in a row of noise", start + out.size, 0, _keystream.MAX_NUMBERS)
+        fill, words = _keystream.FILL[out.dtype.name], self.words
+
+        def part(place: int) -> None:
+            fill(words, np.uint64(row), start + place, out[place : place + SEGMENT])
+
+        in_threads(part, range(0, out.size, SEGMENT))
+
+    def state(self) -> dict[str, str]:
+        return {"kind": DEVICE, "key": self.key.hex()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +122,11 @@ class PhiloxNormals:
 
     key: bytes = field(repr=False)
 
-    def fill(self, row: int, out: FloatArray) -> None:
+    segment: ClassVar[int] = SEGMENT
+    types: ClassVar[tuple[str, ...]] = ("float64",)
+    anywhere: ClassVar[bool] = False
+
+    def fill(self, row: int, out: FloatArray, start: int = 0) -> None:
         """Counter words 2 and 3 hold the row, word 1 the segment, word 0 counts its blocks."""
         key = int.from_bytes(self.key, "little")
 
@@ -75,7 +134,7 @@ class PhiloxNormals:
             bits = np.random.Philox(key=key, counter=(row << 128) + (place << 64))
             np.random.Generator(bits).standard_normal(out=part)
 
-        _by_segments(segment, out)
+        _by_segments(segment, out, start)
 
     def state(self) -> dict[str, str]:
         return {"kind": PHILOX, "key": self.key.hex()}
@@ -87,9 +146,13 @@ class ChachaNormals:
 
     key: bytes = field(repr=False)
 
-    def fill(self, row: int, out: FloatArray) -> None:
+    segment: ClassVar[int] = SEGMENT
+    types: ClassVar[tuple[str, ...]] = ("float64",)
+    anywhere: ClassVar[bool] = False
+
+    def fill(self, row: int, out: FloatArray, start: int = 0) -> None:
         """With k the upper 53 bits, |z| is where the upper tail is (k + 1/2) 2^-54."""
-        whole("numbers in a row of chacha noise", out.size, 0, MAX_WORDS)
+        whole("numbers in a row of chacha noise", start + out.size, 0, MAX_WORDS)
 
         def segment(place: int, part: FloatArray) -> None:
             stream = _keystream(self.key, row, place * SEGMENT // WORDS_A_BLOCK)
@@ -101,13 +164,13 @@ class ChachaNormals:
                 stream.update_into(memoryview(plain)[: 8 * piece.size], buffer)
                 _to_normals(words[: piece.size], piece)
 
-        _by_segments(segment, out)
+        _by_segments(segment, out, start)
 
     def state(self) -> dict[str, str]:
         return {"kind": CHACHA, "key": self.key.hex()}
 
 
-def normals(seed: int | None, generator: str = PHILOX) -> Normals:
+def normals(seed: int | None, generator: str = DEFAULT) -> Normals:
     """Rows of standard normals; without a seed the key comes from the operating system.
 
     A seed is a non-negative integer of any size; its key is the beginning of
@@ -145,12 +208,17 @@ def probe(rows: Normals) -> str:
     With other numbers from the same key a step that is made again after a crash would have a second
     noise, and what follows would be correlated with noise that was never there.
     """
-    sample = np.empty(PROBED)
-    rows.fill(MAX_ROWS - 1, sample)
-    return hashlib.sha256(sample.astype("<f8").tobytes()).hexdigest()
+    digest = hashlib.sha256()
+    for kind in rows.types:
+        sample = np.empty(PROBED, kind)
+        rows.fill(MAX_ROWS - 1, sample)
+        digest.update(sample.astype(sample.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()
 
 
 def _made(kind: str, key: bytes) -> Normals:
+    if kind == DEVICE:
+        return KeystreamNormals(key)
     if kind == PHILOX:
         return PhiloxNormals(key)
     _keystream(key, 0, 0)  # a missing package is said now and not at the first step
@@ -173,16 +241,35 @@ def _check_generator(name: object) -> str:
     return name
 
 
-def _by_segments(fill: Callable[[int, FloatArray], None], out: FloatArray) -> None:
-    """Fill the segments of a row, in threads where there is more than one."""
-    parts = np.split(out.reshape(-1), range(SEGMENT, out.size, SEGMENT))
-    threads = min(len(parts), os.cpu_count() or 1, MAX_THREADS)
-    if threads == 1:
-        for place, part in enumerate(parts):
-            fill(place, part)
+def _by_segments(fill: Callable[[int, FloatArray], None], out: FloatArray, start: int) -> None:
+    """Fill a part of a row by its segments; those that are cut are made from their beginning."""
+
+    def part(place: int) -> None:
+        first, last = max(start, place * SEGMENT), min(start + out.size, (place + 1) * SEGMENT)
+        wanted = out[first - start : last - start]
+        skipped = first - place * SEGMENT
+        if skipped or out.dtype != np.float64:
+            made = np.empty(last - place * SEGMENT)
+            fill(place, made)
+            wanted[...] = made[skipped:]
+        else:
+            fill(place, wanted)
+
+    in_threads(part, range(start // SEGMENT, -(-(start + out.size) // SEGMENT)))
+
+
+def in_threads(
+    work: Callable[[Part], None], parts: Iterable[Part], most: int = MAX_THREADS
+) -> None:
+    """Work on all parts, in threads where there is more than one of each."""
+    parts = list(parts)
+    threads = min(len(parts), os.cpu_count() or 1, MAX_THREADS, most)
+    if threads <= 1:
+        for part in parts:
+            work(part)
         return
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(fill, range(len(parts)), parts):
+        for _ in pool.map(work, parts):
             pass  # raises what a thread has raised
 
 

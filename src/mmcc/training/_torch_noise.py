@@ -2,16 +2,17 @@
 
 In: the strategy that was accounted, sigma, the parameters, a seed.  Out: for each step a list of
 tensors with the parameters' shapes.
-Rounding: z is drawn on the CPU in float64 by the generator of `NoiseStream`, all parameters in one
-row, so that a run can be repeated on another device.  The recursions run on the parameters' device,
-in float64 for float64 parameters and in float32 for all others; 16-bit noise is rounded at the end.
+Rounding: z and the recursions are in float64 for float64 parameters and in float32 for all others;
+16-bit noise is rounded at the end.  On the CPU numpy works on the tensors' memory; elsewhere torch
+does, on the parameters' device.  The generators of 0.9 (philox, chacha) draw z on the CPU in
+float64, all parameters in one row.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,46 +20,35 @@ import torch
 
 from mmcc.errors import ParameterError, real, whole
 from mmcc.strategies._base import Strategy
-from mmcc.training._correlation import Recursion, Vectors, correlation
-from mmcc.training._noise import MAX_COORDINATES, PIECE, Stream, check_buffers
-from mmcc.training._randomness import PHILOX
+from mmcc.training._correlation import KEEP, correlation
+from mmcc.training._noise import PIECE, Stream, check_buffers, host_vectors
+from mmcc.training._randomness import Normals
+from mmcc.training._recursions import Draw, Fresh, Recursion, Vectors
+from mmcc.training._torch_layout import ParameterGroup, Runs, groups_of, places_of
 
-HOST_PIECE = 2**16
-"""Coordinates worked on at once on the CPU; other devices have more to lose from small pieces."""
 
+class HostRow:
+    """A row of z in float64 on the CPU, for generators that draw it from its beginning."""
 
-@dataclass(frozen=True)
-class ParameterGroup:
-    """Parameters with one device and type: their places in the list, and in a row of z."""
+    def __init__(self, normals: Normals, runs: Runs) -> None:
+        self._normals, self._runs = normals, runs
+        self._places = sorted(zip(runs.starts, runs.firsts, strict=True))
+        self._numbers = np.empty(runs.size)
+        self._row = -1
 
-    device: torch.device
-    dtype: torch.dtype
-    members: tuple[int, ...]
-    spans: tuple[slice, ...]
+    def load(self, row: int) -> None:
+        """Draw a row, unless it is there already."""
+        if row != self._row:
+            self._row = -1
+            for part, start in self._runs.covering(slice(0, self._runs.size)):
+                self._normals.fill(row, self._numbers[part], start)
+            self._row = row
 
-    @property
-    def working(self) -> torch.dtype:
-        """The type in which the recursion runs."""
-        return torch.float64 if self.dtype == torch.float64 else torch.float32
-
-    @property
-    def size(self) -> int:
-        """Coordinates in all."""
-        return sum(span.stop - span.start for span in self.spans)
-
-    def taken(self, row: torch.Tensor) -> torch.Tensor:
-        """The group's coordinates of a row that stands on the CPU, as a new tensor."""
-        whole_row = self.size == row.numel()
-        joined = row if whole_row else torch.cat([row[span] for span in self.spans])
-        return joined.to(device=self.device, dtype=self.working, copy=True)
-
-    def vectors(self) -> Vectors:
-        """How the recursion makes vectors for this group."""
-        piece = HOST_PIECE if self.device.type == "cpu" else max(self.size, 1)
-        return Vectors(self._zeros, self.size, piece)
-
-    def _zeros(self, count: int) -> torch.Tensor:
-        return torch.zeros((count, self.size), dtype=self.working, device=self.device)
+    def write(self, out: Any, start: int) -> None:
+        """Copy numbers of the row, rounded to the type of `out`."""
+        place, first = self._places[bisect_right(self._places, (start, self._runs.size)) - 1]
+        found = self._numbers[first + start - place :][: len(out)]
+        out[:] = found if isinstance(out, np.ndarray) else torch.from_numpy(found)
 
 
 class TorchNoiseStream(Stream[list[torch.Tensor]]):
@@ -66,6 +56,10 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
 
     Tensors of one step are views of one vector for each device and type.  With float64 parameters
     the numbers are those of `NoiseStream` for the same seed, all coordinates in one array.
+
+    A process that holds a part of the parameters makes the noise of that part: `like` are DTensors,
+    sharded over their first dimension or replicated, or plain tensors with `shards`: for each its
+    first coordinate in the vector of all parameters, and its length.
     """
 
     def __init__(
@@ -76,72 +70,159 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
         seed: int | None = None,
         *,
         decoder: str | None = None,
-        generator: str = PHILOX,
+        generator: str | None = None,
+        memory: str = KEEP,
+        shards: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        parameters = _parameters(like)
+        places = places_of(like, shards)
         sigma = real("sigma", sigma, 0, math.inf)
-        double = all(parameter.dtype == torch.float64 for parameter in parameters)
+        double = all(place.local.dtype == torch.float64 for place in places)
         spacing = torch.finfo(torch.float64 if double else torch.float32).eps
-        plan = correlation(strategy, decoder, sigma, None, spacing)
-        layout = {
-            "shape": [list(parameter.shape) for parameter in parameters],
-            "dtype": [str(parameter.dtype) for parameter in parameters],
+        plan = correlation(strategy, decoder, sigma, None, spacing, memory)
+        layout: dict[str, Any] = {
+            "shape": [list(place.whole.shape) for place in places],
+            "dtype": [str(place.whole.dtype) for place in places],
         }
-        super().__init__(strategy, sigma, seed, generator, plan, layout)
-        self._shapes = [parameter.shape for parameter in parameters]
-        self._groups = _groups(parameters)
-        self._row = np.empty(sum(parameter.numel() for parameter in parameters))
-        self._drawn = -1
-        self._recursions = self._started()
+        if shards is not None or any(place.distributed for place in places):
+            layout["shards"] = [[place.start, place.size] for place in places]
+        super().__init__(strategy, sigma, seed, generator, plan, layout, memory)
+        self._places, self._groups = places, groups_of(places)
+        self._runs = Runs.of(places)
+        self._host_row = self._row_of(self._normals)
+        self._recursions = self._started(self._normals)
 
     def fresh(self, row: int) -> list[torch.Tensor]:
         """z_row, independent standard normals, as tensors like the parameters."""
         row = whole("row", row, 0, self._strategy.rows - 1)
-        return self._split([group.taken(self._host_row(row)) for group in self._groups])
+        found = []
+        for group in self._groups:
+            vectors = self._vectors(group, self._normals)
+            vector = vectors.empty(vectors.size)
+            self._drawn(row, group.runs)(slice(0, vectors.size), vector)
+            found.append(torch.as_tensor(vector))
+        return self._split(found)
 
-    def _host_row(self, row: int) -> torch.Tensor:
-        """A row of z over all parameters, good until the next one is drawn."""
-        if row != self._drawn:
-            self._drawn = -1
-            self._normals.fill(row, self._row)
-            self._drawn = row
-        return torch.from_numpy(self._row)
+    def state_dict(self) -> dict[str, Any]:
+        """The state, kept noise by parameter, as `torch.distributed.checkpoint` takes it.
 
-    def _started(self) -> list[Recursion]:
+        Tensor k has the shape of parameter k after a first dimension for the vectors kept; for a
+        DTensor it is one, sharded as the parameter is, so that it can be loaded on another number
+        of processes.  All else is the same on all of them.
+        """
+        state = self.state()
+        if self._distributed:
+            del state["shards"]  # they may be others next time
+        kept: dict[str, torch.Tensor] = {}
+        for group, vectors in self._kept_by_group():
+            for member, part in zip(
+                group.members, torch.split(vectors, list(group.sizes), 1), strict=True
+            ):
+                own = part.clone(memory_format=torch.contiguous_format)
+                kept[str(member)] = self._places[member].like(own, (len(vectors),))
+        return state | {"buffers": kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the stream of that state was, on as many processes as there are now."""
+        kept = state.get("buffers", {})
+        groups = self._kept_by_group()
+        wanted = {str(member) for group, _ in groups for member in group.members}
+        if not isinstance(kept, Mapping) or set(kept) != wanted:
+            raise ParameterError(
+                f"the state must hold kept noise for {len(wanted)} parameters: it is damaged, or "
+                "from state(), which restore() takes."
+            )
+        buffers = [torch.as_tensor(recursion.buffers) for recursion in self._recursions]
+        for place, (group, own) in enumerate(groups):
+            parts = [_local(kept[str(member)]) for member in group.members]
+            count = len(own)
+            if any(part.dim() == 0 or len(part) != count for part in parts):
+                raise ParameterError(f"the state must hold {count} vectors of each parameter.")
+            buffers[place] = torch.cat([part.reshape(count, -1) for part in parts], 1).to(own)
+        here = {"shards": self._layout["shards"]} if self._distributed else {}
+        self.restore({**state, **here, "buffers": buffers})
+
+    @property
+    def _distributed(self) -> bool:
+        return any(place.distributed for place in self._places)
+
+    def _kept_by_group(self) -> list[tuple[ParameterGroup, torch.Tensor]]:
+        """Vectors that are kept; none where z is made again."""
+        pairs = [] if self._plan.block else zip(self._groups, self._recursions, strict=True)
+        kept = [(group, torch.as_tensor(recursion.buffers)) for group, recursion in pairs]
+        return [(group, vectors) for group, vectors in kept if len(vectors)]
+
+    def _row_of(self, made: Normals) -> HostRow | None:
+        return None if made.anywhere else HostRow(made, self._runs)
+
+    def _started(self, made: Normals) -> list[Recursion]:
         """A recursion for each group; one for all, on the CPU, where z is made again and again."""
         if self._plan.block:
-            size = self._row.size
-            return [self._plan.start(Vectors(lambda n: np.zeros((n, size)), size, PIECE))]
-        return [self._plan.start(group.vectors()) for group in self._groups]
+            kind = np.dtype(np.float64)
+            return [self._plan.start(host_vectors(self._runs.size, kind, PIECE, _threads()))]
+        return [self._plan.start(self._vectors(group, made)) for group in self._groups]
+
+    def _vectors(self, group: ParameterGroup, made: Normals) -> Vectors:
+        size, kind, device = group.runs.size, group.working, group.device
+        if group.on_host:
+            dtype = np.dtype(np.float64 if kind == torch.float64 else np.float32)
+            return host_vectors(size, dtype, PIECE, _threads())
+        from mmcc.training import _torch_keystream  # numba takes a second
+
+        if made.anywhere and device.type != "meta":
+            _torch_keystream.check(device, kind)
+        return Vectors(
+            lambda count: torch.zeros((count, size), dtype=kind, device=device),
+            lambda count: torch.empty(count, dtype=kind, device=device),
+            size,
+            _torch_keystream.PIECE,
+        )
+
+    def _fresh_of(self, runs: Runs) -> Fresh:
+        return lambda row: self._drawn(row, runs)
+
+    def _drawn(self, row: int, runs: Runs) -> Draw:
+        if self._host_row is not None:
+            self._host_row.load(row)
+
+        def draw(piece: slice, out: Any) -> None:
+            for part, start in runs.covering(piece):
+                self._write(row, out[part], start)
+
+        return draw
+
+    def _write(self, row: int, out: Any, start: int) -> None:
+        """The numbers of a row from a place on."""
+        if self._host_row is not None:
+            self._host_row.write(out, start)
+        else:
+            self._normals.fill(row, out, start)
 
     def _advance(self, step: int) -> list[torch.Tensor]:
         if self._plan.block:
-            noise = self._recursions[0].noise(step, lambda row: self._host_row(row).numpy())
-            return self._split([group.taken(torch.from_numpy(noise)) for group in self._groups])
-        noises = []
-        for group, recursion in zip(self._groups, self._recursions, strict=True):
-
-            def draw(row: int, group: ParameterGroup = group) -> torch.Tensor:
-                return group.taken(self._host_row(row))
-
-            noises.append(recursion.noise(step, draw))
-        return self._split(noises)
+            noise = self._recursions[0].noise(step, self._fresh_of(self._runs))
+            sizes = [place.size for place in self._places]
+            joined = torch.split(torch.from_numpy(noise), sizes)
+            parts = [torch.cat([joined[member] for member in g.members]) for g in self._groups]
+            moved = zip(parts, self._groups, strict=True)
+            return self._split([part.to(g.device, g.working) for part, g in moved])
+        pairs = zip(self._groups, self._recursions, strict=True)
+        noises = [recursion.noise(step, self._fresh_of(g.runs)) for g, recursion in pairs]
+        return self._split([torch.as_tensor(noise) for noise in noises])
 
     def _split(self, vectors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Views with the parameters' shapes, in the order of the parameters."""
-        tensors = [torch.empty(0)] * len(self._shapes)
+        tensors = [torch.empty(0)] * len(self._places)
         for group, vector in zip(self._groups, vectors, strict=True):
-            sizes = [span.stop - span.start for span in group.spans]
-            parts = torch.split(vector.to(group.dtype), sizes)
+            parts = torch.split(vector.to(group.dtype), list(group.sizes))
             for member, part in zip(group.members, parts, strict=True):
-                tensors[member] = part.view(self._shapes[member])
+                tensors[member] = self._places[member].like(part)
         return tensors
 
     def _buffers(self) -> list[torch.Tensor]:
         return [torch.as_tensor(recursion.buffers).clone() for recursion in self._recursions]
 
-    def _load(self, buffers: Any) -> None:
-        started = self._started()
+    def _load(self, buffers: Any, made: Normals) -> None:
+        started = self._started(made)
         if not isinstance(buffers, Sequence) or len(buffers) != len(started):
             raise ParameterError(
                 f"the state must hold {len(started)} tensors of kept noise, one for each device "
@@ -154,36 +235,16 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
             fits = kept.shape == own.shape  # one that does not may be of any size
             check_buffers(kept.shape, own.shape, fits and bool(torch.isfinite(kept).all()))
             own.copy_(kept)
-        self._recursions, self._drawn = started, -1
+        self._host_row, self._recursions = self._row_of(made), started
 
 
-def _parameters(like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    parameters = list(like)
-    for parameter in parameters:
-        if not isinstance(parameter, torch.Tensor) or not parameter.is_floating_point():
-            raise ParameterError(
-                f"noise is made for tensors of real floating-point numbers, got {_kind(parameter)}."
-            )
-    total = sum(parameter.numel() for parameter in parameters)
-    whole("the number of coordinates of all parameters", total, 1, MAX_COORDINATES)
-    return parameters
+def _threads() -> int:
+    """As many as torch's own operations have: of several processes each has a share."""
+    return torch.get_num_threads()
 
 
-def _kind(value: object) -> str:
-    return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
-
-
-def _groups(parameters: Sequence[torch.Tensor]) -> list[ParameterGroup]:
-    """Parameters by device and type, in the order in which these are first met."""
-    members: dict[tuple[torch.device, torch.dtype], list[tuple[int, slice]]] = {}
-    start = 0
-    for index, parameter in enumerate(parameters):
-        span = slice(start, start + parameter.numel())
-        members.setdefault((parameter.device, parameter.dtype), []).append((index, span))
-        start = span.stop
-    return [
-        ParameterGroup(
-            device, dtype, tuple(index for index, _ in found), tuple(span for _, span in found)
-        )
-        for (device, dtype), found in members.items()
-    ]
+def _local(kept: Any) -> Any:
+    """The part of a parameter's kept noise that is here."""
+    if not isinstance(kept, torch.Tensor):
+        raise ParameterError("the state must hold kept noise as tensors, one for each parameter.")
+    return getattr(kept, "to_local", lambda: kept)()

@@ -25,7 +25,7 @@ VIOLATION = 1
 DECODERS = ("honaker", "online")
 """Decoders of a tree that can be audited."""
 STREAMS = ("torch", "numpy")
-GENERATORS = ("philox", "chacha")
+GENERATORS = ("device", "philox", "chacha")
 
 
 def run(
@@ -150,7 +150,7 @@ COMMAND = Command(
         "--generator",
         one_of(GENERATORS),
         QUESTION,
-        "Random numbers of the noise: philox (default) or chacha.",
+        "Random numbers of the noise: device (default), philox or chacha.",
     ),
     JSON,
     help="Play the real noise and batches many times and look for a violation of what is "
