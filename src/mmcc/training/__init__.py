@@ -13,6 +13,7 @@ from mmcc.errors import MmccError
 from mmcc.training._mechanism import Mechanism
 from mmcc.training._noise import NoiseStream
 from mmcc.training._participants import Participants
+from mmcc.training._plan import Plan, plan
 
 if TYPE_CHECKING:
     from mmcc.training._checkpoint import load_checkpoint, save_checkpoint
@@ -31,6 +32,7 @@ __all__ = (
     "MissingPackageError",
     "NoiseStream",
     "Participants",
+    "Plan",
     "PrivateLoader",
     "PrivateOptimizer",
     "RunError",
@@ -38,6 +40,7 @@ __all__ = (
     "load_checkpoint",
     "make_private",
     "per_example_loss",
+    "plan",
     "save_checkpoint",
 )
 

@@ -29,6 +29,7 @@ from mmcc.training._participants import MAX_EXAMPLES
 
 if TYPE_CHECKING:
     from mmcc.accounting._guarantee import Guarantee
+    from mmcc.accounting._parallel import Progress
 
 REDUCTIONS = ("mean", "sum")
 DIGEST = " with digest "
@@ -178,6 +179,7 @@ def certified(
     sigma: float | None = None,
     epsilon: float | None = None,
     verify: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Guarantee:
     """The guarantee of all steps: of a noise level, or with the least noise for an epsilon.
 
@@ -187,19 +189,18 @@ def certified(
     from mmcc.accounting import _questions as solve  # numba takes a second
 
     proven = training_method(strategy, sampling, method)
+    how: dict[str, Any] = {"delta": delta, "method": proven, "progress": progress}
     if proven == VERIFY:
         if epsilon is None:
             raise MethodError(
                 f"method={VERIFY!r} shows a target: give epsilon, for which the noise is "
                 "found, not sigma."
             )
-        return solve.sigma(
-            strategy, sampling, epsilon=epsilon, delta=delta, method=proven, verify=verify
-        )
+        return solve.sigma(strategy, sampling, epsilon=epsilon, verify=verify, **how)
     if sigma is not None:
-        found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=proven)
+        found = solve.epsilon(strategy, sampling, sigma=sigma, **how)
     elif epsilon is not None:
-        found = solve.sigma(strategy, sampling, epsilon=epsilon, delta=delta, method=proven)
+        found = solve.sigma(strategy, sampling, epsilon=epsilon, **how)
         if "any_sigma" in found.details:
             raise ParameterError(
                 f"the chance to take part at all, {sampling.chance(strategy.steps):.3g}, is no "
