@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mmcc.training._losses import per_example_loss
     from mmcc.training._optimizer import PrivateOptimizer
     from mmcc.training._private import make_private
+    from mmcc.training._progress_line import ProgressLine
     from mmcc.training._run import RunError
     from mmcc.training._torch_noise import TorchNoiseStream
 
@@ -35,6 +36,7 @@ __all__ = (
     "Plan",
     "PrivateLoader",
     "PrivateOptimizer",
+    "ProgressLine",
     "RunError",
     "TorchNoiseStream",
     "load_checkpoint",
@@ -49,6 +51,7 @@ _LATER = {
     "CheckpointError": "_checkpoint_file",
     "PrivateLoader": "_loader",
     "PrivateOptimizer": "_optimizer",
+    "ProgressLine": "_progress_line",
     "RunError": "_run",
     "TorchNoiseStream": "_torch_noise",
     "load_checkpoint": "_checkpoint",

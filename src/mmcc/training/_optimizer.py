@@ -23,7 +23,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.training._agreement import check_gradients, wrong_count
-from mmcc.training._mechanism import Mechanism
+from mmcc.training._mechanism import Mechanism, spent_by
 from mmcc.training._peers import ENDING
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
@@ -90,6 +90,15 @@ class PrivateOptimizer(DPOptimizer):
         When to stop was decided by what was released: post-processing of the full run.
         """
         return self.run.guarantee
+
+    def spent(self) -> Guarantee:
+        """What the steps done would have cost, had the run been declared to end here.
+
+        It is not what this run costs if it ends here because of what was seen: when to stop was
+        then decided by what was released, and the whole run's `guarantee` holds.  `stop_after`
+        declares an end in advance.  Each call asks the accounting, which may take a while.
+        """
+        return spent_by(self.mechanism, self.guarantee, self.position)
 
     @property
     def position(self) -> int:
