@@ -50,12 +50,16 @@ class Plan:
         """Examples that take part in a step, on average."""
         return self.sampling.expected_batch(self.steps, self.examples)
 
-    def __str__(self) -> str:
+    @property
+    def sizes(self) -> str:
+        """How long it is and how large its batches are, in words."""
         return (
             f"{self.steps} steps ({self.epochs:g} epochs of {self.steps_per_epoch}), "
-            f"{self.expected_batch_size:.6g} of {self.examples} examples expected in a batch, "
-            f"{self.strategy!r}, {self.sampling!r}"
+            f"{self.expected_batch_size:.6g} of {self.examples} examples expected in a batch"
         )
+
+    def __str__(self) -> str:
+        return f"{self.sizes}; {self.strategy!r}, {self.sampling!r}"
 
 
 def plan(

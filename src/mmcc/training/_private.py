@@ -190,8 +190,9 @@ def make_private(
     wrapped = wrap(module, grad_sample_mode, loss_reduction, run.watch)
     run.watch.follow(run)
     if planned is not None and told is not False:
-        noise = account() if epsilon is not None else f"sigma {mechanism.sigma:g}"
-        print(f"mmcc: {planned}: {noise}", file=sys.stderr)
+        known = f"{planned}, sigma {mechanism.sigma:g}"
+        told_of = known if epsilon is None else f"{planned.sizes}; {account()}"
+        print(f"mmcc: {told_of}", file=sys.stderr)
     return wrapped, PrivateOptimizer(optimizer, run), PrivateLoader(dataset, run, **options)
 
 

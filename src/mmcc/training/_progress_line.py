@@ -106,7 +106,7 @@ class ProgressLine:
     def _facts(self, position: int, loss: Tensor | float | None) -> dict[str, Any]:
         facts: dict[str, Any] = {"step": position}
         if loss is not None:
-            facts["loss"] = float(loss)
+            facts["loss"] = float(loss.detach() if isinstance(loss, Tensor) else loss)
         facts["epsilon"] = self._optimizer.guarantee.epsilon
         if self._parts:
             facts["epsilon_if_ended_here"] = self._spent_at(position)
