@@ -10,6 +10,7 @@ is one release with one noise.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +54,8 @@ def accuracy(module: nn.Module, data: TensorDataset, device: torch.device) -> fl
 
 def main(epochs: int = 10) -> Result:
     """Train, and say what is guaranteed."""
+    # Opacus's hooks on a first layer, whose inputs need no gradient: torch warns of it, harmlessly.
+    warnings.filterwarnings("ignore", message="Full backward hook")
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
     network = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 2)).to(accelerator.device)

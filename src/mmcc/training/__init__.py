@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mmcc.training._progress_line import ProgressLine
     from mmcc.training._run import RunError
     from mmcc.training._torch_noise import TorchNoiseStream
+    from mmcc.training._trainer import PrivateTrainer
 
 __all__ = (
     "BatchSampler",
@@ -36,6 +37,7 @@ __all__ = (
     "Plan",
     "PrivateLoader",
     "PrivateOptimizer",
+    "PrivateTrainer",
     "ProgressLine",
     "RunError",
     "TorchNoiseStream",
@@ -51,6 +53,7 @@ _LATER = {
     "CheckpointError": "_checkpoint_file",
     "PrivateLoader": "_loader",
     "PrivateOptimizer": "_optimizer",
+    "PrivateTrainer": "_trainer",
     "ProgressLine": "_progress_line",
     "RunError": "_run",
     "TorchNoiseStream": "_torch_noise",
@@ -59,6 +62,14 @@ _LATER = {
     "per_example_loss": "_losses",
     "save_checkpoint": "_checkpoint",
 }
+
+
+_PACKAGES = {
+    "torch": "'mmcc[train]'",
+    "opacus": "'mmcc[train]'",
+    "transformers": "transformers accelerate",
+}
+"""What is needed by what trains, and what to install for it."""
 
 
 class MissingPackageError(MmccError, ImportError):
@@ -71,11 +82,12 @@ def __getattr__(name: str) -> Any:
     try:
         module = import_module(f"mmcc.training.{_LATER[name]}")
     except ModuleNotFoundError as problem:
-        if (problem.name or "").partition(".")[0] not in ("torch", "opacus"):
+        package = (problem.name or "").partition(".")[0]
+        if package not in _PACKAGES:
             raise
         raise MissingPackageError(
             f"mmcc.training.{name} needs {problem.name}, which is not installed: "
-            "pip install 'mmcc[train]'."
+            f"pip install {_PACKAGES[package]}."
         ) from None
     value = getattr(module, name)
     globals()[name] = value

@@ -78,7 +78,7 @@ def plan(
     An epoch has ceil(examples / batch_size) steps, as that of a DataLoader, and the rate is one
     part in these.  Names are those of `mmcc compare`: strategies such as `identity` (DP-SGD),
     `banded-toeplitz:8`, `blt:2`, and `tuned-blt`, which needs the target (epsilon, delta); schemes
-    such as `poisson`, `balls-in-bins`, `random-allocation`, `min-separation:8`.
+    such as `poisson`, `cyclic-poisson:8`, `balls-in-bins`, `random-allocation`.
     """
     examples = whole("examples", examples, 1, MAX_EXAMPLES)
     batch_size = whole("batch_size", batch_size, 1, examples)
@@ -164,7 +164,6 @@ def _scheme(given: Scheme | str | Callable[[float], Scheme], rate: float, steps:
     if len(schemes) != 1:
         raise SamplingError(
             f"{shown(given)} is {len(schemes)} schemes at the rate {rate:g}, which differ in their "
-            "separation. Give a function of the rate, such as "
-            "lambda rate: CyclicPoisson(8 * rate, 8)."
+            f"separation. Give one of them, such as {given}:{schemes[0].stride(steps)}."
         )
     return schemes[0]
