@@ -18,6 +18,7 @@ from mmcc.training._plan import Plan, plan
 if TYPE_CHECKING:
     from mmcc.training._checkpoint import load_checkpoint, save_checkpoint
     from mmcc.training._checkpoint_file import CheckpointError
+    from mmcc.training._lightning import PrivacyCallback
     from mmcc.training._loader import BatchSampler, PrivateLoader
     from mmcc.training._losses import per_example_loss
     from mmcc.training._optimizer import PrivateOptimizer
@@ -35,6 +36,7 @@ __all__ = (
     "NoiseStream",
     "Participants",
     "Plan",
+    "PrivacyCallback",
     "PrivateLoader",
     "PrivateOptimizer",
     "PrivateTrainer",
@@ -51,6 +53,7 @@ __all__ = (
 _LATER = {
     "BatchSampler": "_loader",
     "CheckpointError": "_checkpoint_file",
+    "PrivacyCallback": "_lightning",
     "PrivateLoader": "_loader",
     "PrivateOptimizer": "_optimizer",
     "PrivateTrainer": "_trainer",
@@ -68,6 +71,7 @@ _PACKAGES = {
     "torch": "'mmcc[train]'",
     "opacus": "'mmcc[train]'",
     "transformers": "transformers accelerate",
+    "lightning": "lightning",
 }
 """What is needed by what trains, and what to install for it."""
 
