@@ -211,6 +211,7 @@ def train(
         seed=seed,
         physical_batch_size=256,
         steps_per_epoch=min(SAVED_EVERY, setting.steps),
+        progress=False,  # there is a bar already
     )
     if checkpoint is not None and checkpoint.exists():
         load_checkpoint(checkpoint, optimizer)

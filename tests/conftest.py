@@ -11,6 +11,7 @@ import os
 # Before numpy is imported: workers that each start threads for small matrices wait for each other.
 for library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+os.environ["MMCC_CACHE"] = "off"  # nothing is taken over from other runs, or left for them
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402

@@ -13,8 +13,8 @@ TRAINING = "mmcc.training"
 @pytest.mark.parametrize("module", public_api.modules())
 def test_the_interface_is_the_stored_one(module):
     if module == TRAINING:
-        pytest.importorskip("torch")
-        pytest.importorskip("opacus")
+        for package in ("torch", "opacus", "transformers", "lightning"):
+            pytest.importorskip(package)
     was, now = public_api.stored(module), public_api.lines(module)
     changes = "\n".join(difflib.unified_diff(was, now, "stored", "now", lineterm="", n=0))
     assert was == now, (

@@ -86,6 +86,7 @@ SCHEMES = {
     "bins": BallsInBins(20),
     "shuffle": Shuffle(8),
 }
+ACCELERATED = "tree usual 2 float64"
 LONG = 40
 WIDE = (200, 500)
 """Numbers of a model that is all noise."""
@@ -319,6 +320,24 @@ def grown(folder: Path) -> Any:
     load_checkpoint(folder / "alone", *made)
     train(*made)
     return parameters(made[0])
+
+
+def accelerated(folder: Path) -> dict[str, Any]:
+    """A case in accelerate's own loop, on as many processes as accelerate was told of."""
+    import accelerate
+
+    rank, count = dist.get_rank(), dist.get_world_size()
+    os.environ |= {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": f"{count}"}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}  # the group is there already
+    accelerator = accelerate.Accelerator(cpu=True)
+    run = case(**CASES[ACCELERATED], distributed=True)
+    prepared = module, optimizer, loader = accelerator.prepare(*run)
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        accelerator.backward(nn.functional.cross_entropy(module(inputs), labels))
+        optimizer.step()
+    same = all(one is other for one, other in zip(prepared, run, strict=True))
+    return {"parameters": parameters(module), "same": same, "count": accelerator.num_processes}
 
 
 def told(work: Callable[[], Any]) -> str:

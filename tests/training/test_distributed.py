@@ -36,7 +36,18 @@ from mmcc.training._distributed import Stance  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
-SCENARIOS = ("cases", "shards", "noise", "mixed", "start", "plain", "grown", "ledger", "refusals")
+SCENARIOS = (
+    "cases",
+    "shards",
+    "noise",
+    "mixed",
+    "start",
+    "plain",
+    "grown",
+    "ledger",
+    "accelerated",
+    "refusals",
+)
 COORDINATES = peers.WIDE[0] * peers.WIDE[1]
 
 
@@ -72,6 +83,13 @@ def test_parameters_are_those_of_one_process(pair, name):
     for alone, one, other in zip(parameters(made[0]), first, second, strict=True):
         assert torch.equal(one, other)
         torch.testing.assert_close(one, alone, rtol=close, atol=close)
+
+
+def test_accelerate_leaves_the_run_of_two_processes_as_it_is(pair):
+    for found, usual in zip(pair("accelerated"), pair("cases"), strict=True):
+        assert found["same"]
+        assert found["count"] == 2
+        assert all(map(torch.equal, found["parameters"], usual[peers.ACCELERATED]))
 
 
 def test_a_run_of_two_processes_is_in_its_ledger_once(pair, folder):

@@ -1,4 +1,4 @@
-"""Answers into print: a table or JSON on stdout, a progress bar on stderr.
+"""Answers into print: a table or JSON on stdout.
 
 Rounding: the number asked for is rounded up to `DIGITS` digits in tables (a larger epsilon, delta
 or sigma is true as well); JSON has it as computed.
@@ -7,13 +7,10 @@ or sigma is true as well); JSON has it as computed.
 from __future__ import annotations
 
 import json
-import math
-import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from mmcc._progress import progress_bar as progress_bar
 from mmcc.accounting._guarantee import CERTIFIED, rounded_down, rounded_up
 
 if TYPE_CHECKING:
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mmcc import Bracket, Estimate, Guarantee
-    from mmcc.accounting._parallel import Progress
     from mmcc.accounting._units import Units
 
 LABELS = {
@@ -262,33 +258,3 @@ def _plain(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
-
-
-@contextmanager
-def progress_bar() -> Iterator[Progress | None]:
-    """A callback that moves a bar on stderr, or None where nobody would see it."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.SpinnerColumn(),
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.TextColumn("{task.completed:.0f}"),
-        progress.TimeElapsedColumn(),
-    )
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-        last = -math.inf
-
-        def report(what: str, done: float) -> None:
-            nonlocal last
-            now = time.monotonic()
-            if now - last >= 0.1:
-                last = now
-                bar.update(task, description=what, completed=done)
-
-        yield report

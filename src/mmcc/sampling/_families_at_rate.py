@@ -17,7 +17,7 @@ from mmcc.sampling._min_separation import MinSeparation
 from mmcc.sampling._participations import MAX_STEPS
 from mmcc.sampling._poisson import Poisson
 from mmcc.sampling._random_allocation import RandomAllocation
-from mmcc.sampling._registry import COMPARED, FIXED_ORDER, SCHEMES, SEPARATED
+from mmcc.sampling._registry import COMPARED, CYCLIC, FIXED_ORDER, SCHEMES, SEPARATED
 from mmcc.sampling._scheme import Scheme
 from mmcc.sampling._shuffle import Shuffle
 
@@ -75,22 +75,27 @@ def common_rate(families: Sequence[Family], steps: int) -> float:
 def family(word: str, rate: float, steps: int) -> Family:
     """The schemes that a word means at a rate.
 
-    `cyclic-poisson` is all of `separations(...)`; `fixed-order` is cyclic Poisson sampling in which
-    every round is certain, so that nothing is amplified.
+    `cyclic-poisson` is all of `separations(...)`, `cyclic-poisson:8` a single one; `fixed-order` is
+    cyclic Poisson sampling in which every round is certain, so that nothing is amplified.
     """
     rate, steps = real("rate", rate, 0, 1, closed="h"), whole("steps", steps, 1, MAX_STEPS)
     if word == "poisson":
         return Family(word, (Poisson(rate),))
-    if word == "cyclic-poisson":
+    if word == CYCLIC:
         several = tuple(CyclicPoisson(b * rate, b) for b in separations(rate, steps))
         if not several:
             raise SamplingError(
                 f"rate {rate:g} leaves no separation of 2 or more steps with a chance below 1; "
-                "leave cyclic-poisson out."
+                f"leave {CYCLIC} out."
             )
         return Family(word, several)
-    if word.partition(":")[0] == SEPARATED:
-        return Family(word, (_separated(word, rate, steps),))
+    name = word.partition(":")[0]
+    if name in (SEPARATED, CYCLIC):
+        separation = _separation(word, rate, steps)
+        if name == CYCLIC:
+            return Family(word, (CyclicPoisson(min(1.0, separation * rate), separation),))
+        chance = min(1.0, rate / (1 - rate * (separation - 1)))
+        return Family(word, (MinSeparation(chance, separation),))
     if word not in COMPARED:
         raise SamplingError(f"unknown scheme {word!r}; {suggestion(word, COMPARED)}")
     length = epoch(rate, steps)
@@ -108,20 +113,18 @@ def family(word: str, rate: float, steps: int) -> Family:
     return Family(word, (Shuffle(length),))
 
 
-def _separated(word: str, rate: float, steps: int) -> MinSeparation:
-    """The separation after the colon, with the chance p at which `rate` is the rate."""
-    _, _, size = word.partition(":")
+def _separation(word: str, rate: float, steps: int) -> int:
+    """The separation after the colon, at which `rate` is possible."""
+    name, _, size = word.partition(":")
     if not (size.isascii() and size.isdigit() and len(size) <= MOST_DIGITS):
-        raise SamplingError(
-            f"{shown(word)}: {SEPARATED} needs a separation, such as {SEPARATED}:4."
-        )
+        raise SamplingError(f"{shown(word)}: {name} needs a separation, such as {name}:4.")
     separation = whole("separation", int(size), 1, steps)
     if separation * rate > 1 + SAME_RATE:
         raise SamplingError(
             f"with a separation of {separation} steps no batch has {rate:g} of the examples in the "
-            f"long run; use {SEPARATED}:{int((1 + SAME_RATE) / rate)} or less."
+            f"long run; use {name}:{int((1 + SAME_RATE) / rate)} or less."
         )
-    return MinSeparation(min(1.0, rate / (1 - rate * (separation - 1))), separation)
+    return separation
 
 
 def default_words(rate: float, steps: int) -> tuple[str, ...]:

@@ -145,17 +145,18 @@ SCHEMES: Mapping[str, SchemeEntry] = {
         ),
     )
 }
-SEPARATED, FIXED_ORDER = "min-separation", "fixed-order"
+SEPARATED, CYCLIC, FIXED_ORDER = "min-separation", "cyclic-poisson", "fixed-order"
 COMPARED = (
     "poisson",
-    "cyclic-poisson",
+    CYCLIC,
+    f"{CYCLIC}:N",
     "balls-in-bins",
     "random-allocation",
     FIXED_ORDER,
     "shuffle",
     f"{SEPARATED}:N",
 )
-"""Words of `mmcc compare`: schemes that a rate alone describes, and one with its separation N."""
+"""Words of `mmcc compare`: schemes that a rate alone describes, or with it their separation N."""
 
 
 def is_registered(scheme: Scheme) -> bool:

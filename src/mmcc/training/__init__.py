@@ -14,16 +14,20 @@ from mmcc.training._clipping import Clipping
 from mmcc.training._mechanism import Mechanism
 from mmcc.training._noise import NoiseStream
 from mmcc.training._participants import Participants
+from mmcc.training._plan import Plan, plan
 
 if TYPE_CHECKING:
     from mmcc.training._checkpoint import load_checkpoint, save_checkpoint
     from mmcc.training._checkpoint_file import CheckpointError
+    from mmcc.training._lightning import PrivacyCallback
     from mmcc.training._loader import BatchSampler, PrivateLoader
     from mmcc.training._losses import per_example_loss
     from mmcc.training._optimizer import PrivateOptimizer
     from mmcc.training._private import make_private
+    from mmcc.training._progress_line import ProgressLine
     from mmcc.training._run import RunError
     from mmcc.training._torch_noise import TorchNoiseStream
+    from mmcc.training._trainer import PrivateTrainer
 
 __all__ = (
     "BatchSampler",
@@ -33,21 +37,29 @@ __all__ = (
     "MissingPackageError",
     "NoiseStream",
     "Participants",
+    "Plan",
+    "PrivacyCallback",
     "PrivateLoader",
     "PrivateOptimizer",
+    "PrivateTrainer",
+    "ProgressLine",
     "RunError",
     "TorchNoiseStream",
     "load_checkpoint",
     "make_private",
     "per_example_loss",
+    "plan",
     "save_checkpoint",
 )
 
 _LATER = {
     "BatchSampler": "_loader",
     "CheckpointError": "_checkpoint_file",
+    "PrivacyCallback": "_lightning",
     "PrivateLoader": "_loader",
     "PrivateOptimizer": "_optimizer",
+    "PrivateTrainer": "_trainer",
+    "ProgressLine": "_progress_line",
     "RunError": "_run",
     "TorchNoiseStream": "_torch_noise",
     "load_checkpoint": "_checkpoint",
@@ -55,6 +67,15 @@ _LATER = {
     "per_example_loss": "_losses",
     "save_checkpoint": "_checkpoint",
 }
+
+
+_PACKAGES = {
+    "torch": "'mmcc[train]'",
+    "opacus": "'mmcc[train]'",
+    "transformers": "transformers accelerate",
+    "lightning": "lightning",
+}
+"""What is needed by what trains, and what to install for it."""
 
 
 class MissingPackageError(MmccError, ImportError):
@@ -67,11 +88,12 @@ def __getattr__(name: str) -> Any:
     try:
         module = import_module(f"mmcc.training.{_LATER[name]}")
     except ModuleNotFoundError as problem:
-        if (problem.name or "").partition(".")[0] not in ("torch", "opacus"):
+        package = (problem.name or "").partition(".")[0]
+        if package not in _PACKAGES:
             raise
         raise MissingPackageError(
             f"mmcc.training.{name} needs {problem.name}, which is not installed: "
-            "pip install 'mmcc[train]'."
+            f"pip install {_PACKAGES[package]}."
         ) from None
     value = getattr(module, name)
     globals()[name] = value

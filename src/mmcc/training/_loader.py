@@ -34,6 +34,7 @@ from torch.utils.data import (
 from mmcc._arrays import IntArray
 from mmcc.errors import ParameterError, SamplingError, whole
 from mmcc.sampling._participations import MAX_STEPS
+from mmcc.training._accelerate import Prepared, check_setting, moved
 from mmcc.training._examples import tensors_of
 from mmcc.training._participants import Participants
 from mmcc.training._run import PhysicalBatch, TrainingRun
@@ -144,13 +145,14 @@ class BatchSampler(Sampler[list[int]]):
         self.seek(state["step"], state["chunk"])
 
 
-class PrivateLoader(DataLoader[Any]):
+class PrivateLoader(Prepared, DataLoader[Any]):
     """Batches from the run's position to the end of its epoch."""
 
     def __init__(
         self, dataset: Dataset[Any], run: TrainingRun, collate: Collate | None, **options: Any
     ) -> None:
         self.run = run
+        self._device: torch.device | None = None
         self._schedule = Schedule(run)
         plain = torch.utils.data.default_collate if collate is None else collate
         collated = CollateToRows(dataset, plain, self._schedule.rows)
@@ -181,12 +183,18 @@ class PrivateLoader(DataLoader[Any]):
                 if batch is _END:
                     self.run.exhausted(iteration)
                     return
+                batch = moved(batch, self._device)
                 content = tuple(tensors_of(batch))
                 self.run.hand_out(replace(planned.popleft(), content=content), iteration)
                 yield batch
         except GeneratorExit:
             self.run.withdraw(iteration)
             raise
+
+    def _meet_accelerate(self, state: Any) -> None:
+        """Batches go where accelerate wants them."""
+        check_setting(state, self.run)
+        self._device = state.device
 
     def _worker_seed(self) -> int:
         """For random transforms in workers: another one wherever an iteration begins."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mmcc.errors import (
     MethodError,
     ParameterError,
+    SamplingError,
     StrategyError,
     real,
     suggestion,
@@ -30,6 +31,7 @@ from mmcc.training._participants import MAX_EXAMPLES
 
 if TYPE_CHECKING:
     from mmcc.accounting._guarantee import Guarantee
+    from mmcc.accounting._parallel import Progress
 
 REDUCTIONS = ("mean", "sum")
 DIGEST = " with digest "
@@ -182,6 +184,7 @@ def certified(
     sigma: float | None = None,
     epsilon: float | None = None,
     verify: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Guarantee:
     """The guarantee of all steps: of a noise level, or with the least noise for an epsilon.
 
@@ -191,19 +194,18 @@ def certified(
     from mmcc.accounting import _questions as solve  # numba takes a second
 
     proven = training_method(strategy, sampling, method)
+    how: dict[str, Any] = {"delta": delta, "method": proven, "progress": progress}
     if proven == VERIFY:
         if epsilon is None:
             raise MethodError(
                 f"method={VERIFY!r} shows a target: give epsilon, for which the noise is "
                 "found, not sigma."
             )
-        return solve.sigma(
-            strategy, sampling, epsilon=epsilon, delta=delta, method=proven, verify=verify
-        )
+        return solve.sigma(strategy, sampling, epsilon=epsilon, verify=verify, **how)
     if sigma is not None:
-        found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=proven)
+        found = solve.epsilon(strategy, sampling, sigma=sigma, **how)
     elif epsilon is not None:
-        found = solve.sigma(strategy, sampling, epsilon=epsilon, delta=delta, method=proven)
+        found = solve.sigma(strategy, sampling, epsilon=epsilon, **how)
         if "any_sigma" in found.details:
             raise ParameterError(
                 f"the chance to take part at all, {sampling.chance(strategy.steps):.3g}, is no "
@@ -218,3 +220,46 @@ def certified(
         why = f"no amplification is proven for training with {type(sampling).__name__}"
         return replace(found, bound=f"{found.bound} ({why})")
     return found
+
+
+def spent_by(mechanism: Mechanism, guarantee: Guarantee, steps: int) -> Guarantee:
+    """What a run of so many steps would have cost, had it been declared to end there.
+
+    Under a scheme of whole epochs it is that of the epochs begun: the steps are post-processing of
+    them.  Never more than what the whole run costs, for the same reason.
+    """
+    from mmcc.accounting._bounds import TIGHT  # numba takes a second
+    from mmcc.accounting._guarantee import CERTIFIED
+
+    if steps == 0:
+        return replace(
+            guarantee, epsilon=0.0, kind=CERTIFIED, failure=0.0, bound="nothing was released"
+        )
+    prefix = _prefix(mechanism, steps)
+    if prefix is None:
+        return guarantee
+    method = guarantee.method if guarantee.kind == CERTIFIED else TIGHT
+    found = certified(
+        prefix.strategy,
+        prefix.sampling,
+        delta=guarantee.delta,
+        method=method,
+        sigma=mechanism.sigma,
+    )
+    return found if found.epsilon < guarantee.epsilon else guarantee
+
+
+def _prefix(mechanism: Mechanism, steps: int) -> Mechanism | None:
+    """The shortest run of at least so many steps that could have been declared; None for all."""
+    strategy, scheme = mechanism.strategy, mechanism.sampling
+    try:
+        scheme.check_prefix(strategy.steps)
+    except SamplingError:  # one pass over the data is another one if it is cut
+        return None
+    for count in range(steps, strategy.steps):
+        try:
+            scheme.check(count)
+        except SamplingError:  # not a whole epoch
+            continue
+        return replace(mechanism, strategy=declared(strategy, scheme, count))
+    return None

@@ -22,9 +22,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from mmcc.accounting._guarantee import Guarantee
+from mmcc.training._accelerate import Prepared, check_place, check_setting
 from mmcc.training._agreement import check_gradients, wrong_count
 from mmcc.training._example_gradients import summed_type
-from mmcc.training._mechanism import Mechanism
+from mmcc.training._mechanism import Mechanism, spent_by
 from mmcc.training._module_contents import forget_gradients
 from mmcc.training._peers import ENDING
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
@@ -52,7 +53,7 @@ def _fixed(name: str) -> Any:
     return property(get, settle)
 
 
-class PrivateOptimizer(DPOptimizer):
+class PrivateOptimizer(Prepared, DPOptimizer):
     """Any optimizer of torch, fed with the released gradients of a run.
 
     `step()` works on one physical batch: it clips and sums, and with the last part of a logical
@@ -99,6 +100,15 @@ class PrivateOptimizer(DPOptimizer):
         When to stop was decided by what was released: post-processing of the full run.
         """
         return self.run.guarantee
+
+    def spent(self) -> Guarantee:
+        """What the steps done would have cost, had the run been declared to end here.
+
+        It is not what this run costs if it ends here because of what was seen: when to stop was
+        then decided by what was released, and the whole run's `guarantee` holds.  `stop_after`
+        declares an end in advance.  Each call asks the accounting, which may take a while.
+        """
+        return spent_by(self.mechanism, self.guarantee, self.position)
 
     @property
     def position(self) -> int:
@@ -175,6 +185,22 @@ class PrivateOptimizer(DPOptimizer):
             "GradScaler multiplies the loss, so that every gradient would be clipped as if it "
             "were thousands of times as long. Use autocast with bfloat16, which needs no scaler."
         )
+
+    def _meet_accelerate(self, state: Any) -> None:
+        """Its parameters are where accelerate wants them, or else nothing is."""
+        check_setting(state, self.run)
+        check_place(state, self._parameters)
+
+    @property
+    def step_was_skipped(self) -> bool:
+        """What accelerate asks before a schedule moves on: a part of a batch makes no step."""
+        return self._is_last_step_skipped
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """Where accelerate looks for the optimizer of a schedule."""
+        inner: Optimizer = self.original_optimizer
+        return inner
 
     def end(self) -> None:
         """Say that no step follows, before all are done: a ledger then knows where it ended."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
 from mmcc.errors import MmccError
+from mmcc.training._accelerate import Prepared, check_setting, precision
 from mmcc.training._agreement import first_sentence
 from mmcc.training._example_gradients import KeptRows
 from mmcc.training._examples import tensors_of
@@ -37,10 +38,18 @@ from mmcc.training._trial import outputs_of
 from mmcc.training._watch import Watch
 
 
-class Watched(AbstractGradSampleModule):
+class Watched(Prepared, AbstractGradSampleModule):
     """A pass for gradients is noted, looked at closely on some batches, and then made."""
 
     watch: Watch
+    precision: AbstractContextManager[Any] = nullcontext()
+    """In which passes are made: autocast, where accelerate was told so."""
+
+    def _meet_accelerate(self, state: Any) -> None:
+        """Passes have accelerate's precision."""
+        assert self.run is not None
+        check_setting(state, self.run)
+        self.precision = precision(state)
 
     @property
     def run(self) -> TrainingRun | None:
@@ -48,6 +57,10 @@ class Watched(AbstractGradSampleModule):
         return self.watch.run
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with self.precision:
+            return self._forward(*args, **kwargs)
+
+    def _forward(self, *args: Any, **kwargs: Any) -> Any:
         if not (self.training and torch.is_grad_enabled()):
             return self._module(*args, **kwargs)
         count = self.watch.passed((args, kwargs))

@@ -6,9 +6,10 @@ Out: module, optimizer and loader, used as before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,23 +21,21 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from mmcc import __version__
+from mmcc._progress import shown
 from mmcc.errors import ParameterError, real
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
+from mmcc.training._calibration import calibrated
 from mmcc.training._clipping import clipping_of
 from mmcc.training._correlation import KEEP
 from mmcc.training._distributed import peers_of
 from mmcc.training._loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training._masters import Masters
-from mmcc.training._mechanism import (
-    Mechanism,
-    certified,
-    declared,
-    training_method,
-)
+from mmcc.training._mechanism import Mechanism, declared, training_method
 from mmcc.training._module_contents import forget_gradients
 from mmcc.training._optimizer import PrivateOptimizer
 from mmcc.training._participants import Participants
+from mmcc.training._plan import resolved
 from mmcc.training._randomness import DEFAULT, check_seed
 from mmcc.training._run import Record, TrainingRun, ledger_of
 from mmcc.training._torch_noise import TorchNoiseStream
@@ -52,6 +51,8 @@ from mmcc.training._watch import Watch
 from mmcc.training._wrapping import wrap
 
 if TYPE_CHECKING:
+    from mmcc.accounting._guarantee import Guarantee
+    from mmcc.accounting._parallel import Progress
     from mmcc.ledger import Ledger
 
 
@@ -60,12 +61,14 @@ def make_private(
     optimizer: Optimizer,
     data: Dataset[Any] | DataLoader[Any],
     *,
-    strategy: Strategy,
-    sampling: Scheme,
+    strategy: Strategy | str | Callable[[int], Strategy],
+    sampling: Scheme | str | Callable[[float], Scheme],
     max_grad_norm: float | Mapping[str, float] | Sequence[float],
     sigma: float | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
+    epochs: float | None = None,
+    batch_size: int | None = None,
     seed: int | None = None,
     decoder: str | None = None,
     method: str = "tight",
@@ -82,6 +85,8 @@ def make_private(
     distributed: bool = False,
     ledger: Ledger | str | Path | None = None,
     data_name: str | None = None,
+    progress: Progress | bool | None = None,
+    remembered: bool = True,
 ) -> tuple[AbstractGradSampleModule, PrivateOptimizer, PrivateLoader]:
     """A module, an optimizer and a loader that together run the accounted mechanism, and no other.
 
@@ -94,6 +99,16 @@ def make_private(
     With method "verify" the noise for `epsilon` is found by simulation, and the guarantee is one
     that was verified, not certified; `verify` has options of `mmcc.verify`, such as a `record`,
     from which a run that is taken up again reads the verdict.
+
+    With `epochs` the strategy and the sampling may be names, such as "blt:2" and "poisson", or
+    functions of the number of steps and of the rate; `mmcc.training.plan` says how these follow
+    from `epochs` and the batch size, which is the loader's, or `batch_size`.  What it comes to is
+    printed on stderr in one line.
+
+    The search for the noise of a target shows how far it is where stderr is a terminal; `progress`
+    may be a function of (what, done), or False for silence, also about epochs.  The noise found is
+    remembered in a file of the user's cache, and certified again whenever it is read; not with
+    `remembered=False`, or MMCC_CACHE=off in the environment, which may also name a folder.
 
     With `ledger`, a file, the run is accounted for now and written there before its first step, as
     one on the data set `data_name`; `mmcc ledger` adds up all of them.
@@ -111,21 +126,28 @@ def make_private(
     has the same parameters as all others.  Seed and initial parameters are those of process 0.
     """
     peers = peers_of(distributed)
+    told = progress if peers.rank == 0 else False
     with peers.agreeing():
         delta = _check_target(sigma, epsilon, delta)
         _check_verify(method, verify, epsilon, distributed)
-        strategy = declared(strategy, sampling, stop_after)
-        training_method(strategy, sampling, method)
         mode = mode_of(grad_sample_mode, clipping)
         check_module(module, optimizer, mode)
         trained = trained_by(optimizer)
         law, clip_norm = clipping_of(clipping, max_grad_norm, gamma, names_of(module, trained))
         check_seed(seed)
-        book, name = ledger_of(ledger, data_name)
         dataset = dataset_of(data)
+        book, name = ledger_of(ledger, data_name)
+        with shown(told) as bar:
+            whole, scheme, planned = resolved(
+                strategy, sampling, data, epochs, batch_size, target=(epsilon, delta), progress=bar
+            )
+        encoder = declared(whole, scheme, stop_after)
+        if planned is not None and steps_per_epoch is None:
+            steps_per_epoch = min(planned.steps_per_epoch, encoder.steps)
+        training_method(encoder, scheme, method)
         mechanism = Mechanism(
-            strategy,
-            sampling,
+            encoder,
+            scheme,
             1.0 if sigma is None else sigma,  # for a target it is found when all else is right
             len(dataset),
             clip_norm,
@@ -133,9 +155,26 @@ def make_private(
             loss_reduction,
             law,
         )
-        options = loading_options(data, mechanism.expected_batch_size)
-        ask = partial(certified, strategy, sampling, delta=delta, method=method, verify=verify)
-        account = cache(partial(ask, sigma=sigma, epsilon=epsilon))
+        expected = mechanism.expected_batch_size
+        if planned is not None and not isinstance(sampling, Scheme):
+            expected = planned.batch_size  # which the scheme follows
+        options = loading_options(data, expected)
+
+        @cache
+        def account() -> Guarantee:
+            with shown(told) as bar:
+                return calibrated(
+                    encoder,
+                    scheme,
+                    delta=delta,
+                    method=method,
+                    sigma=sigma,
+                    epsilon=epsilon,
+                    verify=verify,
+                    progress=bar,
+                    remembered=remembered and not distributed,  # all processes must find the same
+                )
+
         if sigma is None:
             mechanism = replace(mechanism, sigma=account().sigma)
         layout = layout_digest(module, trained)
@@ -159,7 +198,7 @@ def make_private(
         run = TrainingRun(
             mechanism,
             TorchNoiseStream(
-                strategy,
+                encoder,
                 mechanism.sigma,
                 masters.stepped,
                 seed,
@@ -167,7 +206,7 @@ def make_private(
                 generator=generator,
                 memory=memory,
             ),
-            Participants(sampling, strategy.steps, mechanism.examples, seed),
+            Participants(scheme, encoder.steps, mechanism.examples, seed),
             account,
             Record(book, name, mechanism, account, peers),
             Watch(module, trained, finds_ordinary=mode != EXPANDED),
@@ -183,6 +222,10 @@ def make_private(
     forget_gradients(module.parameters())  # an old one would move a frozen parameter
     wrapped = wrap(module, mode, loss_reduction, run.watch)
     run.watch.follow(run)
+    if planned is not None and told is not False:
+        known = f"{planned}, sigma {mechanism.sigma:g}"
+        told_of = known if epsilon is None else f"{planned.sizes}; {account()}"
+        print(f"mmcc: {told_of}", file=sys.stderr)
     return wrapped, PrivateOptimizer(optimizer, run), PrivateLoader(dataset, run, **options)
 
 

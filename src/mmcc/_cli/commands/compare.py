@@ -141,9 +141,9 @@ COMMAND = Command(
         "--schemes",
         several_of([word.removesuffix("N") for word in COMPARED]),
         SCHEME,
-        "Schemes to compare: poisson, cyclic-poisson (at its best separation), balls-in-bins, "
-        "random-allocation, fixed-order, shuffle, min-separation:4; left out, those that amplify "
-        "at this rate.",
+        "Schemes to compare: poisson, cyclic-poisson (at its best separation), cyclic-poisson:4, "
+        "balls-in-bins, random-allocation, fixed-order, shuffle, min-separation:4; left out, those "
+        "that amplify at this rate.",
     ),
     Option("--rate", NUMBER, SCHEME, "Share of the examples in a batch, such as 1/100."),
     Option("--epsilon", LIST, GUARANTEE, "Epsilon, or several: 1,2,4.", required=True),

@@ -1,0 +1,205 @@
+"""Lightning: a callback that keeps a Trainer to one run of an accounted mechanism.
+
+In: the optimizer and the loader that `make_private` returned, and a Trainer.  Out: refusals of what
+the Trainer was told and cannot be done to a run; the batches, and checkpoints of the run.
+Lightning's automatic optimisation is an ordinary loop: it calls `step` of the optimizer with a
+closure that makes the pass, once for each batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from torch.utils._pytree import tree_leaves
+
+from mmcc.errors import whole
+from mmcc.training._checkpoint import load_checkpoint, save_checkpoint
+from mmcc.training._loader import PrivateLoader
+from mmcc.training._optimizer import PrivateOptimizer
+from mmcc.training._run import RunError
+
+PRECISIONS = ("32-true", "bf16-mixed")
+"""Of Lightning: all that changes neither the loss nor the parameters' type."""
+ENTRY = "mmcc_position"
+"""In Lightning's checkpoint: which of the run's belongs to it."""
+KEPT = 3
+
+
+class PrivacyCallback(Callback):
+    """A run in a Lightning Trainer: `callbacks=[privacy]`, `trainer.fit(model, privacy.batches)`.
+
+    The model calls the module that `make_private` returned in its `training_step`, and returns the
+    optimizer from `configure_optimizers`.  Whatever the Trainer would do otherwise than the run was
+    accounted is refused before the first step, and the Trainer stops when the run is at its end.
+
+    With a `folder` every checkpoint of Lightning has one of the run beside it there, of which the
+    last few are kept; `trainer.fit(..., ckpt_path=...)` takes both up.  They hold the keys of the
+    noise and are as secret as the data; Lightning's own do not.
+
+    What is logged about the training data carries no noise.  To stop, to choose a checkpoint or to
+    set the learning rate by it is refused, as is validation on the training data.
+    """
+
+    def __init__(
+        self,
+        optimizer: PrivateOptimizer,
+        loader: PrivateLoader,
+        folder: str | Path | None = None,
+        *,
+        keep: int = KEPT,
+    ) -> None:
+        if getattr(loader, "run", None) is not optimizer.run:
+            raise RunError(
+                "optimizer and loader come from different runs: pass those that one make_private "
+                "returned."
+            )
+        self.optimizer = optimizer
+        self.batches = Batches(loader)
+        self.folder = None if folder is None else Path(folder)
+        self.keep = whole("keep", keep, 1, 10**6)
+
+    # ------------------------------------------------------------------ before the first step
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit":
+            self._check_trainer(trainer)
+
+    def _check_trainer(self, trainer: Trainer) -> None:
+        if trainer.accumulate_grad_batches != 1:
+            raise RunError(
+                f"accumulate_grad_batches={trainer.accumulate_grad_batches} would hide batches "
+                "from the run, each of which is a step. Leave it at 1, and pass "
+                "physical_batch_size to make_private, which cuts the accounted batches."
+            )
+        if trainer.gradient_clip_val:
+            raise RunError(
+                "gradient_clip_val clips the gradient of a whole batch, which protects nobody. "
+                "Leave it out; the clip norm of each example is max_grad_norm of make_private."
+            )
+        if trainer.precision not in PRECISIONS:
+            raise RunError(
+                f"precision={trainer.precision!r} scales the loss, or changes the type of "
+                f"parameters whose noise was made for another. Use {' or '.join(PRECISIONS)}."
+            )
+        if type(trainer.strategy) is not SingleDeviceStrategy:
+            raise RunError(
+                f"{type(trainer.strategy).__name__} spreads the module over processes, and "
+                "averages gradients before they are clipped. Use one device here; several "
+                "processes train with torchrun or accelerate (docs/distributed.md)."
+            )
+        if trainer.overfit_batches:
+            raise RunError(
+                "overfit_batches trains on the same batches again and again, which the run does "
+                "not draw. Leave it out."
+            )
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check_batches(trainer)
+        if [getattr(one, "run", None) for one in trainer.optimizers] != [self.optimizer.run]:
+            raise RunError(
+                "configure_optimizers must return the optimizer that make_private returned, and no "
+                "other: whatever else steps has neither clipping nor noise."
+            )
+
+    def _check_batches(self, trainer: Trainer) -> None:
+        if trainer.train_dataloader is not self.batches:
+            raise RunError(
+                "the Trainer's batches are not those of the run: call "
+                "trainer.fit(model, privacy.batches) with this callback's batches."
+            )
+
+    # ------------------------------------------------------------------ while it trains
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        self._check_monitors(trainer)
+        if self.optimizer.finished:
+            trainer.should_stop = True
+
+    def _check_monitors(self, trainer: Trainer) -> None:
+        """Refuse decisions by what `training_step` has logged."""
+        about_data = {
+            f"{result.meta.name}{suffix}"
+            for result in (trainer._results or {}).values()
+            if result.meta.fx == "training_step"
+            for suffix in ("", "_step", "_epoch")
+        }
+        deciding = [getattr(callback, "monitor", None) for callback in trainer.callbacks]
+        deciding += [one.monitor for one in trainer.lr_scheduler_configs if one.reduce_on_plateau]
+        for name in deciding:
+            if name in about_data:
+                raise RunError(
+                    f"a callback or a schedule decides by {name!r}, a number about the training "
+                    "data without noise: what it decides is a release that is not accounted. Use "
+                    "a number about other data."
+                )
+
+    def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check_evaluated(trainer.val_dataloaders)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check_evaluated(trainer.val_dataloaders)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check_evaluated(trainer.test_dataloaders)
+
+    def _check_evaluated(self, loaders: Any) -> None:
+        trained = self.batches.dataset
+        for loader in tree_leaves(loaders):
+            data = getattr(loader, "dataset", loader)
+            if data is trained or getattr(data, "dataset", None) is trained:
+                raise RunError(
+                    "validation on the training data is a release without noise, which the "
+                    "guarantee does not cover. Use other data."
+                )
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint["optimizer_states"] = []  # the run's file has it, with the noise
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        position = self.optimizer.position
+        save_checkpoint(self._file(position), self.optimizer)
+        checkpoint[ENTRY] = position
+        for old in sorted(self.folder.glob("run-*.mmcc"))[: -self.keep]:
+            old.unlink(missing_ok=True)
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if trainer.state.fn != "fit":
+            return
+        position = checkpoint.get(ENTRY)
+        if position is None or self.folder is None:
+            raise RunError(
+                "Lightning's checkpoint says nothing of the noise, so that it cannot be taken up "
+                "alone. Give PrivacyCallback the folder of the run's own checkpoints, when it is "
+                "saved and when it is taken up."
+            )
+        load_checkpoint(self._file(whole("the position", position, 0, 10**12)), self.optimizer)
+
+    def _file(self, position: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"run-{position:012d}.mmcc"
+
+
+class Batches:
+    """A run's loader as Lightning goes over it: to the end of the epoch, wherever that is.
+
+    It has no length: an epoch that was taken up in its middle is shorter, and parts of batches are
+    as many as come.
+    """
+
+    def __init__(self, loader: PrivateLoader) -> None:
+        self.loader = loader
+        self.dataset: Any = loader.dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)

@@ -1,0 +1,169 @@
+"""From epochs and a batch size to steps and a rate: a mechanism for an ordinary training script.
+
+In: how many examples there are, how many in a batch, how many epochs, and names of a strategy and a
+scheme, or functions that make them.  Out: `Plan`.
+Rounding: an epoch has as many batches as that of an ordinary loader, a whole number, and a batch is
+expected to hold the examples of an epoch divided by it: at most `batch_size`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mmcc.errors import ParameterError, SamplingError, StrategyError, real, shown, whole
+from mmcc.sampling import Scheme
+from mmcc.sampling._families_at_rate import family
+from mmcc.sampling._scheme import MAX_STEPS, checked_scheme
+from mmcc.strategies import Strategy
+from mmcc.strategies._base import checked_strategy
+from mmcc.strategies._registry import from_word
+from mmcc.training._participants import MAX_EXAMPLES
+
+if TYPE_CHECKING:
+    from mmcc.accounting._parallel import Progress
+
+MOST_EPOCHS = 10**9
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A strategy and a scheme for so many epochs."""
+
+    strategy: Strategy
+    sampling: Scheme
+    examples: int
+    batch_size: int
+    """As it was given."""
+    epochs: float
+    steps_per_epoch: int
+
+    @property
+    def steps(self) -> int:
+        """Of all epochs."""
+        return self.strategy.steps
+
+    @property
+    def expected_batch_size(self) -> float:
+        """Examples that take part in a step, on average."""
+        return self.sampling.expected_batch(self.steps, self.examples)
+
+    @property
+    def sizes(self) -> str:
+        """How long it is and how large its batches are, in words."""
+        return (
+            f"{self.steps} steps ({self.epochs:g} epochs of {self.steps_per_epoch}), "
+            f"{self.expected_batch_size:.6g} of {self.examples} examples expected in a batch"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.sizes}; {self.strategy!r}, {self.sampling!r}"
+
+
+def plan(
+    strategy: Strategy | str | Callable[[int], Strategy],
+    sampling: Scheme | str | Callable[[float], Scheme],
+    *,
+    examples: int,
+    batch_size: int,
+    epochs: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """The mechanism of so many epochs over so many examples in batches of about this size.
+
+    An epoch has ceil(examples / batch_size) steps, as that of a DataLoader, and the rate is one
+    part in these.  Names are those of `mmcc compare`: strategies such as `identity` (DP-SGD),
+    `banded-toeplitz:8`, `blt:2`, and `tuned-blt`, which needs the target (epsilon, delta); schemes
+    such as `poisson`, `cyclic-poisson:8`, `balls-in-bins`, `random-allocation`.
+    """
+    examples = whole("examples", examples, 1, MAX_EXAMPLES)
+    batch_size = whole("batch_size", batch_size, 1, examples)
+    epochs = real("epochs", epochs, 0, MOST_EPOCHS)
+    length = -(-examples // batch_size)
+    steps = whole("the number of steps", math.ceil(epochs * length * (1 - 1e-12)), 1, MAX_STEPS)
+    scheme = _scheme(sampling, 1 / length, steps)
+    made = _strategy(strategy, steps)
+    if hasattr(made, "tune"):
+        if epsilon is None or delta is None:
+            raise ParameterError(
+                f"{strategy!r} is searched for a target: give epsilon and delta, or another "
+                "strategy."
+            )
+        made = made.tune(scheme, epsilon, delta, progress=progress)
+    found = checked_strategy(made)
+    if found.steps != steps:
+        raise StrategyError(
+            f"{found!r} has {found.steps} steps, but {epochs:g} epochs of {length} batches are "
+            f"{steps}. Leave out epochs, or give the strategy's name, or a function of the steps."
+        )
+    scheme.check(steps)
+    return Plan(found, scheme, examples, batch_size, epochs, length)
+
+
+def resolved(
+    strategy: Strategy | str | Callable[[int], Strategy],
+    sampling: Scheme | str | Callable[[float], Scheme],
+    data: Any,
+    epochs: float | None,
+    batch_size: int | None,
+    *,
+    target: tuple[float | None, float],
+    progress: Progress | None,
+) -> tuple[Strategy, Scheme, Plan | None]:
+    """Strategy and scheme of a run; with the plan behind them, where epochs were given."""
+    if epochs is not None:
+        size = getattr(data, "batch_size", None) if batch_size is None else batch_size
+        if size is None:
+            raise ParameterError(
+                "epochs need a batch size: pass a DataLoader that has one, or batch_size."
+            )
+        examples = len(getattr(data, "dataset", data))
+        epsilon, delta = target
+        made = plan(
+            strategy,
+            sampling,
+            examples=examples,
+            batch_size=size,
+            epochs=epochs,
+            epsilon=epsilon,
+            delta=delta,
+            progress=progress,
+        )
+        return made.strategy, made.sampling, made
+    for given, name in ((strategy, "strategy"), (sampling, "sampling")):
+        if isinstance(given, str) or (
+            callable(given) and not isinstance(given, (Strategy, Scheme))
+        ):
+            raise ParameterError(
+                f"{name}={shown(given)} says nothing of how long the run is: give epochs, with a "
+                "batch size."
+            )
+    if batch_size is not None:
+        raise ParameterError(
+            "batch_size belongs to epochs: without them the scheme alone says how large batches "
+            "are. Leave it out, or use physical_batch_size to bound memory."
+        )
+    return checked_strategy(strategy), checked_scheme(sampling), None
+
+
+def _strategy(given: Strategy | str | Callable[[int], Strategy], steps: int) -> Any:
+    if isinstance(given, str):
+        return from_word(given, steps)
+    return given if isinstance(given, Strategy) or not callable(given) else given(steps)
+
+
+def _scheme(given: Scheme | str | Callable[[float], Scheme], rate: float, steps: int) -> Scheme:
+    if not isinstance(given, str):
+        made = given if isinstance(given, Scheme) or not callable(given) else given(rate)
+        return checked_scheme(made)
+    schemes = family(given, rate, steps).schemes
+    if len(schemes) != 1:
+        raise SamplingError(
+            f"{shown(given)} is {len(schemes)} schemes at the rate {rate:g}, which differ in their "
+            f"separation. Give one of them, such as {given}:{schemes[0].stride(steps)}."
+        )
+    return schemes[0]

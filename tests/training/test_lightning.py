@@ -1,0 +1,319 @@
+"""Claim: Lightning's automatic optimisation makes the accounted run, or is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("opacus")
+lightning = pytest.importorskip("lightning")
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+import with_lightning as example  # noqa: E402
+from cases.private import data, linear, parameters, private, train  # noqa: E402
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Subset  # noqa: E402
+
+from mmcc import strategies  # noqa: E402
+from mmcc.sampling import Poisson  # noqa: E402
+from mmcc.training import PrivacyCallback, RunError  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Full backward hook"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec"),  # lightning 2.6 with torch 2.13
+    pytest.mark.filterwarnings(  # advice about speed, and about what is left out here
+        "ignore::lightning.fabric.utilities.warnings.PossibleUserWarning"
+    ),
+]
+
+QUIET = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_model_summary": False,
+    "enable_progress_bar": False,
+}
+STEPS = 6
+
+
+class Model(lightning.LightningModule):
+    """Any module, an optimizer, and what is logged of the training data."""
+
+    def __init__(self, module, optimizers, logged=(), schedule=None):
+        super().__init__()
+        self.module, self.made, self.logged, self.schedule = module, optimizers, logged, schedule
+
+    def training_step(self, batch, _):
+        inputs, labels = batch
+        loss = nn.functional.cross_entropy(self.module(inputs), labels)
+        for name in self.logged:
+            self.log(name, loss, on_step=True, on_epoch=True, batch_size=1)
+        return loss
+
+    def validation_step(self, batch, _):
+        inputs, labels = batch
+        self.log("other", nn.functional.cross_entropy(self.module(inputs), labels))
+
+    def configure_optimizers(self):
+        if self.schedule is None:
+            return self.made
+        return {"optimizer": self.made, "lr_scheduler": self.schedule(self.made)}
+
+
+def run(**options):
+    given = {"strategy": strategies.toeplitz([1.0, 0.5], STEPS), "steps_per_epoch": 3, **options}
+    return private(momentum=0.5, **given)
+
+
+def fitted(made, folder=None, *, callbacks=(), model=None, val=None, path=None, **options):
+    module, optimizer, loader = made
+    privacy = PrivacyCallback(optimizer, loader, folder)
+    checkpoints = any(isinstance(one, ModelCheckpoint) for one in callbacks)
+    trainer = lightning.Trainer(
+        max_epochs=options.pop("max_epochs", 2),
+        callbacks=[privacy, *callbacks],
+        enable_checkpointing=checkpoints,
+        **{**QUIET, **options},
+    )
+    model = Model(module, optimizer) if model is None else model
+    trainer.fit(model, privacy.batches, val, ckpt_path=path, weights_only=False)
+    return trainer
+
+
+def same(one, other):
+    return all(map(torch.equal, parameters(one), parameters(other)))
+
+
+@pytest.mark.parametrize("physical", [None, 4])
+def test_it_is_the_run_of_a_loop_by_hand(physical):
+    plain, made = run(physical_batch_size=physical), run(physical_batch_size=physical)
+    while not plain[1].finished:
+        train(*plain)
+    fitted(made)
+    assert made[1].finished
+    assert same(plain[0], made[0])
+
+
+def test_it_stops_where_the_run_ends():
+    made = run()
+    trainer = fitted(made, max_epochs=50)
+    assert made[1].finished
+    assert trainer.current_epoch <= 3
+
+
+def test_empty_batches_and_a_schedule():
+    made = run(sampling=Poisson(0.02))
+    fitted(
+        made,
+        model=Model(
+            made[0],
+            made[1],
+            schedule=lambda optimizer: torch.optim.lr_scheduler.LambdaLR(
+                optimizer, lambda epoch: 0.5**epoch
+            ),
+        ),
+    )
+    assert made[1].finished
+    assert made[1].param_groups[0]["lr"] == 0.5 * 0.5**2
+
+
+def test_bfloat16():
+    module = nn.Linear(4, 3)
+    inputs, labels = data().tensors
+    made = run(module=module, dataset=torch.utils.data.TensorDataset(inputs.float(), labels))
+    fitted(made, precision="bf16-mixed")
+    assert made[1].finished
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+@pytest.mark.parametrize("at", [2, 3, 4])
+def test_a_run_is_taken_up_bit_by_bit(tmp_path, at):
+    """At the end of an epoch (3) and in the middle of one."""
+    saving = {
+        "callbacks": [
+            ModelCheckpoint(tmp_path / "light", "{step}", every_n_train_steps=1, save_top_k=-1)
+        ]
+    }
+    whole = run()
+    privacy_folder = tmp_path / "run"
+    module, optimizer, loader = whole
+    privacy = PrivacyCallback(optimizer, loader, privacy_folder, keep=10)
+    trainer = lightning.Trainer(max_epochs=2, callbacks=[privacy, *saving["callbacks"]], **QUIET)
+    trainer.fit(Model(module, optimizer), privacy.batches)
+    again = run(seed=99)
+    fitted(again, privacy_folder, path=str(tmp_path / "light" / f"step={at}.ckpt"))
+    assert again[1].finished
+    assert same(whole[0], again[0])
+
+
+def saved(tmp_path, folder, **options):
+    keeper = ModelCheckpoint(tmp_path / "light", "{step}", every_n_train_steps=1, save_top_k=-1)
+    made = run()
+    fitted(made, folder, callbacks=[keeper], **options)
+    return made
+
+
+def test_the_last_few_are_kept_and_lightning_s_hold_no_keys(tmp_path):
+    made = saved(tmp_path, tmp_path / "run")
+    names = sorted(file.name for file in (tmp_path / "run").iterdir())
+    assert names == [f"run-{step:012d}.mmcc" for step in (4, 5, 6)]
+    key = str(made[1].run.noise.state()["key"]).encode()
+    files = list((tmp_path / "light").iterdir())
+    assert len(files) == STEPS
+    assert not any(key in file.read_bytes() for file in files)
+    found = torch.load(files[0], weights_only=False)
+    assert found["optimizer_states"] == []
+
+
+def test_lightning_s_checkpoint_alone_is_not_taken_up(tmp_path):
+    saved(tmp_path, None)
+    with pytest.raises(RunError, match="says nothing of the noise"):
+        fitted(run(), tmp_path, path=str(tmp_path / "light" / "step=3.ckpt"))
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"accumulate_grad_batches": 2}, "physical_batch_size to make_private"),
+        ({"gradient_clip_val": 1.0}, "the clip norm of each example is max_grad_norm"),
+        ({"precision": "bf16-true"}, "changes the type of parameters"),
+        ({"precision": "64-true"}, "changes the type of parameters"),
+        ({"overfit_batches": 1.0}, "overfit_batches"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:You requested to overfit")
+def test_unsafe_settings_are_refused(options, match):
+    made = run()
+    with pytest.raises(RunError, match=match):
+        fitted(made, **options)
+    assert made[1].position == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"precision": "16-mixed"}, "scales the loss"),
+        ({"strategy": lightning.pytorch.strategies.DDPStrategy()}, "DDPStrategy spreads"),
+        ({"strategy": SimpleNamespace()}, "SimpleNamespace spreads"),
+    ],
+)
+def test_what_this_machine_cannot_start_is_refused(changed, match):
+    made = run()
+    usual = {
+        "accumulate_grad_batches": 1,
+        "gradient_clip_val": None,
+        "precision": "32-true",
+        "strategy": lightning.pytorch.strategies.SingleDeviceStrategy(),
+        "overfit_batches": 0,
+    }
+    privacy = PrivacyCallback(made[1], made[2])
+    privacy.setup(SimpleNamespace(**usual), None, "fit")
+    with pytest.raises(RunError, match=match):
+        privacy.setup(SimpleNamespace(**{**usual, **changed}), None, "fit")
+
+
+def test_another_loader_is_refused():
+    module, optimizer, loader = run()
+    privacy = PrivacyCallback(optimizer, loader)
+    for other in (loader, DataLoader(data(), batch_size=9)):
+        trainer = lightning.Trainer(
+            max_epochs=1, callbacks=[privacy], enable_checkpointing=False, **QUIET
+        )
+        with pytest.raises(RunError, match=r"call trainer\.fit\(model, privacy\.batches\)"):
+            trainer.fit(Model(module, optimizer), other)
+    assert optimizer.position == 0
+
+
+def test_parts_of_two_runs_are_refused():
+    with pytest.raises(RunError, match="come from different runs"):
+        PrivacyCallback(run()[1], run()[2])
+
+
+def test_another_optimizer_is_refused():
+    made = run()
+    plain = linear()
+    others = [
+        made[1].original_optimizer,
+        torch.optim.SGD(plain.parameters(), lr=1.0),
+        run()[1],
+    ]
+    for other in others:
+        with pytest.raises(RunError, match="must return the optimizer that make_private"):
+            fitted(made, model=Model(made[0], other))
+    assert made[1].position == 0
+
+
+def test_without_the_callback_nothing_goes_unnoticed():
+    """What it refuses early is refused late."""
+    module, optimizer, loader = run()
+    for options in ({"accumulate_grad_batches": 2}, {"gradient_clip_val": 1e-3}):
+        trainer = lightning.Trainer(max_epochs=1, enable_checkpointing=False, **QUIET, **options)
+        before = parameters(module)
+        if "gradient_clip_val" in options:  # which has no effect
+            trainer.fit(Model(module, optimizer), loader)
+            plain = run()
+            train(*plain)
+            assert same(plain[0], module)
+        else:
+            with pytest.raises(RunError, match="called for gradients again"):
+                trainer.fit(Model(module, optimizer), loader)
+            assert all(map(torch.equal, before, parameters(module)))
+            module, optimizer, loader = run()
+
+
+@pytest.mark.parametrize("name", ["loss", "loss_step", "loss_epoch"])
+@pytest.mark.parametrize("kind", ["stop", "keep", "schedule"])
+def test_decisions_by_the_training_loss_are_refused(tmp_path, name, kind):
+    made = run()
+    schedule, callbacks = None, []
+    if kind == "stop":
+        callbacks = [EarlyStopping(name)]
+    elif kind == "keep":
+        callbacks = [ModelCheckpoint(tmp_path, monitor=name)]
+    else:
+
+        def schedule(optimizer):
+            plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+            return {"scheduler": plateau, "monitor": name}
+
+    model = Model(made[0], made[1], logged=["loss"], schedule=schedule)
+    with pytest.raises(RunError, match="a number about the training data without noise"):
+        fitted(made, callbacks=callbacks, model=model)
+
+
+def test_decisions_by_other_data_are_allowed(tmp_path):
+    made = run()
+    others = DataLoader(data(12), batch_size=6)
+    callbacks = [EarlyStopping("other"), ModelCheckpoint(tmp_path, monitor="other")]
+    model = Model(made[0], made[1], logged=["loss"])
+    trainer = fitted(made, callbacks=callbacks, model=model, val=others)
+    assert made[1].finished
+    assert "other" in trainer.callback_metrics
+
+
+def test_validation_on_the_training_data_is_refused():
+    inside = data()
+    for known in (inside, Subset(inside, [1, 2, 3])):
+        made = run(dataset=inside)
+        with pytest.raises(RunError, match="validation on the training data is a release"):
+            fitted(made, val=DataLoader(known, batch_size=3))
+    privacy = PrivacyCallback(*made[1:])
+    trainer = lightning.Trainer(callbacks=[privacy], **QUIET)
+    with pytest.raises(RunError, match="validation on the training data is a release"):
+        trainer.validate(Model(*made[:2]), DataLoader(inside, batch_size=3))
+
+
+def test_the_example_learns_within_its_target():
+    result = example.main(epochs=4)
+    assert result.guarantee.epsilon <= example.EPSILON
+    assert result.accuracy > 0.75
