@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mmcc.errors import MmccError
+from mmcc.training._canaries import Canaries
 from mmcc.training._mechanism import Mechanism
 from mmcc.training._noise import NoiseStream
 from mmcc.training._participants import Participants
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "BatchSampler",
+    "Canaries",
     "CheckpointError",
     "Mechanism",
     "MissingPackageError",

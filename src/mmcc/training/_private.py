@@ -23,6 +23,7 @@ from mmcc import __version__
 from mmcc.errors import ParameterError, real
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
+from mmcc.training._canaries import absent_of
 from mmcc.training._distributed import peers_of
 from mmcc.training._loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training._mechanism import (
@@ -33,7 +34,7 @@ from mmcc.training._mechanism import (
 )
 from mmcc.training._module_contents import forget_gradients
 from mmcc.training._optimizer import PrivateOptimizer
-from mmcc.training._participants import Participants
+from mmcc.training._participants import Participants, digest_of
 from mmcc.training._per_example import wrap
 from mmcc.training._randomness import check_seed
 from mmcc.training._run import Record, TrainingRun, ledger_of
@@ -108,6 +109,7 @@ def make_private(
             decoder,
             loss_reduction,
         )
+        absent = absent_of(dataset)
         options = loading_options(data, mechanism.expected_batch_size)
         ask = partial(certified, strategy, sampling, delta=delta, method=method, verify=verify)
         account = cache(partial(ask, sigma=sigma, epsilon=epsilon))
@@ -126,6 +128,7 @@ def make_private(
             grad_sample_mode=grad_sample_mode,
             generator=generator,
             data_name=name,
+            canaries_left_out=digest_of(absent),
         )
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
@@ -135,7 +138,7 @@ def make_private(
             TorchNoiseStream(
                 strategy, mechanism.sigma, trained, seed, decoder=decoder, generator=generator
             ),
-            Participants(sampling, strategy.steps, mechanism.examples, seed),
+            Participants(sampling, strategy.steps, mechanism.examples, seed, absent=absent),
             account,
             Record(book, name, mechanism, account, peers),
             Watch(module, trained, finds_ordinary=grad_sample_mode != EXPANDED),
