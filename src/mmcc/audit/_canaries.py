@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike
 
 from mmcc._arrays import BoolArray, FloatArray, IntArray
 from mmcc.accounting._bounds import PLAIN
-from mmcc.accounting._curve_points import likely_mu
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._parallel import Progress, one_thread
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
@@ -26,7 +25,7 @@ from mmcc.audit._audit import certificate, check_played
 from mmcc.audit._canary_result import CanaryAudit
 from mmcc.audit._claims import bare_claim, claim_of
 from mmcc.audit._group import members_of, worst_group
-from mmcc.audit._guesses import checked_guesses, gaussian_model
+from mmcc.audit._guesses import checked_guesses
 from mmcc.audit._participation_law import who_took_part
 from mmcc.audit._play import MakeBatches, MakeNoise, Stage
 from mmcc.audit._release_scores import ReleaseScores
@@ -60,15 +59,15 @@ def audit_canaries(
     it was (`Canaries.included`).  The run is held to its `guarantee`, or to a claim of `epsilon`
     and `delta`.  `guesses` are how many canaries with the highest scores are guessed to be in the
     data, and how many with the lowest not to be; they must be fixed before the scores are seen.
-    Left out, they are planned from the number of canaries and what is claimed.
+    Left out, they are planned for the accounted mechanism and so many canaries.
     """
-    values, coins = _checked_scores(scores, included)
+    values, coins = checked_scores(scores, included)
     error = 1 - real("confidence", confidence, 0, 1)
     if guarantee is not None and (epsilon is not None or delta is not None):
         raise ParameterError("give the guarantee, or epsilon= and delta=, and not both.")
     claim = bare_claim(epsilon, delta) if guarantee is None else claim_of(guarantee)
     if guesses is None:
-        plan = claim.planned(gaussian_model(likely_mu(claim.planning)), values.size, error)
+        plan = claim.planned(values.size, error)
     else:
         plan = checked_guesses(guesses, values.size)
     return claim.judged(values, coins, plan, error, progress)
@@ -108,7 +107,7 @@ def play_canaries(
     source = chosen(stream, generator)
     stage = _stage(strategy, sampling, sigma, decoder, count, source.make, participants)
     claim = (
-        claim_of(_certified(strategy, sampling, sigma, delta, progress))
+        claim_of(certified_among_others(strategy, sampling, sigma, delta, progress))
         if epsilon is None
         else bare_claim(epsilon, delta)
     )
@@ -118,7 +117,7 @@ def play_canaries(
         group = 0
         if sampling.groups is not None:
             group = worst_group(strategy, sampling, sigma, delta, scorer.white, None, generators[3])
-        plan = plan or claim.planned(scorer.model(group), count, error)
+        plan = plan or claim.planned(count, error, scorer.model(group))
         coins = generators[0].random(count) < 0.5
         scores = scorer.of(_released(stage, coins, group, generators[1]), group)
         found = claim.judged(scores, coins, plan, error, progress)
@@ -135,7 +134,7 @@ def play_canaries(
     )
 
 
-def _certified(
+def certified_among_others(
     strategy: Strategy, scheme: Scheme, sigma: float, delta: float, progress: Progress | None
 ) -> Guarantee:
     """The certificate for data in which other examples contribute too, as canaries do."""
@@ -178,7 +177,7 @@ def _released(
     return np.asarray(played.noise + included[:, None] * presence)
 
 
-def _checked_scores(scores: ArrayLike, included: ArrayLike) -> tuple[FloatArray, BoolArray]:
+def checked_scores(scores: ArrayLike, included: ArrayLike) -> tuple[FloatArray, BoolArray]:
     """A number for each canary, and its coin."""
     values, coins = np.asarray(scores), np.asarray(included)
     if values.dtype.kind not in "fiu" or values.ndim != 1 or np.isnan(values).any():

@@ -79,11 +79,12 @@ class CanaryAudit:
         if self.family is None:
             return "not asked: there is no certified privacy curve"
         if self.family.epsilon == 0.0:
-            return "no sigma is refuted"
+            return "nothing is refuted"
         return (
-            f"sigma below {rounded_up(self.family.sigma)}, certificate above "
-            f"{rounded_down(self.family.epsilon)} with confidence {self.confidence:g}, assuming "
-            "that the privacy curve is that of the accounted mechanism with some sigma"
+            f"certificates up to {rounded_down(self.family.epsilon)} (sigma "
+            f"{rounded_up(self.family.sigma)} or more) are refuted with confidence "
+            f"{self.confidence:g}, assuming that the privacy curve is that of the accounted "
+            "mechanism with some sigma"
         )
 
     def __str__(self) -> str:

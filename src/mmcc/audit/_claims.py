@@ -11,17 +11,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from mmcc._arrays import BoolArray, FloatArray
-from mmcc.accounting._curve_points import Point
+from mmcc.accounting._bounds import Problem
+from mmcc.accounting._curve_points import Point, likely_mu
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.accounting._parallel import Progress
+from mmcc.accounting._parallel import Progress, one_thread
 from mmcc.accounting._privacy_curve import PrivacyCurve
 from mmcc.accounting._questions import MIN_DELTA
+from mmcc.audit._audit import MAX_AUDITED_STEPS
 from mmcc.audit._canary_result import CanaryAudit
 from mmcc.audit._family import refuted_noise
-from mmcc.audit._guesses import Guesses, planned_guesses
+from mmcc.audit._guesses import Guesses, gaussian_model, planned_guesses
+from mmcc.audit._release_scores import ReleaseScores
 from mmcc.audit._result import CLAIMED
 from mmcc.errors import MethodError, ParameterError, real
+from mmcc.strategies._decoders import decoder_name
 
 LARGEST_CLAIM = 50.0
 """Numbers of guesses are planned as if no more were claimed."""
@@ -43,10 +49,27 @@ class Claim:
         """The point, or one that can be planned with."""
         return replace(self.own, epsilon=min(self.own.epsilon, LARGEST_CLAIM))
 
-    def planned(self, model: tuple[FloatArray, FloatArray], canaries: int, error: float) -> Guesses:
-        """Numbers of guesses for scores that go as in a model."""
+    def planned(
+        self, canaries: int, error: float, model: tuple[FloatArray, FloatArray] | None = None
+    ) -> Guesses:
+        """Numbers of guesses for scores that go as in a model, by default that of the mechanism."""
         own = self.planning
-        return planned_guesses(model, canaries, own.delta, error, own.epsilon)
+        return planned_guesses(model or self._model(), canaries, own.delta, error, own.epsilon)
+
+    def _model(self) -> tuple[FloatArray, FloatArray]:
+        """Scores of releases of the mechanism, or of a Gaussian with the same certificate."""
+        if self.curve is not None and is_played(self.curve.problem):
+            problem = self.curve.problem
+            generator = np.random.Generator(np.random.PCG64(0))  # the same plan every time
+            with one_thread():
+                return ReleaseScores(
+                    problem.strategy,
+                    problem.scheme,
+                    problem.sigma,
+                    decoder_name(problem.strategy, None),
+                    generator,
+                ).model(0)
+        return gaussian_model(likely_mu(self.planning))
 
     def judged(
         self,
@@ -77,6 +100,11 @@ class Claim:
             scores="given",
             **self.facts,
         )
+
+
+def is_played(problem: Problem) -> bool:
+    """Whether runs of a mechanism can be played."""
+    return problem.scheme.random and problem.steps <= MAX_AUDITED_STEPS
 
 
 def claim_of(guarantee: Guarantee) -> Claim:

@@ -12,8 +12,9 @@ are not independent is scored by the one that it is close to.
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import logsumexp
 
-from mmcc._arrays import FloatArray, IntArray
+from mmcc._arrays import FloatArray
 from mmcc.audit._guesses import MODEL
 from mmcc.audit._statistic import LikelihoodRatio, likelihood_ratio, whitener
 from mmcc.sampling import Scheme
@@ -38,9 +39,13 @@ class ReleaseScores:
         self._generator = generator
         self._ratios: dict[int, LikelihoodRatio] = {}
 
-    def of(self, released: FloatArray, groups: IntArray | int = 0) -> FloatArray:
-        """One score a row; `groups` are those of the canaries, where groups take turns."""
-        return self._of_white(released @ self.white.T, groups)
+    def of(self, released: FloatArray, group: int | None = 0) -> FloatArray:
+        """One score a row; with None the group of a canary may be any, where groups take turns."""
+        white = released @ self.white.T
+        if group is not None:
+            return self._ratio(group).logs(white)
+        groups = range(self.scheme.stride(self.strategy.steps))
+        return np.asarray(logsumexp([self._ratio(one).logs(white) for one in groups], axis=0))
 
     def model(self, group: int) -> tuple[FloatArray, FloatArray]:
         """Scores of canaries that are in the data and of others, if all is as accounted."""
@@ -50,20 +55,13 @@ class ReleaseScores:
         presence = np.zeros((MODEL, steps))
         presence[sets.owners(), sets.steps] = 1.0
         noise[0] += presence @ self.white.T
-        return self._of_white(noise[0], group), self._of_white(noise[1], group)
+        ratio = self._ratio(group)
+        return ratio.logs(noise[0]), ratio.logs(noise[1])
 
     @property
     def description(self) -> str:
         """What the scores are."""
         return "; ".join(dict.fromkeys(ratio.description for ratio in self._ratios.values()))
-
-    def _of_white(self, white: FloatArray, groups: IntArray | int) -> FloatArray:
-        scores = np.empty(len(white))
-        owners = np.broadcast_to(groups, scores.shape)
-        for group in np.unique(owners):
-            own = owners == group
-            scores[own] = self._ratio(int(group)).logs(white[own])
-        return scores
 
     def _ratio(self, group: int) -> LikelihoodRatio:
         if group not in self._ratios:
