@@ -71,6 +71,10 @@ class PrivacyCurve:
         """Whether no use is made of sampling: then all is known in closed form."""
         return not any(bound.amplified for bound in (*self.winners, *self.bounds))
 
+    def with_noise(self, sigma: float) -> PrivacyCurve:
+        """The curve of the same mechanism with another noise, by the bounds behind this one."""
+        return PrivacyCurve(self.problem.at(sigma), Point(math.inf, 1.0), self.winners)
+
     def epsilon(self, delta: float) -> float:
         """Certified epsilon at a delta; where every bound may be asked, all are."""
         delta = real("delta", delta, LEAST, 1)

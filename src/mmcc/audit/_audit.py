@@ -12,17 +12,19 @@ from __future__ import annotations
 import math
 import secrets
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from mmcc._arrays import FloatArray, IntArray
 from mmcc.accounting._bounds import PLAIN
+from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._parallel import Progress, one_thread
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.accounting._questions import epsilon as certified_epsilon
 from mmcc.audit._bound import LowerBounds, lower_bounds
-from mmcc.audit._group import worst_group
+from mmcc.audit._group import members_of, worst_group
 from mmcc.audit._noise_law import NoiseLaw
 from mmcc.audit._participation_law import ParticipationLaw
 from mmcc.audit._play import MakeBatches, MakeNoise, Played, Stage
@@ -80,7 +82,8 @@ def audit(
     runs = whole("runs", runs, MIN_RUNS, MAX_RUNS)
     seed = secrets.randbits(64) if seed is None else whole("seed", seed, 0, 2**128)
     decoder = decoder_name(strategy, decoder)
-    _check(strategy, sampling)
+    check_played(strategy, sampling)
+    sampling.check_alone(strategy.steps)
     source = chosen(stream, generator)
     source.make(strategy, sigma, 1, seed, decoder=decoder)  # refuses what it cannot play
     streams = max(STREAMS, 2 * math.ceil(runs * strategy.steps / VALUES))
@@ -159,17 +162,11 @@ class _Watched:
     def _canaries(self, times: csr_array) -> IntArray:
         """Examples that play the canary, as many as there are runs; the first has coordinate 0.
 
-        Where groups take turns: of one group, for groups are public.  They have equal sizes, and an
-        example that never takes part does the same in any group: so the group is everyone seen in
-        its steps, and as many of those never seen as it still has room for.
+        Where groups take turns: of one group, for groups are public.
         """
         groups, everyone = self.stage.scheme.groups, np.arange(self.stage.examples)
         if groups is not None:
-            own = np.asarray(times[:, self.group :: groups].sum(axis=1)).ravel() > 0
-            never = np.flatnonzero(np.asarray(times.sum(axis=1)).ravel() == 0)
-            room = self.stage.examples // groups - int(own.sum())
-            some = self.generator.choice(never, min(max(0, room), never.size), replace=False)
-            everyone = np.sort(np.concatenate([np.flatnonzero(own), some]))
+            everyone = members_of(self.group, groups, times, self.generator)
         return np.asarray(everyone[: self.stage.coordinates // 2])
 
     def bounds(self, delta: float, confidence: float) -> LowerBounds:
@@ -194,11 +191,10 @@ class _Watched:
         return tuple(replace(finding, limit=CHANCE / len(every)) for finding in every)
 
 
-def _check(strategy: Strategy, scheme: Scheme) -> None:
+def check_played(strategy: Strategy, scheme: Scheme) -> None:
     """Refuse what cannot be played, before anything is computed."""
     checked_scheme(scheme).check_drawn()
     scheme.check(strategy.steps)
-    scheme.check_alone(strategy.steps)
     if strategy.steps > MAX_AUDITED_STEPS:
         raise ParameterError(
             f"an audit keeps whole runs and is meant for at most {MAX_AUDITED_STEPS} steps, not "
@@ -218,14 +214,20 @@ def _claimed(
     """The epsilon to hold the runs to, where it comes from, and the worst group if it is named."""
     if epsilon is not None:
         return real("epsilon", epsilon, 0, math.inf, closed="l"), CLAIMED, None
-    try:
-        found = certified_epsilon(strategy, scheme, sigma=sigma, delta=delta, progress=progress)
-    except MethodError:  # nothing is proven about the amplification of this scheme
-        found = certified_epsilon(
-            strategy, scheme, sigma=sigma, delta=delta, method=PLAIN.name, progress=progress
-        )
+    found = certificate(strategy, scheme, sigma, delta, progress)
     group = found.details.get("worst_group")
     return found.epsilon, found.bound, group if isinstance(group, int) else None
+
+
+def certificate(
+    strategy: Strategy, scheme: Scheme, sigma: float, delta: float, progress: Progress | None
+) -> Guarantee:
+    """The smallest certified number, without amplification where none is proven."""
+    ask = partial(certified_epsilon, strategy, scheme, sigma=sigma, delta=delta, progress=progress)
+    try:
+        return ask()
+    except MethodError:
+        return ask(method=PLAIN.name)
 
 
 def _population(scheme: Scheme, steps: int, canaries: int) -> int:

@@ -13,8 +13,9 @@ simulated.  For trees A is not C / sigma, and any group can be the worst.
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from mmcc._arrays import FloatArray
+from mmcc._arrays import FloatArray, IntArray
 from mmcc.audit._bound import lower_bounds
 from mmcc.audit._statistic import likelihood_ratio
 from mmcc.sampling import Scheme
@@ -59,3 +60,19 @@ def worst_group(
 
     tried = largest if named not in norms or named in largest else [*largest, named]
     return max(tried, key=revealed)
+
+
+def members_of(
+    group: int, groups: int, times: csr_array, generator: np.random.Generator
+) -> IntArray:
+    """The examples of a group, found from who took part when.
+
+    Groups have equal sizes, and an example that never takes part does the same in any: so the
+    group is everyone seen in its steps, and as many of those never seen as it still has room for.
+    """
+    examples = int(times.shape[0])
+    own = np.asarray(times[:, group::groups].sum(axis=1)).ravel() > 0
+    never = np.flatnonzero(np.asarray(times.sum(axis=1)).ravel() == 0)
+    room = examples // groups - int(own.sum())
+    some = generator.choice(never, min(max(0, room), never.size), replace=False)
+    return np.sort(np.concatenate([np.flatnonzero(own), some]))

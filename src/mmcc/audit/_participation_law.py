@@ -53,18 +53,12 @@ class ParticipationLaw:
 
     def add(self, batches: list[IntArray], examples: int) -> csr_array:
         """Take in the batches of one population; return who took part when, and how often."""
-        steps = np.repeat(np.arange(self.steps), [len(batch) for batch in batches])
-        members = np.concatenate(batches).astype(np.int64)
-        outside = (members < 0) | (members >= examples)
-        self.strays += int(outside.sum())
-        times = csr_array(
-            (np.ones(int((~outside).sum())), (members[~outside], steps[~outside])),
-            shape=(examples, self.steps),
-        )
-        times.sum_duplicates()
-        self.strays += int((times.data > 1).sum())
+        times, strays = who_took_part(batches, examples)
+        self.strays += strays
         self._count(times, examples)
-        self.digests.append(hashlib.sha256(members.tobytes() + steps.tobytes()).digest())
+        sizes = np.array([len(batch) for batch in batches])
+        content = np.concatenate([sizes, *batches]).astype(np.int64)
+        self.digests.append(hashlib.sha256(content.tobytes()).digest())
         return times
 
     def _count(self, times: csr_array, examples: int) -> None:
@@ -179,3 +173,16 @@ class ParticipationLaw:
 def _binomial(hits: FloatArray, trials: int, chances: FloatArray) -> FloatArray:
     """P-values of counts, both tails."""
     return either_tail(binom.cdf(hits, trials, chances), binom.sf(hits - 1, trials, chances))
+
+
+def who_took_part(batches: list[IntArray], examples: int) -> tuple[csr_array, int]:
+    """How often each example is in each batch, and how many places are nobody's or taken twice."""
+    steps = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
+    members = np.concatenate(batches).astype(np.int64)
+    outside = (members < 0) | (members >= examples)
+    times = csr_array(
+        (np.ones(int((~outside).sum())), (members[~outside], steps[~outside])),
+        shape=(examples, len(batches)),
+    )
+    times.sum_duplicates()
+    return times, int(outside.sum()) + int((times.data > 1).sum())

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mmcc.errors import MmccError
+from mmcc.training._canaries import Canaries
 from mmcc.training._clipping import Clipping
 from mmcc.training._mechanism import Mechanism
 from mmcc.training._noise import NoiseStream
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "BatchSampler",
+    "Canaries",
     "CheckpointError",
     "Clipping",
     "Mechanism",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,24 @@ class Participants:
     An integer seed gives the same participants every time; None takes entropy of the operating
     system.  The key is derived from the seed by SHA-256 under a tag of its own, so that noise made
     from the same integer is unrelated.
+
+    Examples that are `absent` are drawn like all others and then left out: whatever they would
+    contribute is zero, and nothing changes for anyone else (`mmcc.training.Canaries`).
     """
 
-    def __init__(self, scheme: Scheme, steps: int, examples: int, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        scheme: Scheme,
+        steps: int,
+        examples: int,
+        seed: int | None = None,
+        *,
+        absent: Sequence[int] | IntArray = (),
+    ) -> None:
         self.scheme = checked_scheme(scheme)
         self.steps = whole("steps", steps, 1, MAX_STEPS)
         self.examples = whole("examples", examples, 1, MAX_EXAMPLES)
+        self.absent = _examples_of(absent, self.examples)
         scheme.check(self.steps)
         self._answered: int | None = None
         self._take(_key(seed))
@@ -63,9 +75,16 @@ class Participants:
         """Sorted indices of the examples that take part in a step; read-only, may be empty."""
         step = whole("step", step, 0, self.steps - 1)
         if step != self._answered:
-            self._answer = read_only(self._checked(self._drawing.at(step)))
+            drawn = self.drawn(step)
+            present = drawn[~np.isin(drawn, self.absent)] if self.absent.size else drawn
+            self._answer = read_only(present)
             self._answered = step
         return self._answer
+
+    def drawn(self, step: int) -> IntArray:
+        """The same with those who are left out: what the scheme says, whoever is absent."""
+        step = whole("step", step, 0, self.steps - 1)
+        return self._checked(self._drawing.at(step))
 
     def _checked(self, batch: IntArray) -> IntArray:
         """The batch, if it is a set of examples: one that came twice would count twice."""
@@ -83,10 +102,11 @@ class Participants:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the key of a state; refused if it is of another scheme, size or generator."""
+        saved = {"absent": "", **state}  # an older state knows of nobody who is left out
         for name, ours in self._description().items():
-            if state.get(name) != ours:
+            if saved.get(name) != ours:
                 raise SamplingError(
-                    f"the saved sampler has {name} {shown(state.get(name))} and this one {ours!r}: "
+                    f"the saved sampler has {name} {shown(saved.get(name))} and this one {ours!r}: "
                     "the batches would not be those of the accounted run. Use the saved setting."
                 )
         key = _key_from(state.get("key"))
@@ -99,7 +119,8 @@ class Participants:
 
     def _description(self) -> dict[str, Any]:
         scheme = identity_of(self.scheme)
-        return {"scheme": scheme, "steps": self.steps, "examples": self.examples}
+        described = {"scheme": scheme, "steps": self.steps, "examples": self.examples}
+        return described | {"absent": digest_of(self.absent)}
 
     def _take(self, key: bytes) -> None:
         self._key = key
@@ -129,6 +150,19 @@ def _generator(key: bytes, purpose: int, index: int) -> np.random.Generator:
     words = np.frombuffer(key, "<u8").astype(np.uint64)
     counter = np.array([0, 0, purpose, index], np.uint64)
     return np.random.Generator(np.random.Philox(key=words, counter=counter))
+
+
+def _examples_of(absent: Sequence[int] | IntArray, examples: int) -> IntArray:
+    found = np.unique(np.asarray(absent, np.int64))
+    for end in found[[0, -1]] if found.size else ():
+        whole("an absent example", int(end), 0, examples - 1)
+    return read_only(found)
+
+
+def digest_of(absent: IntArray) -> str:
+    """Of who is left out; empty if nobody is."""
+    content = absent.astype("<i8").tobytes()
+    return hashlib.sha256(_TAG + content).hexdigest() if content else ""
 
 
 def _key(seed: int | None) -> bytes:

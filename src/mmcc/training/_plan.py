@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from mmcc.errors import ParameterError, SamplingError, StrategyError, real, shown, whole
 from mmcc.sampling import Scheme
 from mmcc.sampling._families_at_rate import family
-from mmcc.sampling._scheme import MAX_STEPS, checked_scheme
+from mmcc.sampling._participations import MAX_STEPS
+from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies import Strategy
 from mmcc.strategies._base import checked_strategy
 from mmcc.strategies._registry import from_word

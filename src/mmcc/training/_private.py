@@ -26,6 +26,7 @@ from mmcc.errors import ParameterError, real
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 from mmcc.training._calibration import calibrated
+from mmcc.training._canaries import absent_of
 from mmcc.training._clipping import clipping_of
 from mmcc.training._correlation import KEEP
 from mmcc.training._distributed import peers_of
@@ -34,7 +35,7 @@ from mmcc.training._masters import Masters
 from mmcc.training._mechanism import Mechanism, declared, training_method
 from mmcc.training._module_contents import forget_gradients
 from mmcc.training._optimizer import PrivateOptimizer
-from mmcc.training._participants import Participants
+from mmcc.training._participants import Participants, digest_of
 from mmcc.training._plan import resolved
 from mmcc.training._randomness import DEFAULT, check_seed
 from mmcc.training._run import Record, TrainingRun, ledger_of
@@ -155,6 +156,7 @@ def make_private(
             loss_reduction,
             law,
         )
+        absent = absent_of(dataset)
         expected = mechanism.expected_batch_size
         if planned is not None and not isinstance(sampling, Scheme):
             expected = planned.batch_size  # which the scheme follows
@@ -190,6 +192,7 @@ def make_private(
             generator=generator or DEFAULT,
             memory=memory,
             data_name=name,
+            canaries_left_out=digest_of(absent),
         )
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
@@ -206,7 +209,7 @@ def make_private(
                 generator=generator,
                 memory=memory,
             ),
-            Participants(scheme, encoder.steps, mechanism.examples, seed),
+            Participants(scheme, encoder.steps, mechanism.examples, seed, absent=absent),
             account,
             Record(book, name, mechanism, account, peers),
             Watch(module, trained, finds_ordinary=mode != EXPANDED),

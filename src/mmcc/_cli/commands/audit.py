@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 from click.exceptions import Exit
 
 from mmcc._cli import output
+from mmcc._cli.canaries import CANARIES, GUESSES, of_canaries, summary
 from mmcc._cli.command import GUARANTEE, NUMBER, QUESTION, WHOLE, Command, Option, one_of
 from mmcc._cli.mechanism_options import DELTA, MECHANISM, SIGMA, mechanism
+from mmcc._cli.parsing import UsageError
 from mmcc._cli.question_options import CONFIDENCE, JSON, SEED, said
 from mmcc.accounting._guarantee import rounded_down, rounded_up
 
 if TYPE_CHECKING:
-    from mmcc.audit import Audit
+    from rich.table import Table
+
+    from mmcc.audit import Audit, CanaryAudit
 
 VIOLATION = 1
 DECODERS = ("honaker", "online")
@@ -38,10 +42,19 @@ def run(
     stream: str | None,
     generator: str | None,
     epsilon: float | None,
+    canaries: int | str | None,
+    guesses: list[float] | None,
     as_json: bool,
     **given: Any,
 ) -> None:
     strategy, scheme = mechanism(given)
+    options = said(runs=runs, confidence=confidence, seed=seed, epsilon=epsilon)
+    if canaries is not None:
+        options |= said(decoder=decoder, stream=stream, generator=generator, guesses=guesses)
+        show(*of_canaries(strategy, scheme, sigma, delta, canaries, options), as_json)
+        return
+    if guesses is not None:
+        raise UsageError("--guesses are about canaries; give --canaries too, or leave it out.")
     from mmcc.audit import audit  # takes a second to import
 
     with output.progress_bar() as progress:
@@ -51,33 +64,47 @@ def run(
             scheme,
             sigma=sigma,
             delta=delta,
-            **said(runs=runs, confidence=confidence, seed=seed, epsilon=epsilon),
+            **options,
             decoder=decoder,
             stream=stream,
             generator=generator,
             progress=progress,
         )
         seconds = time.perf_counter() - start
+    show(found, seconds, as_json)
+
+
+def show(found: Audit | CanaryAudit, seconds: float, as_json: bool) -> None:
+    """Print what was found; a violation is exit code 1."""
+    from mmcc.audit import Audit
+
     if as_json:
         content = found.to_dict() | {"seconds": round(seconds, 3)}
         print(json.dumps(content, indent=2, allow_nan=False))
+    elif isinstance(found, Audit):
+        output.console().print(_facts(_summary(found, seconds)), "", _findings(found))
     else:
-        _print(found, seconds)
+        output.console().print(_facts(summary(found, seconds)))
     if not found.passed:
         raise Exit(VIOLATION)
 
 
-def _print(found: Audit, seconds: float) -> None:
+def _facts(rows: list[tuple[str, str]]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    paper = output.console()
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _summary(found, seconds):
+    for name, value in rows:
         table.add_row(name, escape(value))
-    paper.print(table)
+    return table
+
+
+def _findings(found: Audit) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
     tests = Table(box=None, pad_edge=False, header_style="bold")
     tests.add_column("what conforms")
     tests.add_column("p-value", no_wrap=True)
@@ -86,7 +113,7 @@ def _print(found: Audit, seconds: float) -> None:
         value = f"{finding.p_value:.2g}"
         shown = f"[bold red]{value} FAILED[/bold red]" if finding.failed else value
         tests.add_row(finding.name, shown, escape(finding.seen))
-    paper.print("", tests)
+    return tests
 
 
 def _summary(found: Audit, seconds: float) -> list[tuple[str, str]]:
@@ -131,6 +158,8 @@ COMMAND = Command(
     Option("--epsilon", NUMBER, GUARANTEE, "Hold the runs to this epsilon, not the certified."),
     DELTA,
     Option("--runs", WHOLE, QUESTION, "Runs with the canary, and as many without."),
+    CANARIES,
+    GUESSES,
     CONFIDENCE,
     SEED,
     Option(

@@ -1,0 +1,113 @@
+r"""Which noise the guesses refute, if the privacy curve is of the accounted family.
+
+In: the certified curve of the mechanism, how many guesses were right.  Out: a sigma; with it, or
+with more noise, as many correct guesses would have been unlikely.
+Rounding: the sigma upwards, by at most 1 %.
+
+The family has one member for each noise level s: all mechanisms, whatever they do, whose privacy
+curve is nowhere above the certified one of the accounted mechanism with s in the place of sigma.
+More noise has a smaller curve, so whoever refutes s refutes all that is above it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mmcc.accounting._curve_points import Point, likely_mu
+from mmcc.accounting._gaussian import bound_gaussian_epsilon
+from mmcc.accounting._parallel import Progress
+from mmcc.accounting._privacy_curve import PrivacyCurve
+from mmcc.audit._guesses import Guesses
+from mmcc.audit._one_run import chance_under_curve
+
+DELTAS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001)
+"""Where the curve is asked; more of them change the noise that is refuted by a percent."""
+CLOSE = 1.01
+TURNS = 8
+"""Noise levels that are tried, at most; three as a rule."""
+MOST = 1e4
+"""Noise so many times the accounted one, or its inverse, ends the search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuted:
+    """What the guesses refute of the mechanism's own family."""
+
+    sigma: float
+    """This noise or more is refuted; infinite if none is."""
+    epsilon: float
+    """The certificate of the mechanism with that noise, at the audit's delta."""
+    chance: float
+    """Of as many correct guesses under the certified curve itself, at most."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        sigma = self.sigma if math.isfinite(self.sigma) else None
+        return {"sigma": sigma, "epsilon": self.epsilon, "chance": self.chance}
+
+
+def refuted_noise(
+    curve: PrivacyCurve,
+    own: Point,
+    correct: int,
+    guesses: Guesses,
+    canaries: int,
+    error: float,
+    progress: Progress | None = None,
+) -> Refuted:
+    """The least noise found that is refuted.
+
+    `own` is the certified point; error is the chance to refute what is true, at most.  Where to try
+    next is seen from Gaussians through the points of the last curve; what is refuted is so by the
+    curve of that very noise.
+    """
+
+    def chance(points: Sequence[Point]) -> float:
+        return chance_under_curve(correct, guesses.count, guesses.stakes(canaries), points)
+
+    sigma, found, at_own = curve.problem.sigma, math.inf, 1.0
+    for turn in range(TURNS):
+        at = curve.with_noise(sigma)
+        points = [at.at(delta) for delta in DELTAS]
+        seen = chance([own, *points] if turn == 0 else points)
+        at_own = seen if turn == 0 else at_own
+        found = min(found, sigma) if seen <= error else found
+        if progress is not None:
+            progress("noise levels tried", turn + 1)
+        factor = _crossing(points, chance, error)
+        if not 1 / MOST < factor < MOST or (seen <= error and factor * CLOSE >= 1):
+            break
+        sigma *= factor * (1 + (CLOSE - 1) / 3) if seen <= error or factor > 1 else CLOSE
+    if math.isinf(found):
+        return Refuted(found, 0.0, at_own)
+    return Refuted(found, curve.with_noise(found).at(own.delta).epsilon, at_own)
+
+
+def _crossing(
+    points: Sequence[Point], chance: Callable[[Sequence[Point]], float], error: float
+) -> float:
+    """About the factor of the noise with which the curve is just refuted."""
+    mus = [likely_mu(point) for point in points]
+
+    def refuted(factor: float) -> bool:
+        return error >= chance(
+            [
+                Point(bound_gaussian_epsilon(mu / factor, point.delta), point.delta)
+                for mu, point in zip(mus, points, strict=True)
+            ]
+        )
+
+    low = high = 1.0
+    if refuted(1.0):
+        while low > 1 / MOST and refuted(low):
+            low, high = low / 2, low
+    else:
+        while high < MOST and not refuted(high):
+            low, high = high, 2 * high
+    while high > low * (1 + (CLOSE - 1) / 5):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if refuted(middle) else (middle, high)
+    return high
