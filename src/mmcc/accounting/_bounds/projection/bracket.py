@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import Literal, Protocol
 
 from mmcc.accounting._adjacency import Adjacency
-from mmcc.accounting._bounds.base import Answer
+from mmcc.accounting._bounds.base import NOTHING_BESIDE, Answer
 from mmcc.accounting._bounds.projection.line import Chance
 from mmcc.accounting._bounds.projection.lower import Lower, lower_delta, lower_epsilon
 from mmcc.accounting._bounds.projection.upper import Projected
@@ -47,8 +47,6 @@ TOLERANCE = 2e-5
 """Epsilon is found to this relative accuracy, on the safe side."""
 REPLAN = 0.02
 """Recipes are made anew where epsilon has moved by more than this part."""
-
-NOTHING_BESIDE = Answer(math.inf, math.inf)
 
 Asked = Literal["lower_epsilon", "lower_delta", "bound_epsilon", "bound_delta"]
 
