@@ -27,7 +27,7 @@ from mmcc.training._agreement import check_gradients, wrong_count
 from mmcc.training._example_gradients import summed_type
 from mmcc.training._mechanism import Mechanism, spent_by
 from mmcc.training._module_contents import forget_gradients
-from mmcc.training._peers import ENDING
+from mmcc.training._peers import ENDING, STEPPING
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
 FROM_OUTSIDE = (
@@ -69,6 +69,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         mechanism = run.mechanism
         self.run = run
         self._watch = run.watch
+        self._sharding = run.sharding
         self._releasing = False
         self._parameters: tuple[Any, ...] = tuple(run.watch.trained)
         self._stepped: tuple[Any, ...] = tuple(run.masters.stepped)
@@ -125,6 +126,8 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         self._check_parameters()
         batch = self.run.take()
         self._check_counts(batch)
+        if self._sharding.spread:
+            self.run.meet(STEPPING)
         if batch.chunk == 0:
             self._forget_sums()
         self._clip(batch)
@@ -164,6 +167,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         finally:
             self._releasing = False
         self.run.masters.lead()
+        self._sharding.settle()
         torch.clear_autocast_cache()  # of weights as they were, where the loop is inside autocast
         self.run.updated()
         for after in tuple(self._optimizer_step_post_hooks.values()):
@@ -205,7 +209,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
     def end(self) -> None:
         """Say that no step follows, before all are done: a ledger then knows where it ended."""
         if not self.run.ended:
-            self.run.peers.meet(ENDING, self.position, self._stepped)
+            self.run.meet(ENDING)
             self.run.end()
 
     def clip_and_accumulate(self) -> None:
@@ -228,12 +232,17 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         counted = parts.isfinite().all(dim=1)
         counted[batch.members :] = False
         factors = self.mechanism.clipping.factors(parts, self.max_grad_norm)
-        for p, part in zip(self._parameters, self._parts, strict=True):
-            if p.summed_grad is None:
-                p.summed_grad = torch.zeros_like(p, dtype=summed_type(p.dtype)).detach()
-            gradients.add(p.summed_grad, p, factors[:, part], counted)
+        for p, stepped, part in zip(self._parameters, self._stepped, self._parts, strict=True):
+            total = p.summed_grad
+            if total is None or self._sharding.spread:
+                total = torch.zeros_like(p, dtype=summed_type(p.dtype)).detach()
+            gradients.add(total, p, factors[:, part], counted)
             gradients.forget([p])  # no gradient counts twice
             p.grad = None  # backward has left the sum without clipping and noise there
+            if self._sharding.spread:  # whole totals of all parameters might not fit
+                total = self._sharding.share(total, stepped)
+                total = total if p.summed_grad is None else p.summed_grad.add_(total)
+            p.summed_grad = total
 
     def _squares(self, count: int) -> Tensor:
         """Squared norms of each example's gradient: a row an example, a column a parameter."""
@@ -272,6 +281,8 @@ class PrivateOptimizer(Prepared, DPOptimizer):
 
     def sum_over_processes(self) -> None:
         """Make the sums those of the whole batch, of which each process has a part."""
+        if self._sharding.spread:  # they are, chunk by chunk
+            return
         sums = [p.summed_grad for p in self._parameters]
         totals = self.run.peers.sum(sums, self.position, self._stepped)
         for p, total in zip(self._parameters, totals, strict=True):
@@ -281,7 +292,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         """Noise of this step, in units of the clip norm; from here on the step is done."""
         each = zip(self._parameters, self._stepped, self.run.draw(), strict=True)
         for p, stepped, noise in each:
-            stepped.grad = p.summed_grad.add_(noise, alpha=self.max_grad_norm).view_as(p)
+            stepped.grad = p.summed_grad.add_(noise, alpha=self.max_grad_norm)
             p.summed_grad = None
 
     def scale_grad(self) -> None:
@@ -353,9 +364,10 @@ class PrivateOptimizer(Prepared, DPOptimizer):
                 "in training mode."
             )
         for name, p, count in zip(self._names, self._parameters, counts, strict=True):
-            if count != batch.size and not (count == 0 and p.grad is None):
+            outside = p.grad is not None or p in self._watch.outside
+            if count != batch.size and not (count == 0 and not outside):
                 raise RunError(wrong_count(name, count, batch.size))
-            if batch.size and p.grad is not None and not self._watch.gradients.leaves_ordinary:
+            if batch.size and outside and not self._watch.gradients.leaves_ordinary:
                 raise RunError(FROM_OUTSIDE.format(name))
 
 
