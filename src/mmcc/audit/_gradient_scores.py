@@ -58,6 +58,11 @@ class GradientScores:
             )
         mechanism = optimizer.mechanism
         check_played(mechanism.strategy, mechanism.sampling)
+        if not np.array_equal(optimizer.run.participants.absent, canaries.absent):
+            raise ParameterError(
+                "the run has other canaries, or none: give make_private these Canaries themselves, "
+                "as the data or as the data set of a loader, and nothing that was made of them."
+            )
         self._chunk = whole("chunk", chunk, 1, 2**20)
         self._module = module.eval()
         self._optimizer = optimizer
