@@ -180,10 +180,10 @@ class ProjectedEpochs(Projected):
             for i, s in enumerate(S):
                 even[i, shifted.nodes] = shifted.even(float(s))
             del shifted.matrix
-        even *= np.exp(-2 * self._rest.slots[1]) * (1 + SLACK)
         second = np.multiply.outer(S**2, self.rest.quadratic)
         # Odd orders lie under the geometric mean of their even neighbours.
         with np.errstate(over="ignore", invalid="ignore"):
+            even *= np.exp(-2 * self._rest.slots[1]) * (1 + SLACK)
             third = (even + np.sqrt(4 / 3 * (second + even) * even)) * (1 + SLACK)
         third = np.where(third >= 0, third, np.inf)
         return (second * (1 + SLACK) + third)[None], third[None]
