@@ -1,6 +1,6 @@
 """LoRA fine-tuning of a small causal language model with peft, and a report at the end.
 
-    python examples/lora.py                       # some two minutes on one core
+    python examples/lora.py                       # a minute of one core
     python examples/lora.py --quick               # seconds: fewer passages and steps
     python examples/lora.py --model gpt2          # pretrained weights, which are downloaded
 
