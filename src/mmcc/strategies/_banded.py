@@ -19,6 +19,7 @@ from mmcc.strategies._dense import Dense
 from mmcc.strategies._descent import Progress, check_progress, minimise
 from mmcc.strategies._descriptions import Record
 from mmcc.strategies._provenance import Provenance, made_by
+from mmcc.strategies._toeplitz_objective import objective_of
 
 MAX_STEPS = 10_000
 TOLERANCE = 1e-6
@@ -117,7 +118,7 @@ def best_diagonals(steps: int, bands: int, progress: Progress | None) -> tuple[F
         slope -= columns * np.sum(slope * columns, axis=1, keepdims=True)
         return 0.5 * math.log(square / steps), (0.5 / square) * (slope / norms)[inside]
 
-    coefficients, _ = best_coefficients(steps, bands, None)
+    coefficients, _ = best_coefficients(objective_of(steps, None, None), bands, None)
     start = np.broadcast_to(coefficients, inside.shape)[inside]
     lowest = np.broadcast_to(SMALLEST_DIAGONAL * (np.arange(bands) == 0), inside.shape)[inside]
     entries, value = minimise(

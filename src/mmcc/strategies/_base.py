@@ -33,6 +33,7 @@ from mmcc.strategies._registry import Order as Order
 from mmcc.strategies._worst_sets import largest_apart, largest_shuffled
 
 if TYPE_CHECKING:
+    from mmcc.strategies._iterates import OutputWorkload
     from mmcc.strategies._toeplitz import Toeplitz
     from mmcc.strategies._tree import Tree
     from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload, Workload
@@ -295,8 +296,12 @@ class Strategy(ABC):
         """The same for a Toeplitz workload."""
         return self.variances(workload, decoder)
 
+    def output_variance(self, workload: OutputWorkload, decoder: str) -> FloatArray:
+        """The same where one vector is wanted: a single number."""
+        return self.variances(workload, decoder)
+
     def schedule_variances(self, workload: ScheduleWorkload, decoder: str) -> FloatArray:
-        """The same for learning rates and momentum."""
+        """The same for learning rates, momentum and weight decay."""
         return self.variances(workload, decoder)
 
     # What files, reports and checkpoints ask.
@@ -315,7 +320,7 @@ class Strategy(ABC):
         if made is None or made.version != mmcc.__version__ or not self.adaptive:
             return None
         entry = CONSTRUCTORS[made.constructor]
-        if not entry.by_numbers:
+        if not entry.by_numbers or not all(isinstance(value, int) for _, value in made.arguments):
             return None
         return Call(entry, {name: int(value) for name, value in made.arguments})
 

@@ -99,3 +99,17 @@ def scheduled_tree(
             with_e[level] = e_node + rate * with_v[level]
         found[t] = ee
     return found
+
+
+@compiled
+def scheduled_row(
+    rates: FloatArray, momentum: float, decay: float, weights: FloatArray
+) -> FloatArray:
+    """What each input adds to the weighted sum of models of SGD: the recursion backwards, O(n)."""
+    row = np.empty(rates.size)
+    of_model = of_velocity = 0.0
+    for t in range(rates.size - 1, -1, -1):
+        of_model += weights[t] - decay * of_velocity
+        of_velocity = rates[t] * of_model + momentum * of_velocity
+        row[t] = of_velocity
+    return row
