@@ -80,7 +80,7 @@ class Watched(Prepared, AbstractGradSampleModule):
         """Which outputs cannot be used, and why; nothing is known on most batches."""
         if not self.watch.close_somewhere:
             return {}
-        with self.watch.sharding.gathered():
+        with self.watch.sharding.gathered(), self.watch.agreeing():
             return rehearse(self, args, kwargs, count) if self.watch.close else {}
 
     @contextmanager
