@@ -20,20 +20,34 @@ from mmcc._arrays import FloatArray
 from mmcc.errors import PrecisionError, real
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._decoders import decoder_matrix, decoder_name, noise_memory
+from mmcc.strategies._iterates import (
+    average_iterate,
+    final_mix,
+    last_iterate,
+    weighted_iterates,
+)
+from mmcc.strategies._learning_rates import constant_rates, cooldown, cosine_rates, linear_rates
 from mmcc.strategies._tree_errors import level_weights
-from mmcc.strategies._workloads import Workload, cooldown, momentum, schedule, workload_of
+from mmcc.strategies._workloads import Workload, momentum, schedule, workload_of
 
 __all__ = (
     "Workload",
+    "average_iterate",
+    "constant_rates",
     "cooldown",
+    "cosine_rates",
     "decoder_matrix",
+    "final_mix",
+    "last_iterate",
     "level_weights",
+    "linear_rates",
     "max_error",
     "momentum",
     "noise_memory",
     "rmse",
     "schedule",
     "step_errors",
+    "weighted_iterates",
 )
 
 
@@ -44,13 +58,14 @@ def rmse(
     *,
     decoder: str | None = None,
 ) -> float:
-    """Root mean squared error over the steps: sigma |A B|_F / sqrt(n).
+    """Root mean squared error over the steps: sigma |A B|_F / sqrt(n), or with the steps' weights.
 
     Per coordinate, in units of the clip norm.  Published constants of one participation take sigma
     to be the largest column norm of C.
     """
-    scale, variances = _scaled(strategy, sigma, workload, decoder)
-    return _finite(scale * math.sqrt(float(variances.mean())))
+    scale, variances, weights = _scaled(strategy, sigma, workload, decoder)
+    mean = variances.mean() if weights is None else weights @ variances
+    return _finite(scale * math.sqrt(float(mean)))
 
 
 def max_error(
@@ -60,9 +75,10 @@ def max_error(
     *,
     decoder: str | None = None,
 ) -> float:
-    """The largest standard deviation of a step: sigma max_t |row t of A B|."""
-    scale, variances = _scaled(strategy, sigma, workload, decoder)
-    return _finite(scale * math.sqrt(float(variances.max())))
+    """The largest standard deviation of a step that counts: sigma max_t |row t of A B|."""
+    scale, variances, weights = _scaled(strategy, sigma, workload, decoder)
+    counted = variances if weights is None else variances[weights > 0]
+    return _finite(scale * math.sqrt(float(counted.max())))
 
 
 def step_errors(
@@ -72,15 +88,15 @@ def step_errors(
     *,
     decoder: str | None = None,
 ) -> FloatArray:
-    """The standard deviation of every step: sigma |row t of A B|."""
-    scale, variances = _scaled(strategy, sigma, workload, decoder)
+    """The standard deviation of every row of A x, one a step or one alone: sigma |row t of A B|."""
+    scale, variances, _ = _scaled(strategy, sigma, workload, decoder)
     return np.asarray(scale * np.sqrt(variances))
 
 
 def _scaled(
     strategy: Strategy, sigma: float, workload: ArrayLike | Workload | None, decoder: str | None
-) -> tuple[float, FloatArray]:
-    """Sigma, and the variance of every step at sigma = 1."""
+) -> tuple[float, FloatArray, FloatArray | None]:
+    """Sigma, the variance of every step at sigma = 1, and how much each of them counts."""
     sigma = real("sigma", sigma, 0, math.inf)
     decoder = decoder_name(strategy, decoder)
     asked = workload_of(workload, strategy.steps)
@@ -92,7 +108,7 @@ def _scaled(
             f"the error of {strategy!r} is too large for floating point: its inverse grows with "
             "the steps. Use fewer steps, or an encoder whose inverse is bounded."
         )
-    return sigma, np.maximum(variances, 0.0)
+    return sigma, np.maximum(variances, 0.0), asked.weights
 
 
 def _finite(error: float) -> float:

@@ -28,6 +28,7 @@ SHAPES = (
     "counting",
     "blocks",
 )
+SEVERAL = (*SHAPES, "blt")
 LOWEST, HIGHEST = np.log([0.02, 0.5, 1e-9]), np.log([0.95, 30.0, 1e-3])
 """Sampling probability, sigma and delta."""
 
@@ -77,7 +78,7 @@ def bracket_case(seed: int, fewest: int = 2, most: int = 9) -> BracketCase:
 
 @dataclass(frozen=True)
 class AllocationCase:
-    """One mechanism of `epochs` epochs, one step of each."""
+    """One mechanism of several epochs, `times` steps of each."""
 
     shape: str
     strategy: Strategy
@@ -85,11 +86,12 @@ class AllocationCase:
     epoch_steps: int
     sigma: float
     delta: float
+    times: int = 1
 
     def __str__(self) -> str:
         return (
-            f"{self.shape} {self.matrix.shape} epochs of {self.epoch_steps} sigma={self.sigma!r} "
-            f"delta={self.delta!r}"
+            f"{self.shape} {self.matrix.shape} {self.times} of epochs of {self.epoch_steps} "
+            f"sigma={self.sigma!r} delta={self.delta!r}"
         )
 
 
@@ -104,6 +106,18 @@ def allocation_case(seed: int, most: int = 4) -> AllocationCase:
     return AllocationCase(shape, strategy, matrix, length, float(sigma), float(delta))
 
 
+def several_case(seed: int, most: int = 5) -> AllocationCase:
+    """Two or three steps of one or two epochs of at most `most`; now and then of three epochs."""
+    rng = np.random.default_rng([seed, 413])
+    shape = SEVERAL[seed % len(SEVERAL)]
+    times = int(rng.integers(2, min(most, 4)))
+    length = int(rng.integers(times + 1, most + 1))
+    epochs = int(rng.integers(1, 4 if length <= 3 else 3))
+    sigma, delta = np.exp(rng.uniform(LOWEST[1:], HIGHEST[1:]))
+    strategy, matrix = _build(rng, shape, length * epochs)
+    return AllocationCase(shape, strategy, matrix, length, float(sigma), float(delta), times)
+
+
 def _build(rng: np.random.Generator, shape: str, steps: int) -> tuple[Strategy, np.ndarray]:
     if shape == "binary_tree":
         return strategies.binary_tree(steps), forest_matrix(steps)
@@ -111,6 +125,14 @@ def _build(rng: np.random.Generator, shape: str, steps: int) -> tuple[Strategy, 
         return strategies.identity(steps), np.eye(steps)
     if shape == "counting":
         return strategies.continual_counting(steps), counting_matrix(steps)
+    if shape == "blt":
+        decay, scale = np.sort(rng.uniform(0.2, 0.98, 2))[::-1], rng.uniform(0.05, 0.3, 2)
+        falls = np.arange(steps)[:, None] - np.arange(steps)
+        powers = np.array(
+            [w * d ** np.maximum(falls - 1, 0) for d, w in zip(decay, scale, strict=True)]
+        )
+        matrix = np.where(falls > 0, powers.sum(axis=0), 1.0 * (falls == 0))
+        return strategies.blt(steps, decay=list(decay), scale=list(scale)), matrix
     if shape == "toeplitz":
         bands = int(rng.integers(1, steps + 1))
         c = np.sort(rng.uniform(0, 1, bands))[::-1] * rng.uniform(0.3, 1.5)

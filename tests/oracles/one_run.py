@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import mpmath
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import lil_array
@@ -78,3 +79,48 @@ def privacy_of(law, epsilon):
     up = sum(w * max(each[k + 1] - factor * each[k], 0.0) for k, w in enumerate(ways))
     down = sum(w * max(each[k] - factor * each[k + 1], 0.0) for k, w in enumerate(ways))
     return up + down
+
+
+def most_by_law(guesses, staked, correct, points):
+    """The largest chance of so many right guesses over all laws of their number that are allowed.
+
+    Sum_k (k P[N = k] - e^epsilon (r - k + 1) P[N = k - 1])_+ <= stakes delta, for every point: what
+    privacy says of one coin after another, added up.  More guesses than all mechanisms allow for.
+    """
+    numbers, levels = guesses + 1, range(1, guesses + 1)
+    size = numbers + len(points) * guesses
+    rows, limits = [], []
+    for place, (epsilon, delta) in enumerate(points):
+        excess = numbers + place * guesses
+        for k in levels:
+            row = np.zeros(size)
+            row[k], row[k - 1] = k, -math.exp(epsilon) * (guesses - k + 1)
+            row[excess + k - 1] = -1
+            rows.append(row)
+            limits.append(0.0)
+        total = np.zeros(size)
+        total[excess : excess + guesses] = 1
+        rows.append(total)
+        limits.append(staked * delta)
+    whole = np.zeros(size)
+    whole[:numbers] = 1
+    gain = np.zeros(size)
+    gain[correct:numbers] = 1
+    found = linprog(
+        -gain, A_ub=np.array(rows), b_ub=limits, A_eq=[whole], b_eq=[1.0], method="highs"
+    )
+    assert found.status == 0, found.message
+    return -found.fun
+
+
+def chance_with_all_digits(correct, guesses, staked, epsilon, delta):
+    """P[W >= v] + stakes delta P[W >= v] P[W < v] / (v P[W = v]), in 60 digits."""
+    with mpmath.workdps(60):
+        share = 1 / (1 + mpmath.exp(-mpmath.mpf(epsilon)))
+        masses = [
+            mpmath.binomial(guesses, k) * share**k * (1 - share) ** (guesses - k)
+            for k in range(guesses + 1)
+        ]
+        tail = mpmath.fsum(masses[correct:])
+        paid = mpmath.mpf(staked) * mpmath.mpf(delta) * tail * (1 - tail)
+        return float(min(tail + paid / (correct * masses[correct]), mpmath.mpf(1)))

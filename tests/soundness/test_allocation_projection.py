@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from cases.projection import AllocationCase, allocation_case
+from cases.projection import AllocationCase, allocation_case, several_case
 from oracles.allocation import allocation_delta
 from oracles.truth import ADJACENCIES
 
-from mmcc import sampling, strategies
-from mmcc.accounting._bounds.base import Problem
-from mmcc.accounting._bounds.projection import Projection, epochs
+from mmcc import strategies
+from mmcc.accounting._bounds.projection import epochs
 from mmcc.accounting._bounds.projection.bracket import (
     ProjectionBracket,
     _bound_delta,
@@ -28,6 +27,7 @@ from mmcc.sampling import Allocation, Rounds
 ACCURACY = 0.002
 ALL = range(300)
 QUICK = range(6)
+SEVERAL = (0, 1, 2, 3, 4, 10)
 
 
 def true_delta(case: AllocationCase, epsilon: float, adjacency: str, seed: int, near: float):
@@ -35,7 +35,7 @@ def true_delta(case: AllocationCase, epsilon: float, adjacency: str, seed: int, 
     found = allocation_delta(
         case.matrix,
         case.epoch_steps,
-        1,
+        case.times,
         case.sigma,
         epsilon,
         adjacency,
@@ -48,7 +48,7 @@ def true_delta(case: AllocationCase, epsilon: float, adjacency: str, seed: int, 
 
 def check_epsilon(case: AllocationCase, adjacency: str, seed: int) -> tuple[float, float]:
     gram = case.strategy.bins_gram(case.strategy.steps, case.sigma)
-    law = Allocation(case.epoch_steps)
+    law = Allocation(case.epoch_steps, case.times)
     low = lower_epsilon(gram, law, case.delta, adjacency)
     high = _bound_epsilon(gram, law, case.delta, adjacency, low, enough=0.0)
     assert low.value <= high, (str(case), adjacency)
@@ -63,7 +63,7 @@ def check_epsilon(case: AllocationCase, adjacency: str, seed: int) -> tuple[floa
 
 def check_delta(case: AllocationCase, adjacency: str, epsilon: float, seed: int) -> None:
     gram = case.strategy.bins_gram(case.strategy.steps, case.sigma)
-    law = Allocation(case.epoch_steps)
+    law = Allocation(case.epoch_steps, case.times)
     low = lower_delta(gram, law, epsilon, adjacency)
     high = _bound_delta(gram, law, epsilon, adjacency, low, 0.0)
     mean, error = true_delta(case, epsilon, adjacency, seed, case.delta)
@@ -93,6 +93,21 @@ def test_true_epsilon_lies_in_the_bracket_of_every_random_mechanism(seed):
     check(allocation_case(1000 + seed), seed)
 
 
+@pytest.mark.parametrize("seed", SEVERAL)
+def test_true_epsilon_of_several_participations_lies_in_the_bracket(seed):
+    case = several_case(seed, most=4)
+    adjacency = ADJACENCIES[seed // 2 % 2]
+    low, high = check_epsilon(case, adjacency, seed)
+    if math.isfinite(high) and seed % 6 == 0:
+        check_delta(case, adjacency, 0.5 * (low + high), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ALL)
+def test_several_participations_in_every_random_mechanism(seed):
+    check(several_case(1000 + seed), seed)
+
+
 def test_one_epoch_is_one_of_as_many_bins():
     """And all steps of every epoch are every step."""
     strategy = strategies.continual_counting(8)
@@ -106,15 +121,6 @@ def test_one_epoch_is_one_of_as_many_bins():
             found, known = getattr(one, ask)(1e-5), getattr(other, ask)(1e-5)
             assert found.remove == pytest.approx(known.remove, rel=1e-9)
             assert found.add == pytest.approx(known.add, rel=1e-9)
-
-
-@pytest.mark.parametrize("times", [2, 3])
-def test_several_participations_in_an_epoch_are_refused(times):
-    scheme = sampling.RandomAllocation(4, times)
-    with pytest.raises(MethodError, match="one participation in every epoch"):
-        ProjectionBracket(strategies.identity(8), Allocation(4, times), 1.0).bound_epsilon(1e-5)
-    problem = Problem(strategies.identity(8), scheme, 1.0)
-    assert "one participation" in str(Projection().refusal(problem))
 
 
 def test_more_points_than_memory_holds_are_refused(monkeypatch):

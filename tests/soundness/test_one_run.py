@@ -14,7 +14,13 @@ import pytest
 from cases.samples import first
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles.one_run import answers, most_likely, privacy_of
+from oracles.one_run import (
+    answers,
+    chance_with_all_digits,
+    most_by_law,
+    most_likely,
+    privacy_of,
+)
 from scipy.stats import binom, norm
 
 from mmcc.accounting._curve_points import Point
@@ -109,6 +115,28 @@ def test_weights_are_found_that_say_more_than_one_point():
     assert together < 0.7 * alone
 
 
+@pytest.mark.parametrize(("correct", "guesses"), [(30, 40), (38, 40), (12, 12)])
+@pytest.mark.parametrize("points", [[(1.0, 1e-3)], [(0.4, 0.05), (1.5, 2e-3), (3.0, 1e-5)]])
+def test_bounds_are_the_best_that_the_inequality_gives(correct, guesses, points):
+    """Truth: the law of the number of right guesses as the unknown, where ours are its weights."""
+    staked = 1.5 * guesses
+    most = most_by_law(guesses, staked, correct, points)
+    bound = chance_under_curve(correct, guesses, staked, [Point(*point) for point in points])
+    assert most <= bound * (1 + SOLVER)
+    assert bound <= most * 1.03  # numbers far below the one seen get no weight
+    single = [chance_of_correct(correct, guesses, staked, Point(*point)) for point in points]
+    alone = [most_by_law(guesses, staked, correct, [point]) for point in points]
+    assert single == pytest.approx(alone, rel=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0])
+@pytest.mark.parametrize(("correct", "guesses"), [(1, 1), (93, 100), (213, 213), (600, 1000)])
+def test_chances_are_rounded_up_and_by_little(correct, guesses, epsilon):
+    exact = chance_with_all_digits(correct, guesses, 2000, epsilon, 1e-6)
+    bound = chance_of_correct(correct, guesses, 2000, Point(epsilon, 1e-6))
+    assert exact <= bound <= exact * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("guesses", [1, 7, 100, 2000])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_confidence_at_randomised_response_is_exact(guesses, epsilon):
@@ -172,7 +200,8 @@ def test_confidence_at_a_gaussian_mechanism(plan):
     seen = []
     for _ in range(runs):
         included = generator.random(canaries) < 0.5
-        seen.append(guesses.correct(generator.normal(size=canaries) + mu * included, included))
+        scores = generator.normal(size=canaries) + mu * included
+        seen.append(guesses.correct(scores, included, generator))
     allowed = 0.05 + 4 * math.sqrt(0.05 * 0.95 / runs)
     numbers, counts = np.unique(seen, return_counts=True)
     lower = [guesses.lower_epsilon(int(n), canaries, delta, 0.05) for n in numbers]

@@ -114,8 +114,12 @@ def test_parts_make_up_the_batch_of_the_scheme(pair, name, physical):
         assert 0 <= len(one) - len(other) <= 1
     if physical:
         assert max(first["chunks"] + second["chunks"]) == physical
-        chunks = [sum(max(1, -(-len(part) // 2)) for part in one["steps"]) for one in found]
-        assert [len(one["chunks"]) for one in found] == chunks  # each at its own pace
+        largest = [
+            max(map(len, parts)) for parts in zip(first["steps"], second["steps"], strict=True)
+        ]
+        assert [len(one["chunks"]) for one in found] == [
+            sum(max(1, -(-n // 2)) for n in largest)
+        ] * 2
     else:
         assert len(first["chunks"]) == len(second["chunks"]) == LONG
 

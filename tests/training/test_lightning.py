@@ -16,17 +16,26 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 import with_lightning as example  # noqa: E402
 from cases.private import data, linear, parameters, private, train  # noqa: E402
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint  # noqa: E402
+from lightning.pytorch.callbacks import (  # noqa: E402
+    EarlyStopping,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ModelCheckpoint,
+)
+from lightning.pytorch.plugins.precision import Precision  # noqa: E402
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy  # noqa: E402
+from lightning.pytorch.tuner import Tuner  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Subset  # noqa: E402
 
 from mmcc import strategies  # noqa: E402
 from mmcc.sampling import Poisson  # noqa: E402
-from mmcc.training import PrivacyCallback, RunError  # noqa: E402
+from mmcc.training import PrivacyCallback, ProgressLine, RunError  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec"),  # lightning 2.6 with torch 2.13
+    pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`"),
     pytest.mark.filterwarnings(  # advice about speed, and about what is left out here
         "ignore::lightning.fabric.utilities.warnings.PossibleUserWarning"
     ),
@@ -47,6 +56,7 @@ class Model(lightning.LightningModule):
     def __init__(self, module, optimizers, logged=(), schedule=None):
         super().__init__()
         self.module, self.made, self.logged, self.schedule = module, optimizers, logged, schedule
+        self.lr = 0.5
 
     def training_step(self, batch, _):
         inputs, labels = batch
@@ -65,14 +75,32 @@ class Model(lightning.LightningModule):
         return {"optimizer": self.made, "lr_scheduler": self.schedule(self.made)}
 
 
+class ByHand(Model):
+    """Lightning's manual optimisation, in which nothing is called that is not written here."""
+
+    steps = True
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.automatic_optimization = False
+
+    def training_step(self, batch, _):
+        inputs, labels = batch
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(nn.functional.cross_entropy(self.module(inputs), labels))
+        if self.steps:
+            optimizer.step()
+
+
 def run(**options):
     given = {"strategy": strategies.toeplitz([1.0, 0.5], STEPS), "steps_per_epoch": 3, **options}
     return private(momentum=0.5, **given)
 
 
-def fitted(made, folder=None, *, callbacks=(), model=None, val=None, path=None, **options):
+def fitted(made, folder=None, *, callbacks=(), model=None, val=None, path=None, keep=3, **options):
     module, optimizer, loader = made
-    privacy = PrivacyCallback(optimizer, loader, folder)
+    privacy = PrivacyCallback(optimizer, loader, folder, keep=keep)
     checkpoints = any(isinstance(one, ModelCheckpoint) for one in callbacks)
     trainer = lightning.Trainer(
         max_epochs=options.pop("max_epochs", 2),
@@ -99,11 +127,60 @@ def test_it_is_the_run_of_a_loop_by_hand(physical):
     assert same(plain[0], made[0])
 
 
-def test_it_stops_where_the_run_ends():
+def test_optimisation_by_hand_is_the_same_run_or_stops():
+    plain, made = run(), run()
+    while not plain[1].finished:
+        train(*plain)
+    fitted(made, model=ByHand(*made[:2]))
+    assert made[1].finished
+    assert same(plain[0], made[0])
+    forgotten = run()
+    model = ByHand(*forgotten[:2])
+    model.steps = False
+    before = parameters(forgotten[0])
+    with pytest.raises(RunError, match="called for gradients again"):
+        fitted(forgotten, model=model)
+    assert all(map(torch.equal, before, parameters(forgotten[0])))
+
+
+def test_a_line_about_the_run():
+    made, facts = run(method="unamplified", progress=False, physical_batch_size=8), []
+    line = ProgressLine(made[1], report=facts.append, parts=0)
+    model = Model(*made[:2])
+    model.on_train_batch_end = lambda outputs, *_: line(outputs["loss"])
+    fitted(made, model=model)
+    assert [told["step"] for told in facts] == list(range(1, STEPS + 1))
+    assert {told["epsilon"] for told in facts} == {made[1].guarantee.epsilon}
+
+
+def test_it_stops_where_the_run_ends_and_does_not_begin_again():
     made = run()
     trainer = fitted(made, max_epochs=50)
     assert made[1].finished
     assert trainer.current_epoch <= 3
+    after = parameters(made[0])
+    with pytest.raises(RunError, match="all 6 steps that were accounted for are done"):
+        fitted(made)
+    assert all(map(torch.equal, after, parameters(made[0])))
+
+
+def test_fewer_batches_and_another_fit_go_on_where_the_run_is():
+    """Epochs cut short by `limit_train_batches` or `max_steps`: no batch is left out or repeated.
+
+    The guarantee stays that of all steps.
+    """
+    plain, made = run(), run(method="unamplified")
+    while not plain[1].finished:
+        train(*plain)
+    whole = made[1].guarantee
+    fitted(made, max_epochs=1, limit_train_batches=2)
+    assert made[1].position == 2
+    fitted(made, max_epochs=9, max_steps=1)
+    assert made[1].position == 3
+    assert made[1].guarantee == whole
+    fitted(made, max_epochs=9, limit_train_batches=2)
+    assert made[1].finished
+    assert same(plain[0], made[0])
 
 
 def test_empty_batches_and_a_schedule():
@@ -133,31 +210,21 @@ def test_bfloat16():
 # ---------------------------------------------------------------- checkpoints
 
 
-@pytest.mark.parametrize("at", [2, 3, 4])
-def test_a_run_is_taken_up_bit_by_bit(tmp_path, at):
-    """At the end of an epoch (3) and in the middle of one."""
-    saving = {
-        "callbacks": [
-            ModelCheckpoint(tmp_path / "light", "{step}", every_n_train_steps=1, save_top_k=-1)
-        ]
-    }
-    whole = run()
-    privacy_folder = tmp_path / "run"
-    module, optimizer, loader = whole
-    privacy = PrivacyCallback(optimizer, loader, privacy_folder, keep=10)
-    trainer = lightning.Trainer(max_epochs=2, callbacks=[privacy, *saving["callbacks"]], **QUIET)
-    trainer.fit(Model(module, optimizer), privacy.batches)
-    again = run(seed=99)
-    fitted(again, privacy_folder, path=str(tmp_path / "light" / f"step={at}.ckpt"))
-    assert again[1].finished
-    assert same(whole[0], again[0])
-
-
 def saved(tmp_path, folder, **options):
     keeper = ModelCheckpoint(tmp_path / "light", "{step}", every_n_train_steps=1, save_top_k=-1)
     made = run()
     fitted(made, folder, callbacks=[keeper], **options)
     return made
+
+
+@pytest.mark.parametrize("at", [3, 4])
+def test_a_run_is_taken_up_bit_by_bit(tmp_path, at):
+    """At the end of an epoch (3) and in the middle of one."""
+    whole = saved(tmp_path, tmp_path / "run", keep=10)
+    again = run(seed=99)
+    fitted(again, tmp_path / "run", path=str(tmp_path / "light" / f"step={at}.ckpt"))
+    assert again[1].finished
+    assert same(whole[0], again[0])
 
 
 def test_the_last_few_are_kept_and_lightning_s_hold_no_keys(tmp_path):
@@ -181,14 +248,23 @@ def test_lightning_s_checkpoint_alone_is_not_taken_up(tmp_path):
 # ---------------------------------------------------------------- refusals
 
 
+class Louder(Precision):
+    """Full precision by its name."""
+
+    def pre_backward(self, tensor, module):
+        return 1000 * super().pre_backward(tensor, module)
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
         ({"accumulate_grad_batches": 2}, "physical_batch_size to make_private"),
         ({"gradient_clip_val": 1.0}, "the clip norm of each example is max_grad_norm"),
-        ({"precision": "bf16-true"}, "changes the type of parameters"),
         ({"precision": "64-true"}, "changes the type of parameters"),
+        ({"plugins": [Louder()]}, "precision='32-true' of Louder scales the loss"),
         ({"overfit_batches": 1.0}, "overfit_batches"),
+        ({"callbacks": [GradientAccumulationScheduler({1: 2})]}, "would hide batches"),
+        ({"callbacks": [LearningRateFinder()]}, "chooses by losses that have no noise"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:You requested to overfit")
@@ -203,8 +279,9 @@ def test_unsafe_settings_are_refused(options, match):
     ("changed", "match"),
     [
         ({"precision": "16-mixed"}, "scales the loss"),
-        ({"strategy": lightning.pytorch.strategies.DDPStrategy()}, "DDPStrategy spreads"),
-        ({"strategy": SimpleNamespace()}, "SimpleNamespace spreads"),
+        ({"strategy": DDPStrategy()}, "DDPStrategy spreads"),
+        ({"strategy": SimpleNamespace(root_device="cpu")}, "SimpleNamespace spreads"),
+        ({"strategy": SingleDeviceStrategy("meta")}, r"is on cpu and the Trainer trains on meta"),
     ],
 )
 def test_what_this_machine_cannot_start_is_refused(changed, match):
@@ -213,13 +290,32 @@ def test_what_this_machine_cannot_start_is_refused(changed, match):
         "accumulate_grad_batches": 1,
         "gradient_clip_val": None,
         "precision": "32-true",
-        "strategy": lightning.pytorch.strategies.SingleDeviceStrategy(),
+        "precision_plugin": Precision(),
+        "strategy": SingleDeviceStrategy(),
         "overfit_batches": 0,
+        "callbacks": [],
     }
     privacy = PrivacyCallback(made[1], made[2])
     privacy.setup(SimpleNamespace(**usual), None, "fit")
     with pytest.raises(RunError, match=match):
         privacy.setup(SimpleNamespace(**{**usual, **changed}), None, "fit")
+
+
+def test_a_search_for_a_learning_rate_is_refused_before_its_first_step():
+    module, optimizer, loader = run()
+    privacy = PrivacyCallback(optimizer, loader)
+    trainer = lightning.Trainer(
+        max_epochs=2, callbacks=[privacy], enable_checkpointing=False, **QUIET
+    )
+    with pytest.raises(RunError, match=r"LearningRateFinder \(Tuner\) trains on the data"):
+        Tuner(trainer).lr_find(Model(module, optimizer), privacy.batches)
+    assert optimizer.position == 0
+
+
+def test_a_compiled_model_is_refused():
+    made = run()
+    with pytest.raises(RunError, match="the LightningModule is compiled"):
+        fitted(made, model=torch.compile(Model(*made[:2]), backend="eager"))
 
 
 def test_another_loader_is_refused():
@@ -271,9 +367,11 @@ def test_without_the_callback_nothing_goes_unnoticed():
             module, optimizer, loader = run()
 
 
-@pytest.mark.parametrize("name", ["loss", "loss_step", "loss_epoch"])
-@pytest.mark.parametrize("kind", ["stop", "keep", "schedule"])
-def test_decisions_by_the_training_loss_are_refused(tmp_path, name, kind):
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("stop", "loss"), ("keep", "loss_step"), ("schedule", "loss_epoch"), ("stop", "loss_epoch")],
+)
+def test_decisions_by_the_training_loss_are_refused(tmp_path, kind, name):
     made = run()
     schedule, callbacks = None, []
     if kind == "stop":

@@ -1,6 +1,6 @@
 """Claim: under random allocation every part of the projection agrees with, or lies above, its sum.
 
-Sums over all participation sets of small mechanisms, written out here: one column of every epoch.
+Sums over all participation sets of small mechanisms, written out here: k columns of every epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mmcc.accounting._bounds.projection.upper_epochs import ProjectedEpochs, Shi
 from mmcc.sampling import Allocation
 from mmcc.strategies._gram import DenseGram
 
-SEEDS = range(6)
+SEEDS = range(9)
 TIMES = np.array([-3.0, 0.0, 1.7, 4.0, 6.0])
 
 
@@ -30,6 +30,7 @@ class Brute:
     """Every participation set of a random mechanism, and what is left of it beside a direction."""
 
     epochs: int
+    times: int
     A: np.ndarray
     w: np.ndarray
     sets: np.ndarray
@@ -37,12 +38,14 @@ class Brute:
     @classmethod
     def draw(cls, seed: int, scale: tuple[float, float] = (0.05, 0.6)) -> Brute:
         rng = np.random.default_rng([seed, 77])
-        epochs, length = int(rng.integers(2, 5)), int(rng.integers(2, 5))
+        times = 1 + seed % 3
+        epochs = int(rng.integers(3 - (times > 1), 6 - times))
+        length = int(rng.integers(times + 1, 5 + (times == 3)))
         columns = epochs * length
-        choices = np.array(list(itertools.product(range(length), repeat=epochs)))
-        sets = np.eye(length)[choices].reshape(len(choices), columns)
+        epoch = [np.isin(range(length), s) for s in itertools.combinations(range(length), times)]
+        sets = np.array([np.concatenate(s) for s in itertools.product(epoch, repeat=epochs)]) * 1.0
         A = np.tril(rng.random((columns, columns))) * rng.uniform(*scale)
-        return cls(epochs, A, rng.uniform(0.3, 1, columns), sets)
+        return cls(epochs, times, A, rng.uniform(0.3, 1, columns), sets)
 
     @property
     def a(self) -> np.ndarray:
@@ -58,17 +61,22 @@ class Brute:
         along = self.sets @ self.a
         return np.exp(t * along - along**2 / 2) / len(self.sets)
 
+    def tilted(self, theta: float) -> np.ndarray:
+        """B(S): the law of S tilted by e^(theta a_S)."""
+        weights = np.exp(theta * (self.sets @ self.a))
+        return weights / weights.sum()
+
     @property
     def gram(self) -> DenseGram:
         return DenseGram(self.A.T @ self.A, 1.0, len(self.A))
 
     def rest(self, t: np.ndarray = TIMES) -> EpochRest:
-        line = EpochLine(overlaps(self.gram, self.w), self.epochs)
+        line = EpochLine(overlaps(self.gram, self.w), self.epochs, self.times)
         return EpochRest(self.gram, line, line.weights(t), self.w)
 
     @property
     def law(self) -> Allocation:
-        return Allocation(self.A.shape[1] // self.epochs)
+        return Allocation(self.A.shape[1] // self.epochs, self.times)
 
     @property
     def inner(self) -> np.ndarray:
@@ -91,14 +99,15 @@ def test_weights_and_pair_sums_are_sums_over_all_sets(seed):
         error = weights.error[i] * Z
         assert abs(Z * weights.mass[i] - omega.sum()) <= error + 1e-15 * Z
         assert error <= 1e-10 * omega.sum()
-        law = np.prod(np.where(brute.sets == 1, weights.tilted[i], 1.0), axis=1)
+        law = brute.tilted(weights.theta[i])
+        assert weights.tilted[i] == pytest.approx(law @ brute.sets, rel=1e-12)
         assert np.all(omega <= Z * law * (1 + 1e-12))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_tail_error_covers_the_exact_tail(seed):
     brute = Brute.draw(seed)
-    line = EpochLine(brute.a, brute.epochs)
+    line = EpochLine(brute.a, brute.epochs, brute.times)
     along = brute.sets @ brute.a
     for t in np.linspace(-9, 8 + along.max(), 12):
         for side, sign in (("above", 1.0), ("below", -1.0)):
@@ -141,7 +150,8 @@ def test_interpolation_pays_for_what_it_misses(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_shifted_columns_have_the_same_inner_products(seed):
     brute = Brute.draw(seed)
-    shifted = Shifted(brute.rest(), slice(1, 4))
+    rest = brute.rest()
+    shifted = Shifted(rest, rest.slots[0], slice(1, 4))
     columns = brute.A.shape[1]
     matrix = shifted.matrix.reshape(columns, columns)
     error = np.abs(brute.sets @ matrix @ brute.sets.T - brute.inner).max()
@@ -152,15 +162,49 @@ def test_shifted_columns_have_the_same_inner_products(seed):
 def test_even_orders_from_four_on_lie_below_their_bound(seed):
     brute = Brute.draw(seed)
     rest = brute.rest()
-    shifted = Shifted(rest, slice(0, len(TIMES)))
+    shifted = Shifted(rest, rest.slots[0], slice(0, len(TIMES)))
+    apart = rest.slots[1]
     for s in (1.0, 2.0, 5.0):
-        bound = shifted.even(s)
+        bound = shifted.even(s) * np.exp(-2 * apart)
         for i in range(len(TIMES)):
-            law = np.prod(np.where(brute.sets == 1, rest.weights.tilted[i], 1.0), axis=1)
+            law = brute.tilted(rest.weights.theta[i])
             x = s * brute.inner
             exact = law @ (np.cosh(x) - 1 - x**2 / 2) @ law
             assert exact <= bound[i] * (1 + 1e-12)
-            assert bound[i] <= 60 * exact + 1e-9
+            assert brute.times > 1 or bound[i] <= 60 * exact + 1e-9
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_draws_that_never_repeat_are_the_tilted_law(seed):
+    brute = Brute.draw(seed)
+    rest = brute.rest()
+    for i, theta in enumerate(rest.weights.theta):
+        shares, apart = rest.slots[0][i], math.exp(rest.slots[1][i])
+        orders = math.factorial(brute.times) ** brute.epochs
+        drawn = orders * np.prod(np.where(brute.sets == 1, shares, 1.0), axis=1)
+        assert drawn.sum() == pytest.approx(apart, rel=1e-12)
+        assert drawn / apart == pytest.approx(brute.tilted(theta), rel=1e-11)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_draws_with_the_same_chances_have_larger_moments(seed):
+    """Their second moment by what is told, and the even orders of sets below the better bound."""
+    brute = Brute.draw(seed)
+    projected = ProjectedEpochs(brute.gram, brute.law, brute.w, 3.0, 1e-5)
+    projected.__dict__["rest"] = rest = brute.rest()
+    beside, k = brute.beside, brute.times
+    for i, theta in enumerate(rest.weights.theta):
+        law = brute.tilted(theta)
+        u = rest.weights.tilted[i]
+        within = np.kron(np.eye(brute.epochs), np.ones((len(u) // brute.epochs,) * 2))
+        drawn = np.diag(u) + np.outer(u, u) * (1 - within / k)
+        second = np.sum((beside @ drawn @ beside.T) ** 2)
+        exact = second - law @ brute.inner**2 @ law
+        assert -1e-12 * second <= exact <= rest.gain[i] <= exact + 1e-6 * second
+        for j, s in enumerate(S):
+            x = s * brute.inner
+            if np.abs(x).max() < 300:
+                assert law @ (np.cosh(x) - 1 - x**2 / 2) @ law <= projected.even[j, i] * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from mmcc._cli.app import main
+from mmcc._simulation import search
+from mmcc.errors import NotVerifiedError
 
 OPTIONS = {
     "--strategy": "continual-counting",
@@ -100,6 +102,24 @@ def test_bracket_and_sigma(ask):
     code, out, _ = ask("sigma", *target, "--method", "verify", "--failure", "1e-4")
     assert code == 0
     assert "no: verified by simulation" in out
+
+
+def test_a_bracket_is_printed_though_its_verdict_is_refused(ask, monkeypatch):
+    def refuse(*_, **__):
+        raise NotVerifiedError("not verified: about epsilon = 0.9 would pass.")
+
+    monkeypatch.setattr(search, "verify", refuse)
+    words = ["bracket", *WORDS, "--verify"]
+    code, out, _ = ask(*words)
+    assert code == 1
+    assert "upper" in out
+    assert "refused" in out
+    code, out, _ = ask(*words, "--json")
+    found = json.loads(out)
+    assert code == 1
+    assert found["lower"] < found["upper"]
+    assert (found["verified"], found["certified"]) == (None, True)
+    assert found["refused"].endswith("about epsilon = 0.9 would pass.")
 
 
 @pytest.mark.parametrize(

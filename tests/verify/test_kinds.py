@@ -11,7 +11,7 @@ from cases.ledgers import bodies, guarantee, write
 import mmcc
 from mmcc import report, sampling, strategies
 from mmcc.accounting._guarantee import Bracket, assumes_more
-from mmcc.errors import MethodError, ParameterError
+from mmcc.errors import MethodError, NotVerifiedError, ParameterError
 from mmcc.ledger import Ledger, LedgerError, Planned
 
 MECHANISM = strategies.identity(6), sampling.Poisson(0.2)
@@ -45,6 +45,26 @@ def test_a_bracket_has_what_was_verified_beside_its_certified_ends(bracketed):
         Bracket(lower=0.0, guarantee=found.guarantee, verified=found.guarantee)
 
 
+def test_a_refused_verdict_leaves_the_certified_bracket_and_is_no_number(bracketed):
+    found = mmcc.bracket(*MECHANISM, **AT, verify={"failure": 1e-4, "samples": 300})
+    assert (found.lower, found.upper) == (bracketed.lower, bracketed.upper)
+    assert found.verified is None
+    assert "verdicts were refused" in found.refused
+    assert "more than samples = 300" in found.refused
+    assert str(found).endswith(f"; nothing is verified beside it: {found.refused}")
+    told = found.to_dict()
+    assert (told["certified"], told["verified"], told["refused"]) == (True, None, found.refused)
+    assert (bracketed.refused, bracketed.to_dict()["refused"]) == (None, None)
+    with pytest.raises(MethodError, match="not both"):
+        Bracket(0.0, found.guarantee, verified=bracketed.verified, refused="no")
+
+
+def test_bad_options_of_a_verdict_are_no_refusal():
+    for wrong in ({"failure": 0.04}, {"failure": "1e-4"}, {"failure": 1e-4, "samples": 0}):
+        with pytest.raises(ParameterError):
+            mmcc.bracket(*MECHANISM, **AT, verify=wrong)
+
+
 def test_kinds_travel(bracketed):
     for moved in (pickle.loads(pickle.dumps(bracketed)), copy.deepcopy(bracketed)):
         assert moved.verified == bracketed.verified
@@ -66,6 +86,18 @@ def test_the_noise_for_a_target_is_verified():
     assert (found.epsilon, found.sigma) == (0.8, again.sigma)  # a run taken up again needs it
     assert least < found.sigma < 1.15 * least
     assert again.details["attempt"] > found.details["attempt"]
+
+
+def test_noise_that_no_verdict_passes_is_refused_in_one_sentence():
+    with pytest.raises(NotVerifiedError, match="refused, the last at sigma = ") as refusal:
+        mmcc.sigma(
+            *MECHANISM,
+            epsilon=0.8,
+            delta=0.05,
+            method="verify",
+            verify={"failure": 1e-4, "samples": 300},
+        )
+    assert "there is no sigma to use" in str(refusal.value)
 
 
 def test_only_a_target_can_be_verified():

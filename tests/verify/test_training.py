@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from mmcc import ledger, sampling, strategies, training
-from mmcc.errors import ParameterError
+from mmcc.errors import NotVerifiedError, ParameterError
 
 OPTIONS = {
     "strategy": strategies.continual_counting(4),
@@ -39,6 +39,14 @@ def test_a_target_is_verified_and_written_down(tmp_path):
     assert ledger.Ledger(file).total("d").kind == "verified"
     _, again, _ = private(**options)  # as a run that is taken up again: the verdict is read
     assert again.guarantee == found
+
+
+def test_noise_that_is_not_verified_is_not_trained_with(tmp_path):
+    file = tmp_path / "ledger.jsonl"
+    options = {"verify": {"failure": 1e-3, "samples": 300}, "epsilon": 1.5}
+    with pytest.raises(NotVerifiedError, match="there is no sigma to use"):
+        private(**options, ledger=file, data_name="d")
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(

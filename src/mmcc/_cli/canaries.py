@@ -85,7 +85,7 @@ def _of_file(
     from mmcc import audit
     from mmcc.audit._canaries import certified_among_others
 
-    for name in ("seed", "decoder", "stream", "generator"):
+    for name in ("decoder", "stream", "generator"):
         if name in options:
             raise UsageError(
                 f"--{name} is for runs that are played; the scores in {path} are of one that was "

@@ -124,6 +124,8 @@ def print_bracket(found: Bracket, seconds: float, units: Units | None = None) ->
         ends.add_row("estimate", _interval(found.estimate), _remark(found))
     if found.verified is not None:
         ends.add_row("verified", rounded_up(found.verified.epsilon), _not_certified(found.verified))
+    if found.refused is not None:
+        ends.add_row("verified", "refused", f"nothing: {_plain(found.refused)}")
     ends.add_row("upper", f"[bold]{rounded_up(found.upper)}[/bold]", found.method)
     table = _table("", "")
     table.add_row("upper / lower", rounded_up(found.ratio))

@@ -20,12 +20,14 @@ from mmcc._simulation.record import Attempt, Question, read_attempt
 from mmcc.accounting._bounds import Problem
 from mmcc.accounting._guarantee import VERIFIED, Guarantee, adjacency_of
 from mmcc.accounting._parallel import Progress
-from mmcc.errors import MethodError, ParameterError, RecordError, whole
+from mmcc.errors import MethodError, ParameterError, RecordError, real, whole
 from mmcc.sampling import Scheme
 from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._base import Strategy, checked_strategy
 
 METHOD = "verify"
+MIN_DELTA, MIN_FAILURE = 1e-20, 1e-100
+MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 MAX_GROUP_SIZE = 10**6
 MAX_SAMPLES = 10**15
 
@@ -78,10 +80,21 @@ class Claim:
         failure: float,
     ) -> Claim:
         """The claim about a mechanism, if it is one."""
+        numbers = {
+            "sigma": real("sigma", sigma, MIN_SIGMA, MAX_SIGMA),
+            "epsilon": real("epsilon", epsilon, 0, MAX_EPSILON, closed="l"),
+            "delta": real("delta", delta, MIN_DELTA, 1),
+            "failure": real("failure", failure, MIN_FAILURE, 1),
+        }
+        if numbers["failure"] > 0.5 * numbers["delta"]:
+            raise ParameterError(
+                f"the chance of a wrong verdict is part of delta = {delta:g}, so that failure must "
+                f"be at most half of it, not {failure:g}."
+            )
         checked_strategy(strategy)
         checked_scheme(scheme).check(strategy.steps)
         group_size = whole("group_size", group_size, 1, MAX_GROUP_SIZE)
-        problem = Problem(strategy, scheme, sigma, group_size=group_size)
+        problem = Problem(strategy, scheme, numbers["sigma"], group_size=group_size)
         inner, chance = problem, 0.0
         if problem.relaxed is not None:
             inner, chance = problem.under(problem.relaxed.scheme), problem.relaxed.chance
@@ -96,15 +109,7 @@ class Claim:
                 f"no pair is proven for a group of {group_size} examples under {scheme!r}. Use "
                 "mmcc.epsilon."
             )
-        question = Question.about(
-            strategy,
-            scheme,
-            group_size,
-            sigma=sigma,
-            epsilon=epsilon,
-            delta=delta,
-            failure=failure,
-        )
+        question = Question.about(strategy, scheme, group_size, **numbers)
         return cls(problem, question, counted, chance)
 
     @property

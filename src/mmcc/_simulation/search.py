@@ -62,7 +62,7 @@ def verified_epsilon(
         found: Guarantee = verify(strategy, sampling, epsilon=tried, **numbers, **options)
         return found
 
-    return _first_to_pass(ask, epsilon, larger)
+    return _first_to_pass("epsilon", ask, epsilon, larger)
 
 
 def verified_sigma(
@@ -101,24 +101,31 @@ def verified_sigma(
         return found
 
     return _first_to_pass(
-        ask, _rounded_up(sigma * MARGIN), lambda tried, _: _rounded_up(tried * STEP)
+        "sigma", ask, _rounded_up(sigma * MARGIN), lambda tried, _: _rounded_up(tried * STEP)
     )
 
 
 def _first_to_pass(
+    name: str,
     ask: Callable[[float], Guarantee],
     value: float,
     larger: Callable[[float, NotVerifiedError], float],
-    left: int = RETRIES,
 ) -> Guarantee:
     """The first verdict that passes, of a few; each is an attempt of its own."""
-    try:
-        return ask(value)
-    except NotVerifiedError as refusal:
-        if left == 1:
-            raise
-        more = larger(value, refusal)
-    return _first_to_pass(ask, more, larger, left - 1)
+    for turn in range(RETRIES):
+        try:
+            return ask(value)
+        except NotVerifiedError as refusal:
+            last = refusal
+        if turn < RETRIES - 1:
+            value = larger(value, last)
+    raise NotVerifiedError(
+        f"{RETRIES} verdicts were refused, the last at {name} = {value:.6g}, so that there is no "
+        f"{name} to use: {last}",
+        samples=last.samples,
+        epsilon=last.epsilon,
+        delta=last.delta,
+    ) from last
 
 
 def _excess(pilot: Pilot) -> float:

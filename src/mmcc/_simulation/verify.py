@@ -41,12 +41,10 @@ from mmcc._simulation.refusals import refused_by_pilots, refused_by_verdict
 from mmcc._simulation.trials import FEWEST, Pilot, Progressed, Trial, look, rough, run
 from mmcc.accounting._guarantee import Estimate, Guarantee, adjacency_of
 from mmcc.accounting._parallel import Progress, one_thread
-from mmcc.errors import NotVerifiedError, ParameterError, real, whole
+from mmcc.errors import NotVerifiedError, ParameterError, whole
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
-MIN_DELTA, MIN_FAILURE = 1e-20, 1e-100
-MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 MAX_SEED = 2**63
 LONG = 2e5
 """Samples of a pilot that is told before it starts."""
@@ -113,24 +111,14 @@ def verify(
 
     A pilot says what it will cost, to `progress`.  What would take more than `samples` is refused.
     """
-    numbers = {
-        "sigma": real("sigma", sigma, MIN_SIGMA, MAX_SIGMA),
-        "epsilon": real("epsilon", epsilon, 0, MAX_EPSILON, closed="l"),
-        "delta": real("delta", delta, MIN_DELTA, 1),
-        "failure": real("failure", failure, MIN_FAILURE, 1),
-    }
     most = MAX_SAMPLES if samples is None else whole("samples", samples, 1, MAX_SAMPLES)
     work = Work(executor, progress, most)
-    if numbers["failure"] > 0.5 * numbers["delta"]:
-        raise ParameterError(
-            f"the chance of a wrong verdict is part of delta = {delta:g}, so that failure must be "
-            f"at most half of it, not {failure:g}."
-        )
     if seed is not None and record is not None:
         raise ParameterError(
             "a record is of verdicts, and with a seed of the caller's there is none. Leave out "
             "seed, or record."
         )
+    numbers = {"sigma": sigma, "epsilon": epsilon, "delta": delta, "failure": failure}
     claim = Claim.about(strategy, sampling, group_size, **numbers)
     with one_thread():
         if seed is not None:

@@ -222,11 +222,15 @@ class Bracket:
     """By simulation, if it was asked for: not certified."""
     verified: Guarantee | None = None
     """By simulation, if it was asked for and a verdict passed: its chance of error is in delta."""
+    refused: str | None = None
+    """Why no verdict passed, if one was asked for, and what the simulation suggests: no number."""
 
     def __post_init__(self) -> None:
         right = self.guarantee.kind == CERTIFIED
         if not right or (self.verified is not None and self.verified.kind != VERIFIED):
             raise MethodError("the ends of a bracket are certified; what is verified is beside it.")
+        if self.verified is not None and self.refused is not None:
+            raise MethodError("a verdict passed or was refused, not both.")
 
     @property
     def upper(self) -> float:
@@ -249,6 +253,7 @@ class Bracket:
         ends = f"[{rounded_down(self.lower)}, {rounded_up(self.upper)}]"
         text = f"epsilon in {ends}, both certified; upper end: {self.guarantee}"
         text = f"{text}; beside it: {self.verified}" if self.verified else text
+        text = f"{text}; nothing is verified beside it: {self.refused}" if self.refused else text
         return f"{text}; {self.estimate}" if self.estimate else text
 
     def to_dict(self) -> dict[str, Any]:
@@ -260,6 +265,7 @@ class Bracket:
             "upper": self.upper,
             "estimate": self.estimate.to_dict() if self.estimate else None,
             "verified": self.verified.to_dict() if self.verified else None,
+            "refused": self.refused,
         }
 
 

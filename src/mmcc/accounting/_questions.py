@@ -50,6 +50,7 @@ from mmcc.accounting._privacy_curve import curve_of
 from mmcc.errors import (
     MethodError,
     NothingCertifiedError,
+    NotVerifiedError,
     ParameterError,
     real,
     suggestion,
@@ -203,7 +204,8 @@ def bracket(
     loss that a test of the output shows (0 where nothing is known).  `estimate=True` adds
     a Monte Carlo estimate, which is no certificate; a mapping has options of `mmcc.estimate`.
     `verify=True` adds an epsilon that was verified by simulation, which is no certificate either:
-    the smallest that a pilot finds likely to pass; a mapping has options of `mmcc.verify`.
+    the smallest that a pilot finds likely to pass; a mapping has options of `mmcc.verify`.  If the
+    verdicts are refused, `verified` is None and `refused` says what the simulation suggests.
     """
     if estimate is not False and group_size != 1:
         raise ParameterError(
@@ -229,17 +231,20 @@ def bracket(
             f"the lower bound {lower} lies above the upper bound {found.epsilon}: a bug, "
             "please report it with this command."
         )
-    simulated = verified = None
+    simulated = verified = refused = None
     numbers: dict[str, Any] = {"sigma": sigma, "delta": delta}
     how: dict[str, Any] = {"executor": executor, "progress": progress}
     if verify is not False:
         options = {} if verify is True else dict(verify)
         options |= {"low": lower, "group_size": group_size}
-        verified = verified_epsilon(strategy, sampling, **numbers, **how, **options)
+        try:
+            verified = verified_epsilon(strategy, sampling, **numbers, **how, **options)
+        except NotVerifiedError as refusal:
+            refused = str(refusal)
     if estimate is not False:
         options = {} if estimate is True else dict(estimate)
         simulated = simulate(strategy, sampling, **numbers, **how, **options)
-    return Bracket(lower=lower, guarantee=found, estimate=simulated, verified=verified)
+    return Bracket(lower, found, simulated, verified, refused)
 
 
 def methods() -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import binom
 
 from mmcc._arrays import BoolArray, FloatArray, IntArray
 from mmcc.accounting._bounds import PLAIN
@@ -40,6 +41,8 @@ MIN_CANARIES, MAX_CANARIES = 10, 10**6
 MAX_PLAYED = 2**26
 """Canaries times steps that are held at once."""
 CONFIDENCE = 0.95
+NEVER = 1e-9
+"""Coins with this chance or less are not fair."""
 
 
 def audit_canaries(
@@ -51,15 +54,17 @@ def audit_canaries(
     delta: float | None = None,
     guesses: tuple[int, int] | None = None,
     confidence: float = CONFIDENCE,
+    seed: int | None = None,
     progress: Progress | None = None,
 ) -> CanaryAudit:
     """What the scores of canaries after one run say about its privacy.
 
     A canary with a larger score looks more as if it had been in the data; `included` says whether
-    it was (`Canaries.included`).  The run is held to its `guarantee`, or to a claim of `epsilon`
-    and `delta`.  `guesses` are how many canaries with the highest scores are guessed to be in the
-    data, and how many with the lowest not to be; they must be fixed before the scores are seen.
-    Left out, they are planned for the accounted mechanism and so many canaries.
+    it was, by a fair coin of its own (`Canaries.included`).  The run is held to its `guarantee`, or
+    to a claim of `epsilon` and `delta`.  `guesses` are how many canaries with the highest scores
+    are guessed to be in the data, and how many with the lowest not to be; they must be fixed before
+    the scores are seen.  Left out, they are planned for the accounted mechanism and so many
+    canaries.  Equal scores are put in a random order, by `seed`.
     """
     values, coins = checked_scores(scores, included)
     error = 1 - real("confidence", confidence, 0, 1)
@@ -70,7 +75,8 @@ def audit_canaries(
         plan = claim.planned(values.size, error)
     else:
         plan = checked_guesses(guesses, values.size)
-    return claim.judged(values, coins, plan, error, progress)
+    seed = secrets.randbits(64) if seed is None else whole("seed", seed, 0, 2**128)
+    return claim.judged(values, coins, plan, error, seed, progress)
 
 
 def play_canaries(
@@ -120,7 +126,7 @@ def play_canaries(
         plan = plan or claim.planned(count, error, scorer.model(group))
         coins = generators[0].random(count) < 0.5
         scores = scorer.of(_released(stage, coins, group, generators[1]), group)
-        found = claim.judged(scores, coins, plan, error, progress)
+        found = claim.judged(scores, coins, plan, error, seed, progress)
     return replace(
         found,
         scores=f"releases of one run, {scorer.description}",
@@ -130,7 +136,6 @@ def play_canaries(
         decoder=decoder,
         stream=source.stream,
         generator=source.generator,
-        seed=seed,
     )
 
 
@@ -179,10 +184,15 @@ def _released(
 
 def checked_scores(scores: ArrayLike, included: ArrayLike) -> tuple[FloatArray, BoolArray]:
     """A number for each canary, and its coin."""
-    values, coins = np.asarray(scores), np.asarray(included)
-    if values.dtype.kind not in "fiu" or values.ndim != 1 or np.isnan(values).any():
+    try:
+        values, coins = np.asarray(scores), np.asarray(included)
+    except (TypeError, ValueError, RuntimeError) as problem:  # torch: of what needs a gradient
         raise ParameterError(
-            "scores must be one number for each canary, none of them nan, got an array of shape "
+            f"scores and included must be one value for each canary: {problem}."
+        ) from None
+    if values.dtype.kind not in "fiu" or values.ndim != 1:
+        raise ParameterError(
+            "scores must be one number for each canary, got an array of shape "
             f"{values.shape} and type {values.dtype}."
         )
     if coins.dtype != np.bool_ or coins.shape != values.shape:
@@ -190,5 +200,30 @@ def checked_scores(scores: ArrayLike, included: ArrayLike) -> tuple[FloatArray, 
             f"included must be True or False for each of the {values.size} canaries with a score, "
             f"got an array of shape {coins.shape} and type {coins.dtype}."
         )
+    nobody = np.flatnonzero(np.isnan(values))
+    if nobody.size:
+        raise ParameterError(
+            f"the score of canary {nobody[0]} is nan, which has no place among the others. Score a "
+            "canary that cannot be scored as one that says nothing, whatever its coin."
+        )
     whole("the number of canaries", values.size, MIN_CANARIES, MAX_CANARIES)
+    _check_coins(coins)
     return values.astype(np.float64), coins
+
+
+def _check_coins(coins: BoolArray) -> None:
+    """Refuse what fair coins do not show, but once in 10^9 audits."""
+    heads = int(coins.sum())
+    if 2 * binom.cdf(min(heads, coins.size - heads), coins.size, 0.5) <= NEVER:
+        raise ParameterError(
+            f"{heads} of {coins.size} canaries were in the data, which fair coins do not show: the "
+            "bounds hold where each canary is in by a fair coin of its own, as in "
+            "mmcc.training.Canaries."
+        )
+    turns = int((coins[1:] != coins[:-1]).sum())
+    if binom.sf(turns - 1, coins.size - 1, 0.5) <= NEVER:
+        raise ParameterError(
+            "canaries that are in the data take turns with those that are not, as fair coins do "
+            "not: the bounds hold where each canary is in by a fair coin of its own, as in "
+            "mmcc.training.Canaries."
+        )

@@ -45,6 +45,7 @@ class CanaryAudit:
     stream: str = ""
     generator: str = ""
     seed: int | None = None
+    """Of what was played; of given scores, of the order of equal ones."""
     adjacency: str = ADJACENCY
 
     @property

@@ -29,6 +29,8 @@ from mmcc.audit._result import CLAIMED
 from mmcc.errors import MethodError, ParameterError, real
 from mmcc.strategies._decoders import decoder_name
 
+TIES = 4
+"""Beside a seed: the order of equal scores is unrelated to what else is drawn from it."""
 LARGEST_CLAIM = 50.0
 """Numbers of guesses are planned as if no more were claimed."""
 
@@ -77,11 +79,13 @@ class Claim:
         included: BoolArray,
         guesses: Guesses,
         error: float,
+        seed: int,
         progress: Progress | None,
     ) -> CanaryAudit:
-        """Both bounds, from how many guesses are right."""
+        """Both bounds, from how many guesses are right; the seed puts equal scores in order."""
         count, delta = scores.size, self.own.delta
-        correct = guesses.correct(scores, included)
+        generator = np.random.Generator(np.random.PCG64([seed, TIES]))
+        correct = guesses.correct(scores, included, generator)
         family = None
         if self.curve is not None:
             family = refuted_noise(self.curve, self.own, correct, guesses, count, error, progress)
@@ -98,6 +102,7 @@ class Claim:
             guesses=(guesses.included, guesses.left_out),
             correct=correct,
             scores="given",
+            seed=seed,
             **self.facts,
         )
 

@@ -5,8 +5,9 @@ with more noise, as many correct guesses would have been unlikely.
 Rounding: the sigma upwards, by at most 1 %.
 
 The family has one member for each noise level s: all mechanisms, whatever they do, whose privacy
-curve is nowhere above the certified one of the accounted mechanism with s in the place of sigma.
-More noise has a smaller curve, so whoever refutes s refutes all that is above it.
+curve is nowhere above that of the accounted mechanism with s in the place of sigma.  That one is at
+most the certified curve, with which s is refuted; and more noise has a smaller curve, so whoever
+refutes s refutes all that is above it.
 """
 
 from __future__ import annotations

@@ -45,9 +45,14 @@ class Guesses:
         """What a delta is multiplied with."""
         return stakes(canaries, (self.included > 0) + (self.left_out > 0))
 
-    def correct(self, scores: FloatArray, included: BoolArray) -> int:
-        """How many guesses are right; among equal scores the order of the canaries decides."""
-        order = np.argsort(scores, kind="stable")
+    def correct(
+        self, scores: FloatArray, included: BoolArray, generator: np.random.Generator
+    ) -> int:
+        """How many guesses are right; equal scores come in random order.
+
+        Their own order may know the coins: a file may have all canaries that are in the data first.
+        """
+        order = np.lexsort((generator.random(scores.size), scores))
         right = included[order[order.size - self.included :]].sum()
         return int(right) + int((~included[order[: self.left_out]]).sum())
 

@@ -6,6 +6,7 @@ In: scores and coins.  Out: a CSV file with the columns `score` and `included` (
 from __future__ import annotations
 
 import csv
+import math
 import os
 from pathlib import Path
 
@@ -31,8 +32,8 @@ def save_scores(path: str | os.PathLike[str], scores: ArrayLike, included: Array
 def load_scores(path: str | os.PathLike[str]) -> tuple[FloatArray, BoolArray]:
     """Scores and coins from a file that `save_scores` wrote, or that looks like it."""
     try:
-        lines = list(csv.reader(Path(path).read_text(encoding="utf-8").splitlines()))
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        lines = list(csv.reader(Path(path).read_text(encoding="utf-8-sig").splitlines()))
+    except (OSError, ValueError, csv.Error) as problem:
         raise ParameterError(
             f"the scores in {os.fspath(path)} cannot be read: {problem}."
         ) from None
@@ -41,16 +42,20 @@ def load_scores(path: str | os.PathLike[str]) -> tuple[FloatArray, BoolArray]:
             f"{os.fspath(path)} must begin with the line {','.join(HEADER)}, and have one for each "
             "canary after it, such as 1.25,0."
         )
-    rows = [_row(line, number, os.fspath(path)) for number, line in enumerate(lines[1:], 2)]
+    name = os.fspath(path)
+    rows = [_row(line, number, name) for number, line in enumerate(lines[1:], 2) if line]
     return checked_scores([score for score, _ in rows], [coin for _, coin in rows])
 
 
 def _row(line: list[str], number: int, path: str) -> tuple[float, bool]:
     try:
         score, coin = line
-        return float(score), COINS[coin.strip()]
+        value, included = float(score), COINS[coin.strip()]
     except (ValueError, KeyError):
+        value = math.nan
+    if math.isnan(value):
         raise ParameterError(
             f"line {number} of {path} must be a number and 0 or 1, such as 1.25,0, got "
             f"{shown(','.join(line))}."
-        ) from None
+        )
+    return value, included

@@ -1,8 +1,10 @@
-"""Banded Toeplitz encoders, optimised for prefix sums at one participation.
+"""Banded Toeplitz encoders, optimised for a workload and for who may take part how often.
 
-In: steps and bands.  Out: coefficients c >= 0, c_0 = 1, with the least |c| |A C^-1|_F / sqrt(n).
-A C^-1 is Toeplitz with the coefficients s of 1 / ((1 - x) c(x)), so |A C^-1|_F^2 =
-sum_k (n - k) s_k^2, and ds/dc_m = -x^m s / c(x): two filters of length `bands`, O(n bands).
+In: steps, bands, an objective.  Out: coefficients c >= 0, c_0 = 1, with the least sensitivity times
+|A C^-1|_F / sqrt(n); for one participation the sensitivity is |c|.
+The squared norm of A C^-1 is a form in the coefficients s of a / c.  For prefix sums A C^-1 is
+Toeplitz with the coefficients s of 1 / ((1 - x) c(x)), so that it is sum_k (n - k) s_k^2.
+ds/dc_m = -x^m s / c(x): two filters of length `bands`, O(n bands).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray
 from mmcc.errors import StrategyError, whole
@@ -17,13 +20,26 @@ from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._descent import Progress, check_progress, minimise
 from mmcc.strategies._provenance import made_by
 from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
+from mmcc.strategies._toeplitz_objective import Objective, Participations, objective_of
+from mmcc.strategies._workloads import Workload
 
 TOLERANCE = 1e-8
 """Of the gradient of log error."""
 
 
-def banded_toeplitz(steps: int, bands: int, *, progress: Progress | None = None) -> Toeplitz:
-    """The best Toeplitz encoder found with so many bands, for prefix sums; diagonal 1."""
+def banded_toeplitz(
+    steps: int,
+    bands: int,
+    *,
+    workload: ArrayLike | Workload | None = None,
+    participations: Participations | None = None,
+    progress: Progress | None = None,
+) -> Toeplitz:
+    """The best Toeplitz encoder found with so many bands; diagonal 1.
+
+    For prefix sums at one participation, unless a workload (docs/workloads.md) or
+    `Unsampled(separation, at_most)` says otherwise.
+    """
     steps = whole("steps", steps, 1, 10**12)
     bands = whole("bands", bands, 1, steps)
     check_progress(progress)
@@ -32,35 +48,70 @@ def banded_toeplitz(steps: int, bands: int, *, progress: Progress | None = None)
             f"banded_toeplitz({steps}, {bands}) is optimised over all steps; at most "
             f"{MAX_COEFFICIENTS}. Use toeplitz with the coefficients found for fewer steps."
         )
-    coefficients, error = best_coefficients(steps, bands, progress)
-    arguments = {"steps": steps, "bands": bands}
+    objective = objective_of(steps, workload, participations)
+    coefficients, error = best_coefficients(objective, bands, progress)
+    arguments = {"steps": steps, "bands": bands, **objective.extra}
     made = made_by("banded_toeplitz", arguments, "mean", error)
     return Toeplitz(coefficients, steps, provenance=made)
 
 
 def best_coefficients(
-    steps: int, bands: int, progress: Progress | None
+    objective: Objective, bands: int, progress: Progress | None
 ) -> tuple[FloatArray, float]:
     """The coefficients and the error that they reach."""
     from scipy import signal  # takes a while to import, and few need it
 
-    left = np.arange(steps, 0, -1.0)
-    ones = np.ones(steps)
+    steps, form = objective.steps, objective.form
+    free = objective.longest
 
-    def log_error(later: FloatArray) -> tuple[float, FloatArray]:
+    def log_error(unknowns: FloatArray) -> tuple[float, FloatArray]:
+        later = _falling(unknowns, free)
         c = np.concatenate([[1.0], later])
-        sums = signal.lfilter([1.0], c, ones)
+        sums = signal.lfilter([1.0], c, form.numerator)
         twice = signal.lfilter([1.0], c, sums)
-        weighted = left * sums
-        square, norm = float(weighted @ sums), float(c @ c)
+        weighted = form.weighted(sums)
+        norm, rise = objective.sensitivity(c)
+        square = float(weighted @ sums)
         slope = np.array([weighted[m:] @ twice[: steps - m] for m in range(1, bands)])
-        return 0.5 * math.log(norm * square / steps), later / norm - slope / square
+        slope = rise[1:] / norm - slope / square
+        return 0.5 * math.log(norm * square / steps), _summed(slope, free)
 
     # The square root of the prefix sums.
     start: FloatArray = np.cumprod(1 - 0.5 / np.arange(1.0, bands), dtype=np.float64)
     if bands == 1:
         return np.ones(1), math.exp(log_error(start)[0])
-    later, value = minimise(
-        log_error, start, (0.0, np.inf), tolerance=TOLERANCE, what="bands", progress=progress
+    unknowns, value = minimise(
+        log_error,
+        _differences(start, free),
+        (0.0, np.inf),
+        tolerance=TOLERANCE,
+        what="bands",
+        progress=progress,
     )
+    later = _falling(unknowns, free)
     return np.concatenate([[1.0], np.where(later < SMALLEST, 0.0, later)]), math.exp(value)
+
+
+# c_k for k >= `free` must fall, so the unknowns are differences there.
+
+
+def _falling(unknowns: FloatArray, free: int) -> FloatArray:
+    """c_1, c_2, ... from the unknowns."""
+    if unknowns.size < free:
+        return unknowns
+    sums = np.cumsum(unknowns[free - 1 :][::-1])[::-1]
+    return np.concatenate([unknowns[: free - 1], sums])
+
+
+def _differences(later: FloatArray, free: int) -> FloatArray:
+    """The unknowns from c_1, c_2, ..."""
+    if later.size < free:
+        return later
+    return np.concatenate([later[: free - 1], -np.diff(later[free - 1 :], append=0.0)])
+
+
+def _summed(slope: FloatArray, free: int) -> FloatArray:
+    """The slope in the unknowns."""
+    if slope.size < free:
+        return slope
+    return np.concatenate([slope[: free - 1], np.cumsum(slope[free - 1 :])])

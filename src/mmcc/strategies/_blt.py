@@ -12,17 +12,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray, own_arrays, real_array
 from mmcc.errors import ParameterError, StrategyError, suggestion, whole
 from mmcc.sampling._participations import MAX_STEPS
-from mmcc.strategies._blt_optimum import best_buffers, prefix_error
+from mmcc.strategies._blt_optimum import (
+    best_buffers,
+    best_buffers_for,
+    buffers_error,
+    prefix_error,
+)
 from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._descent import Progress, check_progress
 from mmcc.strategies._descriptions import MOST_LISTED, Call, Record, exact_text
 from mmcc.strategies._provenance import Argument, Provenance, made_by
 from mmcc.strategies._registry import BLT, OBJECTIVES
 from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
+from mmcc.strategies._toeplitz_objective import Participations, objective_of
+from mmcc.strategies._workloads import Workload
 
 MAX_BUFFERS = 1000
 MAX_OPTIMISED = 12
@@ -115,13 +123,16 @@ def blt(
     decay: Sequence[float] | FloatArray | None = None,
     scale: Sequence[float] | FloatArray | None = None,
     objective: str = "mean",
+    workload: ArrayLike | Workload | None = None,
+    participations: Participations | None = None,
     progress: Progress | None = None,
 ) -> BufferedToeplitz:
-    """A BLT: optimised for prefix sums (one buffer if not said), or given by its decay and scale.
+    """A BLT: optimised (one buffer if not said), or given by its decay and scale.
 
     Optimised: the smallest error of prefix sums at one participation; "mean": largest column norm *
-    |A C^-1|_F / sqrt(n), "max": largest column norm * largest row norm of A C^-1.  Scale and
-    1 - decay have six digits.
+    |A C^-1|_F / sqrt(n), "max": largest column norm * largest row norm of A C^-1.  Of another
+    workload (docs/workloads.md), or at the sensitivity under `Unsampled(separation, at_most)`, if
+    these are given.  Scale and 1 - decay have six digits.
     """
     steps = whole("steps", steps, 1, MAX_STEPS)
     check_progress(progress)
@@ -137,11 +148,21 @@ def blt(
         raise StrategyError("a BLT is given by decay and scale together, one number a buffer.")
     if decay is None or scale is None:
         count = 1 if buffers is None else whole("buffers", buffers, 1, MAX_OPTIMISED)
-        decays, scales = best_buffers(steps, count, objective, progress)
-        error = prefix_error(steps, decays, scales, objective)
         arguments: dict[str, Argument] = {"steps": steps, "buffers": count, "objective": objective}
+        if workload is None and participations is None:
+            decays, scales = best_buffers(steps, count, objective, progress)
+            error = prefix_error(steps, decays, scales, objective)
+        else:
+            asked = objective_of(steps, workload, participations, objective)
+            decays, scales = best_buffers_for(asked, count, progress)
+            error = buffers_error(asked, decays, scales)
+            arguments |= asked.extra
         made = made_by("blt", arguments, objective, error)
         return from_buffers(steps, decays, scales, made)
+    if workload is not None or participations is not None:
+        raise StrategyError(
+            "decay and scale are given, so nothing is optimised: leave workload out."
+        )
     decays, scales = real_array("decay", decay), real_array("scale", scale)
     if buffers is not None and whole("buffers", buffers, 1, MAX_BUFFERS) != decays.size:
         raise StrategyError(

@@ -1,4 +1,4 @@
-"""BLTs with the least error of prefix sums, in closed form.
+"""BLTs with the least error: of prefix sums in closed form, of other workloads by recurrences.
 
 In: steps, buffers, objective.  Out: decay and scale of each buffer, slowest last.
 Rounding: none; a strategy that is not quite the best costs error, never privacy.
@@ -9,6 +9,9 @@ prod_{j != i} (rho_i - rho_j), and A C^-1 is Toeplitz with b_k = r_0 + sum_i r_i
 r_0 = prod (1 - rho) / prod (1 - lam), r_i = prod_j (rho_j - lam_i) / ((1 - lam_i) prod_{j != i}
 (lam_j - lam_i)), all positive.  The unknowns are the logarithms of odds of the ratios between
 neighbours among 1 > 1 - lam_1 > 1 - rho_1 > ...; derivatives are taken by complex steps.
+
+For other workloads the error is a form in s = a / c.  Its slope in c_m is -2 (w correlated with
+s)_m, where w solves C^T w = (half the slope in s); decay and scale follow by the chain rule.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmcc._arrays import FloatArray
+from mmcc.strategies._descent import Objective as Descended
 from mmcc.strategies._descent import Progress, minimise
+from mmcc.strategies._series import product
+from mmcc.strategies._toeplitz_objective import Objective
 
 TOLERANCE = 1e-8
 """Of the gradient of log error."""
@@ -40,10 +46,59 @@ def best_buffers(
     """Decay and scale with the least prefix error; six digits of scale and of 1 - decay."""
 
     def log_error(odds: FloatArray) -> tuple[float, FloatArray]:
-        moved = odds + 1j * STEP * np.eye(odds.size)
-        found = _log_error(steps, *_gaps(moved), objective)
+        found = _log_error(steps, *_gaps(_moved(odds)), objective)
         return float(found[0].real), found.imag / STEP
 
+    return _best(log_error, steps, buffers, progress)
+
+
+def best_buffers_for(
+    objective: Objective, buffers: int, progress: Progress | None
+) -> tuple[FloatArray, FloatArray]:
+    """The same for any workload and participations."""
+
+    def log_error(odds: FloatArray) -> tuple[float, FloatArray]:
+        zeros, poles = _gaps(_moved(odds))
+        scales = _residues(zeros, poles)
+        value, of_decay, of_scale = _error_and_slopes(objective, 1 - poles[0].real, scales[0].real)
+        return value, (scales.imag @ of_scale - poles.imag @ of_decay) / STEP
+
+    return _best(log_error, objective.steps, buffers, progress)
+
+
+def buffers_error(objective: Objective, decay: FloatArray, scale: FloatArray) -> float:
+    """Sensitivity times the root mean squared error of the workload."""
+    return math.exp(_error_and_slopes(objective, decay, scale)[0])
+
+
+def _error_and_slopes(
+    objective: Objective, decay: FloatArray, scale: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Log error, and its slopes in decay and scale."""
+    from mmcc.strategies._recurrences import divide_buffers  # compiles
+
+    form, steps = objective.form, objective.steps
+    powers = decay[:, None] ** np.arange(steps - 1)
+    c = np.concatenate([[1.0], scale @ powers])
+    norm, rise = objective.sensitivity(c)
+    series = divide_buffers(form.numerator, decay, scale)
+    weighted = form.weighted(series)
+    square = float(weighted @ series)
+    backwards = divide_buffers(np.ascontiguousarray(weighted[::-1]), decay, scale)
+    slope = (rise / norm - product(backwards, series, steps)[::-1] / square)[1:]
+    falling = np.arange(steps - 1) * powers / decay[:, None]
+    return 0.5 * math.log(norm * square / steps), scale * (falling @ slope), powers @ slope
+
+
+def _moved(odds: FloatArray) -> Numbers:
+    """The point, moved by a complex step along each axis."""
+    return np.asarray(odds + 1j * STEP * np.eye(odds.size))
+
+
+def _best(
+    log_error: Descended, steps: int, buffers: int, progress: Progress | None
+) -> tuple[FloatArray, FloatArray]:
+    """Decay and scale, rounded, where the log error of the odds is least."""
     depth = math.log(steps) + 0.5
     ratio = math.exp(-depth / (2 * buffers + 1))  # gaps evenly spaced in logarithms
     start = np.full(2 * buffers, math.log(ratio / (1 - ratio)))

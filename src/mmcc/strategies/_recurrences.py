@@ -55,6 +55,19 @@ def divide_buffers(dividend: FloatArray, decay: FloatArray, scale: FloatArray) -
 
 
 @compiled
+def square_root(series: FloatArray) -> FloatArray:
+    """The r with r * r = series and r_0 > 0, as long as the series: O(n^2)."""
+    root = np.zeros(series.size)
+    root[0] = np.sqrt(series[0])
+    for k in range(1, series.size):
+        rest = series[k]
+        for i in range(1, k):
+            rest -= root[i] * root[k - i]
+        root[k] = rest / (2 * root[0])
+    return root
+
+
+@compiled
 def scheduled_tree(
     rates: FloatArray, momentum: float, weights: FloatArray, variances: FloatArray
 ) -> FloatArray:
@@ -99,3 +112,17 @@ def scheduled_tree(
             with_e[level] = e_node + rate * with_v[level]
         found[t] = ee
     return found
+
+
+@compiled
+def scheduled_row(
+    rates: FloatArray, momentum: float, decay: float, weights: FloatArray
+) -> FloatArray:
+    """What each input adds to the weighted sum of models of SGD: the recursion backwards, O(n)."""
+    row = np.empty(rates.size)
+    of_model = of_velocity = 0.0
+    for t in range(rates.size - 1, -1, -1):
+        of_model += weights[t] - decay * of_velocity
+        of_velocity = rates[t] * of_model + momentum * of_velocity
+        row[t] = of_velocity
+    return row

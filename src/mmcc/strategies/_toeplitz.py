@@ -27,6 +27,7 @@ from mmcc.strategies._series import product, quotient
 from mmcc.strategies._worst_sets import window_sums
 
 if TYPE_CHECKING:
+    from mmcc.strategies._iterates import OutputWorkload
     from mmcc.strategies._workloads import ScheduleWorkload, ToeplitzWorkload
 
 MAX_COEFFICIENTS = 10**7
@@ -330,8 +331,15 @@ class Toeplitz(Strategy):
     def toeplitz_variances(self, workload: ToeplitzWorkload, decoder: str) -> FloatArray:
         return np.cumsum(np.square(self.divide(workload.coefficients)))
 
+    def output_variance(self, workload: OutputWorkload, decoder: str) -> FloatArray:
+        """The row backwards is a series, and so is the row times C^-1."""
+        return np.array([np.square(self.divide(workload.row[::-1].copy())).sum()])
+
     def schedule_variances(self, workload: ScheduleWorkload, decoder: str) -> FloatArray:
         """A C^-1 = prefix sums * learning rates * (momentum C^-1), row after row: O(n^2)."""
+        if workload.weight_decay:
+            rows = workload.moved_rows(self.divide(np.eye(1, self.length)[0]))
+            return np.array([np.einsum("s,s", row, row) for row in rows])
         powers = workload.momentum ** np.arange(workload.steps, dtype=np.float64)
         backwards = self.divide(powers)[::-1].copy()
         row, variances = np.zeros(workload.steps), np.empty(workload.steps)

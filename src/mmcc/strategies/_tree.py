@@ -367,7 +367,7 @@ class Tree(Strategy):
         return toeplitz_variances(self, decoder, workload.coefficients)
 
     def schedule_variances(self, workload: ScheduleWorkload, decoder: str) -> FloatArray:
-        if decoder != FULL:
+        if decoder != FULL and not workload.weight_decay:
             return schedule_variances(self, decoder, workload.learning_rates, workload.momentum)
         return np.concatenate([row_variances(self, decoder, rows) for rows in workload.rows()])
 

@@ -1,17 +1,20 @@
-"""Workloads: the lower-triangular A whose product A x is wanted, prefix sums unless said.
+"""Workloads: the A whose product A x is wanted, prefix sums unless said.
 
-In: coefficients, learning rates or an array.  Out: checked, read-only objects.
+In: coefficients, learning rates, an array, or another workload.  Out: checked, read-only objects.
 Rounding: plain floating point.
 
-With learning rates eta and momentum beta, SGD moves by sum_r<=t eta_r v_r with
-v_r = beta v_(r-1) + x_r, so A[t, s] = sum over r = s .. t of eta_r beta^(r-s):
-Toeplitz as long as the rates do not change.
+With learning rates eta, momentum beta and weight decay w, SGD moves by m_t = m_(t-1) + eta_t v_t
+with v_t = beta v_(t-1) + x_t - w m_(t-1).  Without decay A[t, s] is the sum over r = s .. t of
+eta_r beta^(r-s); with rates that do not change A is Toeplitz: eta / ((1 - x) (1 - beta x) +
+eta w x).  A is lower triangular with a row for every step, or one row where one vector is wanted.
 """
 
 from __future__ import annotations
 
+import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,18 +22,118 @@ from numpy.typing import ArrayLike
 from mmcc._arrays import FloatArray, own_arrays, real_array
 from mmcc.errors import ParameterError, StrategyError, real, whole
 from mmcc.strategies._base import CHUNK, Strategy
+from mmcc.strategies._series import product, quotient
 
 MAX_LENGTH = 10**7
 """Steps up to which every step's error is held in memory."""
+LARGEST_DECAY = 1e6
+MAX_PRODUCTS = 8192
+"""Steps up to which A^T A is kept as an array."""
+MOST_DIFFERENCES = 8
+"""Bands of A^-1 that are few."""
+ROUNDED = 1e-13
+"""Coefficients of 1 / a below this part of the largest are rounding errors."""
 FADED = 1e-290
 """Weights below this are zero: denormal numbers are slow."""
+PREFIX_SUMS = "prefix sums"
 
 
 @dataclass(frozen=True, eq=False)
-class ToeplitzWorkload:
+class SeriesForm:
+    """n times the mean squared error of a Toeplitz encoder c, as a form in numerator / c.
+
+    `curvature` is one number for each coefficient of that series, or a symmetric array.
+    """
+
+    numerator: FloatArray
+    curvature: FloatArray
+
+    def weighted(self, series: FloatArray) -> FloatArray:
+        """Half the gradient of the form; its product with the series is the value."""
+        if self.curvature.ndim == 1:
+            return self.curvature * series
+        return np.asarray(self.curvature @ series)
+
+
+class Workload(ABC):
+    """What is wanted of the releases: a matrix A, and how much each of its rows counts."""
+
+    name: str
+    """What it prints; a digest where nothing was said."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Columns of A."""
+
+    @property
+    def weights(self) -> FloatArray | None:
+        """How much each row counts in the mean, in all 1; None if all count the same."""
+        return None
+
+    @abstractmethod
+    def variances(self, strategy: Strategy, decoder: str) -> FloatArray:
+        """Squared norms of the rows of A B, by what the strategy knows of itself."""
+
+    @abstractmethod
+    def to_dense(self) -> FloatArray:
+        """A as an array."""
+
+    def weighted_row(self, weights: FloatArray) -> FloatArray:
+        """The sum of the rows of A, each times its weight."""
+        return np.asarray(weights @ self.to_dense())
+
+    def products(self, weights: FloatArray | None = None) -> FloatArray:
+        """A^T A with weighted rows, such that its trace with (C^T C)^-1 is n times the mean square.
+
+        An array of steps times steps.
+        """
+        if self.steps > MAX_PRODUCTS:
+            raise StrategyError(
+                f"{self} over {self.steps} steps is no Toeplitz workload, and the error of a "
+                f"strategy optimised for it needs A^T A as an array: at most {MAX_PRODUCTS} steps. "
+                "Use rates that do not change, or optimise for fewer steps."
+            )
+        dense = self.to_dense()
+        if weights is not None:
+            dense = dense * np.sqrt(self.steps * weights)[:, None]
+        return np.asarray(dense.T @ dense)
+
+    def series_form(self, weights: FloatArray | None = None) -> SeriesForm:
+        """The error of Toeplitz encoders: C^-1 has shifted columns g, so it is a form in g = 1 / c.
+
+        Its entries are sums along the diagonals of A^T A: column j of C^-1 is g moved down by j.
+        """
+        form = np.array(self.products(weights))
+        for k in range(self.steps):
+            sums = np.cumsum(form.diagonal(k)[::-1])[::-1]
+            np.fill_diagonal(form[:, k:], sums)
+            np.fill_diagonal(form[k:], sums)
+        return SeriesForm(np.concatenate([[1.0], np.zeros(self.steps - 1)]), form)
+
+    @property
+    def is_prefix_sums(self) -> bool:
+        """Whether closed forms for prefix sums hold."""
+        return False
+
+    def differences(self) -> FloatArray | None:
+        """[j, m] = A^-1[j + m, j] where A^-1 has few bands; None where it has not."""
+        return None
+
+    def __str__(self) -> str:
+        return self.name or f"workload {self._digest()}"
+
+    @abstractmethod
+    def _digest(self) -> str:
+        """A few digits that tell it from others."""
+
+
+@dataclass(frozen=True, eq=False)
+class ToeplitzWorkload(Workload):
     """A[t, s] = coefficients[t - s]."""
 
     coefficients: FloatArray
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         own_arrays(self, "coefficients")
@@ -38,27 +141,53 @@ class ToeplitzWorkload:
 
     @property
     def steps(self) -> int:
-        """Rows and columns of A."""
         return self.coefficients.size
 
+    @property
+    def is_prefix_sums(self) -> bool:
+        return bool((self.coefficients == 1).all())
+
     def variances(self, strategy: Strategy, decoder: str) -> FloatArray:
-        """Squared norms of the rows of A B, by what the strategy knows of itself."""
         return strategy.toeplitz_variances(self, decoder)
 
     def to_dense(self) -> FloatArray:
-        """A as an array."""
         dense = np.zeros((self.steps, self.steps))
         for t in range(self.steps):
             dense[t, : t + 1] = self.coefficients[t::-1]
         return dense
 
+    def weighted_row(self, weights: FloatArray) -> FloatArray:
+        return product(weights[::-1], self.coefficients, self.steps)[::-1]
+
+    def series_form(self, weights: FloatArray | None = None) -> SeriesForm:
+        """Coefficient k of A C^-1 stands in the rows from k on."""
+        if weights is None:
+            return SeriesForm(self.coefficients, np.arange(self.steps, 0, -1.0))
+        return SeriesForm(self.coefficients, self.steps * np.cumsum(weights[::-1])[::-1])
+
+    def differences(self) -> FloatArray | None:
+        if self.coefficients[0] == 0:
+            return None
+        inverse = quotient(np.ones(1), self.coefficients, self.steps)
+        used = np.flatnonzero(np.abs(inverse) > ROUNDED * np.abs(inverse).max())
+        bands = int(used[-1]) + 1
+        if bands > MOST_DIFFERENCES:
+            return None
+        inside = np.arange(self.steps)[:, None] + np.arange(bands) < self.steps
+        return np.where(inside, inverse[:bands], 0.0)
+
+    def _digest(self) -> str:
+        return digits_of(self.coefficients)
+
 
 @dataclass(frozen=True, eq=False)
-class ScheduleWorkload:
-    """SGD with learning rates that change: A[t, s] = sum over r = s .. t of eta_r beta^(r-s)."""
+class ScheduleWorkload(Workload):
+    """SGD with learning rates that change, momentum and weight decay."""
 
     learning_rates: FloatArray
     momentum: float
+    weight_decay: float = 0.0
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         own_arrays(self, "learning_rates")
@@ -73,38 +202,78 @@ class ScheduleWorkload:
 
     @property
     def steps(self) -> int:
-        """Rows and columns of A."""
         return self.learning_rates.size
 
     def rows(self) -> Iterator[FloatArray]:
         """The rows of A, some at a time; each block is overwritten by the next."""
         size = max(CHUNK // self.steps, 1)
         block = np.zeros((min(size, self.steps), self.steps))
+        each = self._each_row()
+        for start in range(0, self.steps, size):
+            count = min(size, self.steps - start)
+            for place in range(count):
+                block[place] = next(each)
+            yield block[:count]
+
+    def _each_row(self) -> Iterator[FloatArray]:
+        """One row after another, in the same place."""
+        if self.weight_decay:
+            yield from self.moved_rows(np.eye(1, self.steps)[0])
+            return
         row = np.zeros(self.steps)
         powers = self.momentum ** np.arange(self.steps, dtype=np.float64)[::-1]
         faded = int(np.count_nonzero(powers < FADED))
-        for start in range(0, self.steps, size):
-            count = min(size, self.steps - start)
-            for t in range(start, start + count):
-                first = max(faded - self.steps + t + 1, 0)
-                row[first : t + 1] += self.learning_rates[t] * powers[self.steps - t - 1 + first :]
-                block[t - start] = row
-            yield block[:count]
+        for t in range(self.steps):
+            first = max(faded - self.steps + t + 1, 0)
+            row[first : t + 1] += self.learning_rates[t] * powers[self.steps - t - 1 + first :]
+            yield row
+
+    def moved_rows(self, inputs: FloatArray) -> Iterator[FloatArray]:
+        """The rows of A times the Toeplitz matrix with these coefficients, in the same place."""
+        backwards = inputs[::-1].copy()
+        velocity, row = np.zeros(self.steps), np.zeros(self.steps)
+        for t, rate in enumerate(self.learning_rates):
+            velocity *= self.momentum
+            velocity -= self.weight_decay * row
+            velocity[: t + 1] += backwards[self.steps - t - 1 :]
+            velocity[np.abs(velocity) < FADED] = 0.0
+            row += rate * velocity
+            yield row
 
     def variances(self, strategy: Strategy, decoder: str) -> FloatArray:
-        """Squared norms of the rows of A B, by what the strategy knows of itself."""
         return strategy.schedule_variances(self, decoder)
 
     def to_dense(self) -> FloatArray:
-        """A as an array."""
         return np.concatenate([block.copy() for block in self.rows()])
+
+    def weighted_row(self, weights: FloatArray) -> FloatArray:
+        from mmcc.strategies._recurrences import scheduled_row  # compiles
+
+        numbers = self.momentum, self.weight_decay
+        return np.asarray(scheduled_row(self.learning_rates, *numbers, np.array(weights)))
+
+    def differences(self) -> FloatArray | None:
+        """x_t = d_t - beta d_(t-1) + w m_(t-1), where d_t = (m_t - m_(t-1)) / eta_t."""
+        rates, beta = self.learning_rates, self.momentum
+        if not (rates > 0).all():
+            return None
+        found = np.zeros((self.steps, 3 if beta else 2))
+        found[:, 0] = 1 / rates
+        found[:-1, 1] = self.weight_decay - 1 / rates[1:] - beta / rates[:-1]
+        if beta:
+            found[:-2, 2] = beta / rates[1:-1]
+        return found
+
+    def _digest(self) -> str:
+        return digits_of(self.learning_rates, np.array([self.momentum, self.weight_decay]))
 
 
 @dataclass(frozen=True, eq=False)
-class DenseWorkload:
+class DenseWorkload(Workload):
     """A as it was given: a lower-triangular array."""
 
     matrix: FloatArray
+    name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         own_arrays(self, "matrix")
@@ -119,19 +288,16 @@ class DenseWorkload:
 
     @property
     def steps(self) -> int:
-        """Rows and columns of A."""
         return len(self.matrix)
 
     def variances(self, strategy: Strategy, decoder: str) -> FloatArray:
-        """Squared norms of the rows of A B, by what the strategy knows of itself."""
         return strategy.variances(self, decoder)
 
     def to_dense(self) -> FloatArray:
-        """A as an array."""
         return self.matrix
 
-
-Workload = ToeplitzWorkload | ScheduleWorkload | DenseWorkload
+    def _digest(self) -> str:
+        return digits_of(self.matrix)
 
 
 def _check_finite(values: FloatArray, what: str) -> None:
@@ -139,25 +305,41 @@ def _check_finite(values: FloatArray, what: str) -> None:
         raise StrategyError(f"{what} has entries that are not finite numbers (NaN or infinity).")
 
 
+def digits_of(*arrays: FloatArray) -> str:
+    """A few digits of a digest."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, dtype="<f8").data)
+    return digest.hexdigest()[:8]
+
+
+def prefix_sums(steps: int) -> ToeplitzWorkload:
+    """What is wanted unless something else is said."""
+    return ToeplitzWorkload(np.ones(steps), name=PREFIX_SUMS)
+
+
+def given_workload(given: ArrayLike | Workload) -> Workload:
+    """What was asked for: a workload, Toeplitz coefficients or an array."""
+    if isinstance(given, Workload):
+        return given
+    array = real_array("a workload", given)
+    if array.ndim not in (1, 2):
+        raise StrategyError(
+            "a workload is a list of Toeplitz coefficients or a lower-triangular array, "
+            f"got shape {array.shape}."
+        )
+    return ToeplitzWorkload(array) if array.ndim == 1 else DenseWorkload(array)
+
+
 def workload_of(given: ArrayLike | Workload | None, steps: int) -> Workload:
-    """What was asked for: prefix sums, Toeplitz coefficients, an array or a schedule."""
+    """The same for so many steps; prefix sums if nothing was asked for."""
     if steps > MAX_LENGTH:
         raise StrategyError(
             f"the error of {steps} steps is summed step by step; at most {MAX_LENGTH} steps."
         )
     if given is None:
-        return ToeplitzWorkload(np.ones(steps))
-    found: Workload
-    if isinstance(given, Workload):
-        found = given
-    else:
-        array = real_array("a workload", given)
-        if array.ndim not in (1, 2):
-            raise StrategyError(
-                "a workload is a list of Toeplitz coefficients or a lower-triangular array, "
-                f"got shape {array.shape}."
-            )
-        found = ToeplitzWorkload(array) if array.ndim == 1 else DenseWorkload(array)
+        return prefix_sums(steps)
+    found = given_workload(given)
     if found.steps != steps:
         raise StrategyError(
             f"the workload has {found.steps} steps, the strategy {steps}. Give one coefficient, "
@@ -176,23 +358,26 @@ def momentum(steps: int, beta: float) -> FloatArray:
     return np.cumsum(beta ** np.arange(steps, dtype=np.float64))
 
 
-def cooldown(steps: int, fraction: float = 0.25, final: float = 0.05) -> FloatArray:
-    """Learning rates: 1, and over the last `fraction` of the steps down to `final`, in a line."""
-    steps = whole("steps", steps, 1, MAX_LENGTH)
-    fraction = real("fraction", fraction, 0, 1, closed="lh")
-    final = real("final", final, 0, 1, closed="lh")
-    falling = round(fraction * steps)
-    return np.concatenate(
-        [np.ones(steps - falling), np.linspace(1.0, final, falling + 1)[1:]],
-    )
+def schedule(
+    learning_rates: ArrayLike, momentum: float = 0.0, weight_decay: float = 0.0
+) -> Workload:
+    """SGD with one learning rate for each step, momentum and weight decay: the model after each.
 
-
-def schedule(learning_rates: ArrayLike, momentum: float = 0.0) -> Workload:
-    """SGD with one learning rate for each step, and momentum: the model after each step."""
+    As torch.optim.SGD: the decay is added to the gradient, before momentum.
+    """
     beta = real("momentum", momentum, 0, 1, closed="l")
-    found = ScheduleWorkload(real_array("learning_rates", learning_rates), beta)
+    decay = real("weight_decay", weight_decay, 0, LARGEST_DECAY, closed="lh")
+    found = ScheduleWorkload(real_array("learning_rates", learning_rates), beta, decay)
     rates = found.learning_rates
-    if (rates == rates[0]).all():
-        powers = beta ** np.arange(rates.size, dtype=np.float64)
-        return ToeplitzWorkload(rates[0] * np.cumsum(powers))
-    return found
+    first = float(rates[0])
+    settings = f", momentum {beta:g}" if beta else ""
+    settings += f", weight decay {decay:g}" if decay else ""
+    if not (rates == first).all():
+        name = f"rates {digits_of(rates)}{settings}"
+        return ScheduleWorkload(rates, beta, decay, name=name)
+    name = f"rate {first:g}{settings}"
+    if decay:
+        divisor = np.array([1.0, first * decay - 1 - beta, beta])
+        return ToeplitzWorkload(quotient(rates[:1], divisor, rates.size), name=name)
+    powers = beta ** np.arange(rates.size, dtype=np.float64)
+    return ToeplitzWorkload(first * np.cumsum(powers), name=name)

@@ -90,14 +90,22 @@ def check_setting(state: Any, run: TrainingRun) -> None:
 
 def check_place(state: Any, parameters: Iterable[torch.Tensor]) -> None:
     """Refuse parameters that are elsewhere than accelerate puts the batches."""
-    meant = state.device
+    check_device(
+        parameters, state.device, "accelerate puts batches on", "module.to(accelerator.device)"
+    )
+
+
+def check_device(
+    parameters: Iterable[torch.Tensor], meant: torch.device, does: str, remedy: str
+) -> None:
+    """Refuse parameters, where the noise is made too, that are elsewhere than a tool has them."""
     for parameter in parameters:
         at = parameter.device
         another = None not in (at.index, meant.index) and at.index != meant.index
         if at.type != meant.type or another:  # the CPU may have a number, and may not
             raise RunError(
-                f"a parameter is on {at} and accelerate puts batches on {meant}: call "
-                "module.to(accelerator.device) before the optimizer is made, and then make_private."
+                f"a parameter is on {at} and {does} {meant}: call {remedy} before the optimizer is "
+                "made, and then make_private."
             )
 
 

@@ -1,6 +1,7 @@
 """Checkpoints: a run in one file, written whole or not at all, and taken up again bit by bit.
 
-In: the optimizer of a run, which knows its module.  Out: a file with parameters, the state of the
+In: the optimizer of a run, which knows its module.  Out: a file, and beside it a folder where
+parameters are sharded (`mmcc.training._checkpoint_shards`), with parameters, the state of the
 optimizer inside, noise, keys, position, global random generators and the fingerprint of the
 mechanism.
 How the file is written and read: `_checkpoint_file`.
@@ -25,13 +26,15 @@ from mmcc.training._checkpoint_file import (
     FORMAT,
     MASTERS,
     MOST_SAID,
+    SHARDS,
     CheckpointError,
+    check_plain,
     read,
     write,
 )
 from mmcc.training._loader import PrivateLoader
 from mmcc.training._optimizer import PrivateOptimizer
-from mmcc.training._peers import LOADING, SAVING
+from mmcc.training._peers import LOADING, SAVING, Peers
 from mmcc.training._run import TrainingRun
 
 WORDS = 624
@@ -57,14 +60,19 @@ def save_checkpoint(
     saved = _the_optimizer(run, optimizer, loader)
     training, peers = saved.run, saved.run.peers
     training.check_between_steps("a checkpoint")
-    peers.meet(SAVING, saved.position, saved.params)
+    training.meet(SAVING)
     training.record.enter()
     with peers.agreeing():
         own = _random_state()
     generators = peers.every(own)
     with peers.agreeing():
+        content = _content(saved, generators, extra)
+    if training.sharding.spread:
+        _write_sharded(_path(path), content, peers)
+        return
+    with peers.agreeing():
         if peers.rank == 0:
-            write(_path(path), _content(saved, generators, extra))
+            write(_path(path), content)
 
 
 def load_checkpoint(
@@ -83,17 +91,58 @@ def load_checkpoint(
     loaded = _the_optimizer(run, optimizer, loader)
     path = _path(path)
     training, peers = loaded.run, loaded.run.peers
-    peers.meet(LOADING, loaded.position, loaded.params)
+    training.meet(LOADING)
     with peers.agreeing():
         content, digest = read(path)
         _check_same(content, training, path)
     peers.same({"the digest of the checkpoint": digest}, "Give all of them the same file.")
+    content = _with_shards(content, training, path)
     with training.taken_up(), peers.agreeing():
         _take_up(content, loaded, path)
     if training.finished:
         training.end()
     loaded.zero_grad()
     return content["extra"]
+
+
+def _write_sharded(path: Path, content: dict[str, Any], peers: Peers) -> None:
+    """All processes write their shards, and then process 0 the file that says where they are."""
+    from mmcc.training import _checkpoint_shards as shards  # takes a second
+
+    plain, tensors = shards.taken_apart(content)
+    name = peers.every(shards.new_name(path))[0]
+    folder = path.with_name(name)
+    with peers.agreeing():
+        if peers.rank == 0:
+            check_plain(plain, "the checkpoint")
+            shards.make(folder)
+    shards.save(tensors, folder)
+    with peers.agreeing():
+        if peers.rank == 0:
+            write(path, plain | {SHARDS: {"folder": name, "digest": shards.digest(folder)}})
+            shards.remove_others(path, name)
+
+
+def _with_shards(content: dict[str, Any], run: TrainingRun, path: Path) -> dict[str, Any]:
+    """The content with the tensors that are in a folder."""
+    named = content.get(SHARDS)
+    if named is None and not run.sharding.spread:
+        return content
+    from mmcc.training import _checkpoint_shards as shards  # takes a second
+
+    with run.peers.agreeing():
+        if named is None:
+            raise CheckpointError(
+                f"{path.name!r} is of a run whose parameters were not sharded: take it up without "
+                "fully_shard."
+            )
+        folder = shards.folder_of(path, named.get("folder"))
+        if run.peers.rank == 0 and shards.digest(folder) != named.get("digest"):
+            raise CheckpointError(
+                f"the folder {folder.name!r} is damaged (its digest does not match): use an older "
+                "checkpoint."
+            )
+    return shards.put_together(content, folder, run.masters.stepped[0])
 
 
 def _the_optimizer(*parts: object) -> PrivateOptimizer:
@@ -121,7 +170,7 @@ def _content(
         "fingerprint": run.mechanism.fingerprint(),
         "module": dict(run.watch.module.state_dict()),
         "optimizer": optimizer.original_optimizer.state_dict(),
-        "noise": run.noise.state(),
+        "noise": run.noise.state_dict() if run.sharding.spread else run.noise.state(),
         "participants": run.participants.state(),
         "layout": {"digest": run.layout},
         "ledger": {"run": run.record.name},
@@ -156,7 +205,10 @@ def _take_up(content: Mapping[str, Any], optimizer: PrivateOptimizer, path: Path
     run = optimizer.run
     run.record.take_up(content["ledger"].get("run", ""))
     try:
-        run.noise.restore(content["noise"])
+        if SHARDS in content:
+            run.noise.load_state_dict(content["noise"])
+        else:
+            run.noise.restore(content["noise"])
         run.participants.restore(content["participants"])
         run.watch.module.load_state_dict(content["module"])
         run.masters.load(content.get(MASTERS, {}))

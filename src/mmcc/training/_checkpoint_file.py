@@ -38,6 +38,8 @@ ENTRIES = {
 }
 MASTERS = "masters"
 """An entry that is there where parameters are in 16 bits."""
+SHARDS = "shards"
+"""An entry that is there where parameters are sharded: the folder of their numbers."""
 TEXTS = ("fingerprint", "layout", "ledger")
 """Entries that hold names with text and nothing else."""
 PLAIN = (int, float, bool, str, type(None))
@@ -110,7 +112,7 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
     content = _unpacked(payload)
     if (
         not isinstance(content, dict)
-        or set(content) - {MASTERS} != ENTRIES
+        or set(content) - {MASTERS, SHARDS} != ENTRIES
         or type(content["format"]) is not int
         or content["format"] != FORMAT
         or not all(isinstance(content[name], dict) for name in set(content) - {"format", "extra"})

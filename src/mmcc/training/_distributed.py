@@ -149,6 +149,11 @@ class Several:
         # In the form of a step, so that one who steps meanwhile is met and not misunderstood.
         self._sum(act, [torch.zeros_like(p) for p in replica], position, replica)
 
+    def any(self, value: bool) -> bool:
+        found = torch.tensor([int(value)])
+        self._call(dist.all_reduce, found, dist.ReduceOp.MAX)
+        return bool(found)
+
     def sum(
         self, sums: Sequence[Tensor], position: int, replica: Sequence[Tensor]
     ) -> Sequence[Tensor]:

@@ -28,11 +28,19 @@ from torch import Tensor, nn
 from mmcc.errors import MmccError
 from mmcc.training._agreement import first_sentence, wrong_count
 from mmcc.training._example_gradients import ExampleGradients, full_precision
-from mmcc.training._ghost_rules import has_rule, hooked_layers, is_ghostly, prepare, terms_of
+from mmcc.training._ghost_rules import (
+    has_rule,
+    hooked_layers,
+    is_ghostly,
+    needs_parameters,
+    prepare,
+    terms_of,
+)
 from mmcc.training._ghost_sums import joined, squared_norms
 from mmcc.training._ghost_terms import Term
 from mmcc.training._per_example import IMPOSSIBLE, Watched
 from mmcc.training._run import RunError
+from mmcc.training._sharding import kind_of
 from mmcc.training._watch import Watch
 
 MOST_NAMED = 5
@@ -138,7 +146,7 @@ class Ghost(Watched):
     def _say_what_is_kept(self, layers: list[nn.Module]) -> None:
         if layers:
             names = ", ".join(repr(self.layer_name(layer)) for layer in layers[:MOST_NAMED])
-            kinds = ", ".join(sorted({type(layer).__name__ for layer in layers}))
+            kinds = ", ".join(sorted({kind_of(layer).__name__ for layer in layers}))
             left = len(layers) - MOST_NAMED
             warnings.warn(
                 f"there is no rule to clip layers of these kinds ({kinds}) without per-example "
@@ -150,7 +158,9 @@ class Ghost(Watched):
     def by_example(self, args: Any, kwargs: Any, count: int, *, ordinary: bool = False) -> Any:
         self._count, self._ordinary = count, ordinary
         self.shared.clear()
-        self._enabled = bool(count)  # nobody took part: there are no gradients to be told apart
+        # Nobody took part: there are no gradients to be told apart.  Those of no examples are zeros
+        # all the same, which FSDP would add up with others.
+        self._enabled = bool(count) or self.watch.sharding.spread
         try:
             return self._module(*args, **kwargs)
         finally:
@@ -188,7 +198,9 @@ class Ghost(Watched):
         if not self._active():
             return None
         whole = not has_rule(layer)
-        changed = self.lay_out(layer, args, kwargs, self._count, rebuilt=whole)
+        changed = None
+        if self._count:
+            changed = self.lay_out(layer, args, kwargs, self._count, rebuilt=whole)
         if not self._ordinary:
             needing = [p for p in layer.parameters(recurse=whole) if p.requires_grad]
             self._resting.setdefault(layer, []).extend(needing)
@@ -202,7 +214,7 @@ class Ghost(Watched):
         self._wake(layer)
         if not self._active() or output is None:  # nothing comes out where an error does
             return None
-        name = f"layer {self.layer_name(layer)!r} ({type(layer).__name__})"
+        name = f"layer {self.layer_name(layer)!r} ({kind_of(layer).__name__})"
         if not isinstance(output, Tensor):
             raise RunError(
                 f"{name} returns several tensors, and gradients by example can be made for a layer "
@@ -214,6 +226,8 @@ class Ghost(Watched):
         if not output.requires_grad:
             root: Any = _Root.apply
             output = root(output, self._anchor, output is args[0])
+        if not self._count:
+            return output
         call = _Call(self, layer, name, args[0].detach(), args[0]._version, self.terms.generation)
         output.register_hook(call.gradients_of)
         return output
@@ -246,11 +260,14 @@ class _Call:
                 f"what {self.name} was given was changed in place after it, and its gradients by "
                 "example cannot be found: write out = out + x, not out += x."
             )
-        names = self.owner.watch.names
-        trained = [names[p] for p in self.layer.parameters() if p.requires_grad]
+        names, sharding = self.owner.watch.names, self.owner.watch.sharding
+        whole = map(sharding.computed_with, self.layer.parameters())
+        trained = [names[p] for p in whole if p.requires_grad]
         for rows in {len(self.given), len(gradients)} - {count}:
             raise RunError(wrong_count(trained[0] if trained else self.name, rows, count))
         try:
+            if needs_parameters(self.layer):
+                sharding.gather(self.layer)
             with full_precision(gradients.device):
                 found = terms_of(self.layer, self.given, gradients.detach())
         except MmccError:
@@ -258,7 +275,7 @@ class _Call:
         except Exception as problem:  # whatever Opacus and torch trip over in a layer
             raise RunError(IMPOSSIBLE.format(self.name, first_sentence(problem))) from problem
         for parameter, term in found.items():
-            terms.note(parameter, term)
+            terms.note(sharding.computed_with(parameter), term)
 
 
 class _Root(torch.autograd.Function):

@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from mmcc.training._example_gradients import summed_type
 from mmcc.training._ghost_terms import Convolved, Gather, Outer, Rows, Term
+from mmcc.training._sharding import kind_of
 
 Terms = dict[nn.Parameter, Term]
 Rule = Callable[[Any, Tensor, Tensor], Terms]
@@ -67,6 +68,11 @@ def is_ghostly(layer: nn.Module) -> bool:
     return small or _ghost_rule(layer) is not None
 
 
+def needs_parameters(layer: nn.Module) -> bool:
+    """Whether a layer's gradients by example are made with its parameters, and not beside them."""
+    return _ghost_rule(layer) is None
+
+
 def terms_of(layer: nn.Module, given: Tensor, gradients: Tensor) -> Terms:
     """Terms for a layer's trained parameters, from its input and the gradients of its output."""
     rule = _rule(layer)
@@ -80,14 +86,14 @@ def _rule(layer: nn.Module) -> Rule | None:
     found = _ghost_rule(layer)
     if found is not None:
         return found
-    kind = type(layer)
+    kind = kind_of(layer)
     usual = not kind.__module__.startswith("torch.") or set(_own_names(layer)) <= BUILTIN
     return _by_opacus if usual and kind in GradSampleModule.GRAD_SAMPLERS else None
 
 
 def _ghost_rule(layer: nn.Module) -> Rule | None:
     """The rule for a layer's type, unless it has other parameters than its type gives it."""
-    kind = type(layer)
+    kind = kind_of(layer)
     if not set(_own_names(layer)) <= BUILTIN:
         return None
     if (kind.__module__, kind.__name__) == ("transformers.pytorch_utils", "Conv1D"):
@@ -100,7 +106,7 @@ def _own_names(layer: nn.Module) -> Iterator[str]:
 
 
 def _by_opacus(layer: nn.Module, given: Tensor, gradients: Tensor) -> Terms:
-    sampler = GradSampleModule.GRAD_SAMPLERS[type(layer)]
+    sampler = GradSampleModule.GRAD_SAMPLERS[kind_of(layer)]
     rows = sampler(layer, [given], gradients)
     return {p: Rows(found) for p, found in rows.items() if p.requires_grad}
 

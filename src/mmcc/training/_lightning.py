@@ -13,10 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+)
+from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch.utils._pytree import tree_leaves
 
 from mmcc.errors import whole
+from mmcc.training._accelerate import check_device
 from mmcc.training._checkpoint import load_checkpoint, save_checkpoint
 from mmcc.training._loader import PrivateLoader
 from mmcc.training._optimizer import PrivateOptimizer
@@ -24,9 +31,17 @@ from mmcc.training._run import RunError
 
 PRECISIONS = ("32-true", "bf16-mixed")
 """Of Lightning: all that changes neither the loss nor the parameters' type."""
+PLUGINS = (Precision, MixedPrecision)
+"""What does the above; one of somebody's own may do anything to a loss."""
+TRIALS = (BatchSizeFinder, LearningRateFinder)
+"""Callbacks that train for a while, look at the losses, and begin anew."""
 ENTRY = "mmcc_position"
 """In Lightning's checkpoint: which of the run's belongs to it."""
 KEPT = 3
+ACCUMULATED = (
+    "accumulate_grad_batches={} would hide batches from the run, each of which is a step. Leave it "
+    "at 1, and pass physical_batch_size to make_private, which cuts the accounted batches."
+)
 
 
 class PrivacyCallback(Callback):
@@ -67,23 +82,27 @@ class PrivacyCallback(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
             self._check_trainer(trainer)
+            self._check_place(trainer)
+            self._check_callbacks(trainer)
+            if getattr(pl_module, "_compiler_ctx", None) is not None:
+                raise RunError(
+                    "the LightningModule is compiled, and in it a module that the run has wrapped "
+                    "already. Call torch.compile of the module before make_private instead."
+                )
 
     def _check_trainer(self, trainer: Trainer) -> None:
         if trainer.accumulate_grad_batches != 1:
-            raise RunError(
-                f"accumulate_grad_batches={trainer.accumulate_grad_batches} would hide batches "
-                "from the run, each of which is a step. Leave it at 1, and pass "
-                "physical_batch_size to make_private, which cuts the accounted batches."
-            )
+            raise RunError(ACCUMULATED.format(trainer.accumulate_grad_batches))
         if trainer.gradient_clip_val:
             raise RunError(
                 "gradient_clip_val clips the gradient of a whole batch, which protects nobody. "
                 "Leave it out; the clip norm of each example is max_grad_norm of make_private."
             )
-        if trainer.precision not in PRECISIONS:
+        if trainer.precision not in PRECISIONS or type(trainer.precision_plugin) not in PLUGINS:
             raise RunError(
-                f"precision={trainer.precision!r} scales the loss, or changes the type of "
-                f"parameters whose noise was made for another. Use {' or '.join(PRECISIONS)}."
+                f"precision={trainer.precision!r} of {type(trainer.precision_plugin).__name__} "
+                "scales the loss, or changes the type of parameters whose noise was made for "
+                f"another. Use {' or '.join(PRECISIONS)}."
             )
         if type(trainer.strategy) is not SingleDeviceStrategy:
             raise RunError(
@@ -96,6 +115,24 @@ class PrivacyCallback(Callback):
                 "overfit_batches trains on the same batches again and again, which the run does "
                 "not draw. Leave it out."
             )
+
+    def _check_place(self, trainer: Trainer) -> None:
+        """Refuse a Trainer that would move parameters away from their noise."""
+        place = trainer.strategy.root_device
+        check_device(
+            self.optimizer.params, place, "the Trainer trains on", f"module.to({str(place)!r})"
+        )
+
+    def _check_callbacks(self, trainer: Trainer) -> None:
+        for callback in trainer.callbacks:
+            if isinstance(callback, TRIALS):
+                raise RunError(
+                    f"{type(callback).__name__} (Tuner) trains on the data, chooses by losses that "
+                    "have no noise, and begins anew: releases that are not accounted. Leave it "
+                    "out; for memory there is physical_batch_size of make_private."
+                )
+            if isinstance(callback, GradientAccumulationScheduler):
+                raise RunError(ACCUMULATED.format(callback.scheduling))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._check_batches(trainer)

@@ -62,7 +62,8 @@ class BatchSampler(Sampler[list[int]]):
     empty chunk.  An iteration goes on where the last one ended: `step` and `chunk` say what comes
     next, and `seek` changes it.  A DataLoader with workers asks for batches before they are used;
     whoever saves the state of such a loader seeks back to the step that was really reached.
-    With `part=(i, n)` a logical batch is shared by n samplers: this one has members i, i + n, ...
+    With `part=(i, n)` a logical batch is shared by n samplers: this one has members i, i + n, ...,
+    and an empty chunk at the end where another has one chunk more.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class BatchSampler(Sampler[list[int]]):
             members, chunk = self.members(self.step), self.chunk
             size = self.physical or max(1, members.size)
             # Before the batch is handed out, so that a state saved while it is used points past it.
-            if (chunk + 1) * size < members.size:
+            if chunk + 1 < self.chunks(self.step):
                 self.chunk += 1
             else:
                 self.step, self.chunk = self.step + 1, 0
@@ -107,9 +108,9 @@ class BatchSampler(Sampler[list[int]]):
         return self.participants.at(step)[self.part]
 
     def chunks(self, step: int) -> int:
-        """How many physical batches make up the logical batch of a step."""
-        size = int(self.members(step).size)
-        return 1 if self.physical is None else max(1, -(-size // self.physical))
+        """How many physical batches make up the logical batch of a step: as many for each part."""
+        largest = -(-int(self.participants.at(step).size) // self.part.step)
+        return 1 if self.physical is None else max(1, -(-largest // self.physical))
 
     def seek(self, step: int, chunk: int = 0) -> None:
         """Make a chunk of a step the next batch."""

@@ -27,7 +27,7 @@ from mmcc.training._agreement import check_gradients, wrong_count
 from mmcc.training._example_gradients import summed_type
 from mmcc.training._mechanism import Mechanism, spent_by
 from mmcc.training._module_contents import forget_gradients
-from mmcc.training._peers import ENDING
+from mmcc.training._peers import ENDING, STEPPING
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
 FROM_OUTSIDE = (
@@ -69,6 +69,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         mechanism = run.mechanism
         self.run = run
         self._watch = run.watch
+        self._sharding = run.sharding
         self._releasing = False
         self._parameters: tuple[Any, ...] = tuple(run.watch.trained)
         self._stepped: tuple[Any, ...] = tuple(run.masters.stepped)
@@ -122,12 +123,16 @@ class PrivateOptimizer(Prepared, DPOptimizer):
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
         """Clip, sum, and with the last part of the batch release; whether there was a release."""
-        self._check_parameters()
-        batch = self.run.take()
-        self._check_counts(batch)
+        if self._sharding.spread:
+            self.run.meet(STEPPING)
+        with self._watch.agreeing():
+            self._check_parameters()
+            batch = self.run.take()
+            self._check_counts(batch)
+            factors, counted = self._factors(batch)
         if batch.chunk == 0:
             self._forget_sums()
-        self._clip(batch)
+        self._add_clipped(factors, counted)
         self.run.summed()
         self._is_last_step_skipped = not batch.last
         if not batch.last:
@@ -164,6 +169,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         finally:
             self._releasing = False
         self.run.masters.lead()
+        self._sharding.settle()
         torch.clear_autocast_cache()  # of weights as they were, where the loop is inside autocast
         self.run.updated()
         for after in tuple(self._optimizer_step_post_hooks.values()):
@@ -205,20 +211,19 @@ class PrivateOptimizer(Prepared, DPOptimizer):
     def end(self) -> None:
         """Say that no step follows, before all are done: a ledger then knows where it ended."""
         if not self.run.ended:
-            self.run.peers.meet(ENDING, self.position, self._stepped)
+            self.run.meet(ENDING)
             self.run.end()
 
     def clip_and_accumulate(self) -> None:
         """Refused: a batch whose gradients are added twice is released twice."""
         raise RunError("step() clips and adds up the gradients of its batch, once.")
 
-    def _clip(self, batch: PhysicalBatch) -> None:
-        """Add each example's gradient to the sum, times the factor that clips it.
+    def _factors(self, batch: PhysicalBatch) -> tuple[Tensor, Tensor]:
+        """What clips each example's gradient, part by part, and which of them count.
 
         A gradient that is not finite has no norm, and whatever it did to the sum would show that
         its example is there: it counts as zero.  So does that of a row of padding.
         """
-        gradients = self._watch.gradients
         squares = self._squares(batch.size)
         if batch.size:
             self._check_sums(squares)
@@ -227,13 +232,22 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         parts.index_add_(1, torch.tensor(self._parts, device=squares.device), squares)
         counted = parts.isfinite().all(dim=1)
         counted[batch.members :] = False
-        factors = self.mechanism.clipping.factors(parts, self.max_grad_norm)
-        for p, part in zip(self._parameters, self._parts, strict=True):
-            if p.summed_grad is None:
-                p.summed_grad = torch.zeros_like(p, dtype=summed_type(p.dtype)).detach()
-            gradients.add(p.summed_grad, p, factors[:, part], counted)
+        return self.mechanism.clipping.factors(parts, self.max_grad_norm), counted
+
+    def _add_clipped(self, factors: Tensor, counted: Tensor) -> None:
+        """Add each example's gradient to the sum, times the factor that clips it."""
+        gradients = self._watch.gradients
+        for p, stepped, part in zip(self._parameters, self._stepped, self._parts, strict=True):
+            total = p.summed_grad
+            if total is None or self._sharding.spread:
+                total = torch.zeros_like(p, dtype=summed_type(p.dtype)).detach()
+            gradients.add(total, p, factors[:, part], counted)
             gradients.forget([p])  # no gradient counts twice
             p.grad = None  # backward has left the sum without clipping and noise there
+            if self._sharding.spread:  # whole totals of all parameters might not fit
+                total = self._sharding.share(total, stepped)
+                total = total if p.summed_grad is None else p.summed_grad.add_(total)
+            p.summed_grad = total
 
     def _squares(self, count: int) -> Tensor:
         """Squared norms of each example's gradient: a row an example, a column a parameter."""
@@ -272,6 +286,8 @@ class PrivateOptimizer(Prepared, DPOptimizer):
 
     def sum_over_processes(self) -> None:
         """Make the sums those of the whole batch, of which each process has a part."""
+        if self._sharding.spread:  # they are, chunk by chunk
+            return
         sums = [p.summed_grad for p in self._parameters]
         totals = self.run.peers.sum(sums, self.position, self._stepped)
         for p, total in zip(self._parameters, totals, strict=True):
@@ -281,7 +297,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         """Noise of this step, in units of the clip norm; from here on the step is done."""
         each = zip(self._parameters, self._stepped, self.run.draw(), strict=True)
         for p, stepped, noise in each:
-            stepped.grad = p.summed_grad.add_(noise, alpha=self.max_grad_norm).view_as(p)
+            stepped.grad = p.summed_grad.add_(noise, alpha=self.max_grad_norm)
             p.summed_grad = None
 
     def scale_grad(self) -> None:
@@ -353,9 +369,10 @@ class PrivateOptimizer(Prepared, DPOptimizer):
                 "in training mode."
             )
         for name, p, count in zip(self._names, self._parameters, counts, strict=True):
-            if count != batch.size and not (count == 0 and p.grad is None):
+            outside = p.grad is not None or p in self._watch.outside
+            if count != batch.size and not (count == 0 and not outside):
                 raise RunError(wrong_count(name, count, batch.size))
-            if batch.size and p.grad is not None and not self._watch.gradients.leaves_ordinary:
+            if batch.size and outside and not self._watch.gradients.leaves_ordinary:
                 raise RunError(FROM_OUTSIDE.format(name))
 
 

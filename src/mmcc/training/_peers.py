@@ -11,8 +11,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-ACTS = ("optimizer.step", "save_checkpoint", "load_checkpoint", "optimizer.end")
-STEPPING, SAVING, LOADING, ENDING = ACTS
+ACTS = (
+    "optimizer.step",
+    "save_checkpoint",
+    "load_checkpoint",
+    "optimizer.end",
+    "a pass of the module",
+)
+STEPPING, SAVING, LOADING, ENDING, PASSING = ACTS
 """What processes meet for."""
 
 
@@ -45,6 +51,9 @@ class Peers(Protocol):
     def meet(self, act: str, position: int, replica: Sequence[Any]) -> None:
         """Refuse, on all processes, unless all do the same, at one step, with equal parameters."""
 
+    def any(self, value: bool) -> bool:
+        """Whether it is so on one of the processes."""
+
     def sum(self, sums: Sequence[Any], position: int, replica: Sequence[Any]) -> Sequence[Any]:
         """The sums over all processes, the same bits on each; they meet for it."""
 
@@ -71,6 +80,9 @@ class Alone:
 
     def meet(self, act: str, position: int, replica: Sequence[Any]) -> None:
         pass
+
+    def any(self, value: bool) -> bool:
+        return value
 
     def sum(self, sums: Sequence[Any], position: int, replica: Sequence[Any]) -> Sequence[Any]:
         return sums

@@ -34,6 +34,7 @@ from mmcc.training._examples import tensors_of
 from mmcc.training._module_contents import tensors_at_layers
 from mmcc.training._rehearsal import rehearse
 from mmcc.training._run import RunError, TrainingRun
+from mmcc.training._sharding import kind_of
 from mmcc.training._trial import outputs_of
 from mmcc.training._watch import Watch
 
@@ -66,7 +67,7 @@ class Watched(Prepared, AbstractGradSampleModule):
         count = self.watch.passed((args, kwargs))
         before = tensors_at_layers(self._module) if self.watch.close else {}
         with self._inside():
-            unusable = rehearse(self, args, kwargs, count) if self.watch.close else {}
+            unusable = self._rehearsed(args, kwargs, count)
             self.watch.expect_gradients()
             returned = self.by_example(args, kwargs, count, ordinary=self.watch.close)
         if unusable:
@@ -74,6 +75,13 @@ class Watched(Prepared, AbstractGradSampleModule):
                 if name in unusable and output.requires_grad:
                     output.register_hook(_refusing(unusable[name]))  # type: ignore[no-untyped-call]
         return returned
+
+    def _rehearsed(self, args: Any, kwargs: Any, count: int) -> dict[str, str]:
+        """Which outputs cannot be used, and why; nothing is known on most batches."""
+        if not self.watch.close_somewhere:
+            return {}
+        with self.watch.sharding.gathered(), self.watch.agreeing():
+            return rehearse(self, args, kwargs, count) if self.watch.close else {}
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
@@ -138,7 +146,7 @@ class Watched(Prepared, AbstractGradSampleModule):
         others = len(list(tensors_of((args[1:], kwargs))))
         if others and (rebuilt or not args):
             raise RunError(
-                f"layer {self.layer_name(layer)!r} ({type(layer).__name__}) gets more than one "
+                f"layer {self.layer_name(layer)!r} ({kind_of(layer).__name__}) gets more than one "
                 "tensor, and gradients by example can be made for a layer of its kind from the "
                 "first alone. If it holds parameters of its own beside other layers, put them into "
                 "a small module with one input."

@@ -39,6 +39,7 @@ from mmcc.training._participants import Participants, digest_of
 from mmcc.training._plan import resolved
 from mmcc.training._randomness import DEFAULT, check_seed
 from mmcc.training._run import Record, TrainingRun, ledger_of
+from mmcc.training._sharding import is_spread, is_unit, sharding_of
 from mmcc.training._torch_noise import TorchNoiseStream
 from mmcc.training._trainable import (
     EXPANDED,
@@ -131,7 +132,8 @@ def make_private(
     with peers.agreeing():
         delta = _check_target(sigma, epsilon, delta)
         _check_verify(method, verify, epsilon, distributed)
-        mode = mode_of(grad_sample_mode, clipping)
+        sharded = isinstance(module, nn.Module) and any(map(is_unit, module.modules()))
+        mode = mode_of(grad_sample_mode, clipping, sharded=sharded)
         check_module(module, optimizer, mode)
         trained = trained_by(optimizer)
         law, clip_norm = clipping_of(clipping, max_grad_norm, gamma, names_of(module, trained))
@@ -196,6 +198,7 @@ def make_private(
         )
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
+    sharding = sharding_of(module, trained, peers.count)  # which gathers parameters
     with peers.agreeing():
         masters = Masters(trained)
         run = TrainingRun(
@@ -212,8 +215,9 @@ def make_private(
             Participants(scheme, encoder.steps, mechanism.examples, seed, absent=absent),
             account,
             Record(book, name, mechanism, account, peers),
-            Watch(module, trained, finds_ordinary=mode != EXPANDED),
+            Watch(module, trained, sharding, finds_ordinary=mode != EXPANDED),
             masters,
+            sharding,
             peers,
             steps_per_epoch=steps_per_epoch,
             physical=physical_batch_size,
@@ -221,7 +225,8 @@ def make_private(
         )
         if book is not None and peers.rank == 0:
             account()  # it may take minutes: now, and not at the first batch
-    peers.level([*module.parameters(), *module.buffers()])
+    held = [*module.parameters(), *module.buffers()]
+    peers.level([tensor for tensor in held if not is_spread(tensor)])
     forget_gradients(module.parameters())  # an old one would move a frozen parameter
     wrapped = wrap(module, mode, loss_reduction, run.watch)
     run.watch.follow(run)

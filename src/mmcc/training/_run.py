@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.errors import MmccError, ParameterError, whole
 from mmcc.training._mechanism import Mechanism
-from mmcc.training._noise import Stream
 from mmcc.training._participants import Participants
 from mmcc.training._peers import Peers
 
 if TYPE_CHECKING:
     from mmcc.ledger import Ledger
     from mmcc.training._masters import Masters
+    from mmcc.training._sharding import Sharding
+    from mmcc.training._torch_noise import TorchNoiseStream
     from mmcc.training._watch import Watch
 
 Account = Callable[[], Guarantee]
@@ -62,12 +63,13 @@ class TrainingRun:
     def __init__(
         self,
         mechanism: Mechanism,
-        noise: Stream[Any],
+        noise: TorchNoiseStream,
         participants: Participants,
         account: Account,
         record: Record,
         watch: Watch,
         masters: Masters,
+        sharding: Sharding,
         peers: Peers,
         *,
         steps_per_epoch: int | None,
@@ -80,6 +82,7 @@ class TrainingRun:
         self.record = record
         self.watch = watch
         self.masters = masters
+        self.sharding = sharding
         self.peers = peers
         self.layout = layout
         self.physical = (
@@ -233,6 +236,10 @@ class TrainingRun:
         """All that was done with earlier batches is done: what follows is about the next one."""
         if self._handed:
             self.watch.mark(self._handed[0].members)
+
+    def meet(self, act: str) -> None:
+        """All processes do the same, at one step, and have the same of what all of them have."""
+        self.peers.meet(act, self.position, self.sharding.replica(self.masters.stepped))
 
     def draw(self) -> Any:
         """The noise of the present step, which is thereby done."""

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from mmcc.errors import MethodError, ParameterError, suggestion
 from mmcc.training._clipping import FLAT
 from mmcc.training._masters import SHORT, WIDE
+from mmcc.training._sharding import FSDP, is_unit, kind_of
 
 HOOKS, FUNCTORCH, EXPANDED, GHOST = MODES = ("hooks", "functorch", "ew", "ghost")
 
@@ -78,16 +79,21 @@ def untrainable(what: str, problem: Exception) -> ParameterError:
     return ParameterError(f"Opacus cannot train {what}: {said}.")
 
 
-def mode_of(mode: object, clipping: object) -> str:
+def mode_of(mode: object, clipping: object, *, sharded: bool) -> str:
     """How gradients by example are found: as asked for, or as it suits the way of clipping."""
     if mode is None:
-        return HOOKS if clipping == FLAT else GHOST
+        return HOOKS if clipping == FLAT and not sharded else GHOST
     if not isinstance(mode, str) or mode not in MODES:
         raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion(mode, MODES)}")
     if clipping == GHOST and mode != GHOST:
         raise MethodError(
             f"clipping={GHOST!r} makes no per-example gradients, so that grad_sample_mode={mode!r} "
             f"would have nothing to do. Leave it out, or use clipping={FLAT!r}."
+        )
+    if sharded and mode != GHOST:
+        raise MethodError(
+            f"grad_sample_mode={mode!r} leaves gradients of each example at parameters, of which a "
+            "process has a part where they are sharded. Leave it out: the clipped sum is the same."
         )
     return mode
 
@@ -104,11 +110,12 @@ def _check_whole(module: nn.Module) -> None:
             "module, with distributed=True."
         )
     for name, layer in module.named_modules():
-        if any(kind.__module__.startswith("torch.distributed.fsdp") for kind in type(layer).mro()):
+        old = (kind.__module__.startswith(FSDP) for kind in type(layer).mro())
+        if any(old) and not is_unit(layer):
             raise ParameterError(
-                f"layer {name!r} is sharded (FSDP), and a process has only a part of its "
-                "parameters, so that no gradient of an example could be clipped as a whole. Pass "
-                "the plain module, with distributed=True."
+                f"layer {name!r} is sharded by FullyShardedDataParallel, which joins parameters, "
+                "so that no gradient of an example could be told apart. Use "
+                "torch.distributed.fsdp.fully_shard on the plain module."
             )
     if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
         raise ParameterError(
@@ -125,7 +132,7 @@ def _check_layers(module: nn.Module, mode: str) -> None:
                 "keeps statistics without noise. Use GroupNorm or LayerNorm."
             )
     for name, layer in module.named_modules():
-        validator = ModuleValidator.VALIDATORS.get(type(layer))
+        validator = ModuleValidator.VALIDATORS.get(kind_of(layer))
         if validator is not None and any(p.requires_grad for p in layer.parameters()):
             for problem in validator(layer):
                 raise untrainable(f"layer {name!r}", problem)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -19,7 +20,9 @@ from torch import Tensor, nn
 from mmcc.training._example_gradients import ExampleGradients, KeptRows
 from mmcc.training._examples import first_tensor, tensors_of
 from mmcc.training._module_contents import Contents, forget_gradients
+from mmcc.training._peers import PASSING
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
+from mmcc.training._sharding import Sharding
 
 FIRST = 3
 """Batches at the beginning that are looked at closely; a wrong model shows at once."""
@@ -37,13 +40,23 @@ class Watch:
     """
 
     def __init__(
-        self, module: nn.Module, trained: Sequence[nn.Parameter], *, finds_ordinary: bool = True
+        self,
+        module: nn.Module,
+        trained: Sequence[nn.Parameter],
+        sharding: Sharding,
+        *,
+        finds_ordinary: bool = True,
     ) -> None:
         self.module = module
+        self.sharding = sharding
         self.finds_ordinary = finds_ordinary
         self.contents = Contents(module, trained)
-        self.trained, self.names = self.contents.trained, self.contents.names
+        self.trained = tuple(sharding.trained)
+        self.names = {sharding.computed_with(p): n for p, n in self.contents.names.items()}
         self.close = self.thorough = False
+        self.close_somewhere = False
+        self.outside: set[Tensor] = set()
+        """Parameters at which a backward pass has left what is not by example."""
         self.run: TrainingRun | None = None
         self._due = FIRST
         self._passes = 0
@@ -82,7 +95,9 @@ class Watch:
         """From now on, until the step on so many examples, nothing may be written to the module."""
         due = self._passes < FIRST or (self._due > 0 and size != 1)  # one alone cannot meet others
         self.thorough = bool(size) and due
-        self.close = bool(size) and (due or secrets.randbelow(SELDOM) == 0)
+        drawn = secrets.randbelow(SELDOM) == 0 and not (self.sharding.spread and self._rank)
+        self.close = bool(size) and (due or drawn)
+        self.sharding.settle()
         self.contents.mark(self.close)
 
     def clear(self) -> None:
@@ -114,7 +129,21 @@ class Watch:
         self.clear()
         forget_gradients(self.trained)  # what the last step has left is not of this batch
         self._passes += 1
+        self.close_somewhere = self.close
+        if self.sharding.spread and self.run is not None:
+            self.run.meet(PASSING)
+            self.close_somewhere = self.run.peers.any(self.close)
+            self.close = bool(size) and self.close_somewhere
         return size or 0
+
+    def agreeing(self) -> AbstractContextManager[None]:
+        """Processes that share parameters go on together, or not at all."""
+        shared = self.sharding.spread and self.run is not None
+        return self.run.peers.agreeing() if self.run is not None and shared else nullcontext()
+
+    @property
+    def _rank(self) -> int:
+        return 0 if self.run is None else self.run.peers.rank
 
     def members(self, count: int) -> int:
         """How many of a pass's rows stand for examples: those of padding come last."""
@@ -125,7 +154,8 @@ class Watch:
     def expect_gradients(self) -> None:
         """Keep what the coming backward pass finds, whatever is done to `p.grad` after it."""
         self._ordinary = {}
-        if self.close:
+        self.outside.clear()
+        if self.close or self.sharding.spread:
             self._handles = [
                 p.register_post_accumulate_grad_hook(self._keep)  # type: ignore[no-untyped-call]
                 for p in self.trained
@@ -139,6 +169,10 @@ class Watch:
             found = found.to_dense()
         elif self.gradients.leaves_ordinary:
             found = found.clone()
+        if not self.close:  # and FSDP would add up over the processes what it finds
+            parameter.grad = None
+            self.outside.add(parameter)
+            return
         if not self.gradients.leaves_ordinary:  # as with all batches that are not looked at
             parameter.grad = None
             earlier = self._ordinary.get(parameter)
@@ -168,6 +202,7 @@ class Watch:
                 "tensor: each example goes through the module once for each batch, in training "
                 "mode. Use torch.no_grad() for anything else."
             )
+        self.sharding.settle()
         changed = self.contents.changed(self.close)
         if changed:
             raise RunError(

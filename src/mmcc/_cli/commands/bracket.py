@@ -1,12 +1,17 @@
-"""The command `mmcc bracket`."""
+"""The command `mmcc bracket`.
+
+Exit codes: 0 all that was asked for; 1 the certified ends, but the verdict beside them was refused.
+"""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
+from click.exceptions import Exit
+
 from mmcc._cli import output
-from mmcc._cli.answers import in_units, refusing, telling, working
+from mmcc._cli.answers import REFUSED, in_units, telling, working
 from mmcc._cli.command import FLAG, QUESTION, Command, Option
 from mmcc._cli.mechanism_options import (
     BOUND,
@@ -62,7 +67,7 @@ def run(
 
         plots.check_file(plot)
     at: dict[str, Any] = {"sigma": sigma, "delta": delta}
-    with telling() as progress, working(workers) as executor, refusing():
+    with telling() as progress, working(workers) as executor:
         start = time.perf_counter()
         found = mmcc.bracket(
             strategy,
@@ -84,6 +89,8 @@ def run(
         output.print_json(found, seconds, None, told)
     else:
         output.print_bracket(found, seconds, told)
+    if found.refused is not None:
+        raise Exit(REFUSED)
 
 
 COMMAND = Command(

@@ -246,6 +246,10 @@ class Answer:
         return max(self.remove, self.add)
 
 
+NOTHING_BESIDE = Answer(math.inf, math.inf)
+"""Others have certified nothing yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class LowerEnd:
     """No method can prove less than `value`; `closed` if looking on is not worth the time."""

@@ -19,7 +19,7 @@ from mmcc.accounting._bounds.base import (
     LowerEnd,
     Problem,
 )
-from mmcc.accounting._bounds.projection.bracket import ProjectionBracket, several_times
+from mmcc.accounting._bounds.projection.bracket import ProjectionBracket
 from mmcc.errors import MethodError, PrecisionError, StrategyError
 from mmcc.sampling._scheme import unproven
 from mmcc.strategies._gram import MAX_COLUMNS
@@ -42,11 +42,8 @@ class Projection(Bound):
     groups: ClassVar[Groups] = Groups.COUNTS
 
     def refusal(self, problem: Problem) -> str | None:
-        allocation = problem.allocation
-        if allocation is not None:
-            several = 1 < allocation.participations < allocation.epoch_steps
-            return several_times(allocation) if several else None
-        if problem.rounds is None and problem.positions is None:
+        known = (problem.allocation, problem.rounds, problem.positions)
+        if all(law is None for law in known):
             return str(unproven(problem.scheme))
         return None
 
@@ -58,7 +55,7 @@ class Projection(Bound):
         """Not for more bins than fit in memory if they form a tree: its law is tighter anyway.
 
         Nor where a cheaper bound has answered and one direction cannot be enough: many columns, of
-        which each overlaps with few, and little noise.  With one step of every epoch the sets
+        which each overlaps with few, and little noise.  With so many steps of every epoch the sets
         differ less, and one direction is worth a try.
         """
         if problem.allocation is not None:

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import Literal, Protocol
 
 from mmcc.accounting._adjacency import Adjacency
-from mmcc.accounting._bounds.base import Answer
+from mmcc.accounting._bounds.base import NOTHING_BESIDE, Answer
 from mmcc.accounting._bounds.projection.line import Chance
 from mmcc.accounting._bounds.projection.lower import Lower, lower_delta, lower_epsilon
 from mmcc.accounting._bounds.projection.upper import Projected
@@ -48,17 +48,7 @@ TOLERANCE = 2e-5
 REPLAN = 0.02
 """Recipes are made anew where epsilon has moved by more than this part."""
 
-NOTHING_BESIDE = Answer(math.inf, math.inf)
-
 Asked = Literal["lower_epsilon", "lower_delta", "bound_epsilon", "bound_delta"]
-
-
-def several_times(allocation: Allocation) -> str:
-    """Why nothing is said about several participations in an epoch."""
-    return (
-        "the projection is proven for one participation in every epoch, not for "
-        f"{allocation.participations}. Use another method, or participations=1."
-    )
 
 
 class Curve(Protocol):
@@ -75,7 +65,7 @@ class ProjectionBracket:
 
     strategy: Strategy
     sampled: Rounds | Allocation | int
-    """Independent rounds, one step of every epoch, or so many positions of which one is kept."""
+    """Independent rounds, so many steps of every epoch, or positions of which one is kept."""
     sigma: float
     progress: Progress | None = None
     executor: Executor | None = None
@@ -212,12 +202,11 @@ class ProjectionBracket:
         return self.sampled.probability
 
     def _allocated(self, allocation: Allocation) -> Chance:
-        """All steps of an epoch are certain; a single epoch is one of so many bins."""
+        """All steps of an epoch are certain; one step of a single epoch is one of so many bins."""
         if allocation.participations == allocation.epoch_steps:
             return 1.0
-        if allocation.participations > 1:
-            raise MethodError(several_times(allocation))
-        return None if allocation.epoch_steps == self.strategy.steps else allocation
+        single = allocation.participations == 1 and allocation.epoch_steps == self.strategy.steps
+        return None if single else allocation
 
     @property
     def _separation(self) -> int:

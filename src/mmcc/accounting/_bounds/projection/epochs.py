@@ -1,25 +1,27 @@
-"""Random allocation along one direction and beside it: one column of every epoch.
+"""Random allocation along one direction and beside it: k columns of every epoch.
 
-In every epoch of t columns one is drawn, all as likely, so that e^(z a_S) has the mean
-prod_e mean_(j in e) e^(z a_j), and the tilted law draws j in its epoch with chance u_j.  Pair sums
-V_jl vanish within an epoch but for V_jj = v_j; across epochs they are contour integrals, which
-are interpolated in the overlap a.  Proofs: docs/theory-allocation-projection.md.  Rounding: `Rest`
-rounds up, the line states its errors.
+In every epoch of t columns k are drawn, all sets as likely, so that e^(z a_S) has the mean
+prod_e e_k(e^(z a_j), j in e) / C(t, k), e_k the elementary symmetric polynomial.  Pair sums V_jl
+are contour integrals of functions of a_j and a_l, those of two epochs of products, and are
+interpolated in the overlap a; V_jj = v_j.  Proofs: docs/theory-allocation-projection.md.
+Rounding: `Rest` rounds up, the line states its errors.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.polynomial import chebyshev
+from scipy import special
 
-from mmcc._arrays import ComplexArray, FloatArray
+from mmcc._arrays import BoolArray, ComplexArray, FloatArray
 from mmcc.accounting._bounds.projection.line import Contour
-from mmcc.accounting._bounds.projection.rest import Rest
+from mmcc.accounting._bounds.projection.rest import SLACK, Cores, Rest
+from mmcc.accounting._bounds.projection.subsets import coefficients, participation, tilt
 from mmcc.errors import MethodError
 from mmcc.strategies._gram import DenseGram
 
@@ -29,15 +31,19 @@ GOOD = 1e-11
 """What interpolation may miss, relative to u_j u_l."""
 MOST_COLUMNS, MOST_POINTS = 6000, 1200
 """More columns take too much memory, more points of all epochs together too much time."""
+MOST_DIFFERENCE = 1e9
+"""Where terms that cancel are so much larger than what is left of them nothing is known."""
 TRIED = 4
 """At so many nodes that is looked at; at all of them it is measured and paid for."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EpochLine(Contour):
-    """Overlaps of all columns, epoch after epoch, and how many epochs there are."""
+    """Overlaps of all columns, epoch after epoch, how many epochs, how many columns of each."""
 
     epochs: int
+    times: int = 1
+    """Fewer than the columns of an epoch."""
 
     @property
     def rows(self) -> FloatArray:
@@ -46,72 +52,102 @@ class EpochLine(Contour):
 
     @property
     def largest(self) -> float:
-        return float(np.sum(np.max(self.rows, axis=1)))
+        return float(np.sum(np.sort(self.rows, axis=1)[:, -self.times :]))
 
     def cumulant(self, theta: FloatArray) -> FloatArray:
-        rows = self.rows
-        return np.asarray(np.sum(self._log_sums(theta), axis=-1)) - self.epochs * math.log(
-            rows.shape[1]
-        )
+        return np.asarray(np.sum(self._tilt(theta)[1], axis=-1)) - self.epochs * self._log_choices
 
     def tilted(self, theta: FloatArray) -> FloatArray:
-        return self.densities(self.rows, theta).reshape(*np.shape(theta), -1)
+        return self._tilt(theta)[2].reshape(*np.shape(theta), -1)
 
-    def densities(self, points: FloatArray, theta: FloatArray) -> FloatArray:
-        """e^(theta x) / sum_(l in e) e^(theta a_l) at points x, a row of them an epoch e."""
-        return np.asarray(
-            np.exp(np.multiply.outer(theta, points) - self._log_sums(theta)[..., None])
-        )
+    def law(self, theta: FloatArray) -> FloatArray:
+        """Chances q_j of independent draws, of which S are those with k members in every epoch."""
+        x = np.multiply.outer(theta, self.rows) + self._tilt(theta)[0][..., None]
+        return np.asarray(special.expit(x)).reshape(*np.shape(theta), -1)
 
-    def means(self, u: FloatArray, gammas: FloatArray) -> ComplexArray:
-        """sum_(j in e) u_j e^(i gamma a_j): one table (gamma, epoch) for each row of u."""
-        phases = self._phases(gammas)
-        return np.array([self._means(row, phases) for row in u])
+    def odds(self, points: FloatArray, theta: float) -> FloatArray:
+        """Odds o_j at points, a row of them an epoch."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(theta * points + self._tilt(np.array(theta))[0][:, None]))
 
-    def _log_sums(self, theta: FloatArray) -> FloatArray:
-        """Log sum_(j in e) e^(theta a_j) for every epoch."""
+    def coefficients(self, theta: float, phases: ComplexArray) -> ComplexArray:
+        """P_0, ..., P_k of `subsets`: gamma, epoch, i."""
+        return coefficients(self.law(np.array(theta)), phases, self.epochs, self.times)
+
+    def slots(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The law of one draw of an epoch, and the log of the chance that draws never repeat.
+
+        The tilted law of S is that of k independent draws in every epoch, given that no two of
+        them are the same.
+        """
         x = np.multiply.outer(theta, self.rows)
-        top = np.max(x, axis=-1)
-        return np.asarray(top + np.log(np.sum(np.exp(x - top[..., None]), axis=-1)))
+        sums = special.logsumexp(x, axis=-1)
+        shares = np.exp(x - sums[..., None]).reshape(*np.shape(theta), -1)
+        orders = math.lgamma(self.times + 1)
+        apart = np.sum(self._tilt(theta)[1] - self.times * sums + orders, axis=-1)
+        return shares, np.minimum(apart, 0.0)
 
-    def _means(self, u: FloatArray, phases: ComplexArray) -> ComplexArray:
-        """sum_(j in e) u_j e^(i gamma a_j): a row for each gamma."""
-        moved = (u * phases).reshape(len(phases), self.epochs, -1)
-        return np.asarray(1 + np.sum(moved, axis=2))
+    def _tilt(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Shifts, logs of sums over all subsets, and chances u_j, for every epoch."""
+        rows = self.rows
+        x = np.multiply.outer(theta, rows)
+        shifts, logs, chances = tilt(x.reshape(-1, rows.shape[1]), self.times)
+        shape = x.shape[:-1]
+        return shifts.reshape(shape), logs.reshape(shape), chances.reshape(x.shape)
 
-    def _moments(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        shares = u.reshape(*u.shape[:-1], self.epochs, -1)
-        means = np.sum(shares * self.rows, axis=-1)
-        spread = np.sum(shares * (self.rows - means[..., None]) ** 2, axis=(-2, -1))
-        return np.sum(means, axis=-1), np.asarray(spread)
+    @property
+    def _log_choices(self) -> float:
+        """Log of the number of subsets of an epoch."""
+        length, times = self.rows.shape[1], self.times
+        return math.lgamma(length + 1) - math.lgamma(times + 1) - math.lgamma(length - times + 1)
 
-    def _products(self, u: FloatArray, phases: ComplexArray) -> ComplexArray:
-        return np.asarray(np.prod(self._means(u, phases), axis=1))
+    def _moments(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The variance is that of independent draws."""
+        chances = self._tilt(theta)[2]
+        means = np.sum(chances * self.rows, axis=-1)
+        apart = self.rows - means[..., None] / self.times
+        return np.sum(means, axis=-1), np.asarray(np.sum(chances * apart**2, axis=(-2, -1)))
+
+    def _products(self, law: FloatArray, phases: ComplexArray) -> ComplexArray:
+        table = coefficients(law, phases, self.epochs, self.times)[:, :, self.times]
+        return np.asarray(np.prod(table / table[0].real, axis=1))
 
     def _participation(
-        self, u: FloatArray, phases: ComplexArray, nodes: ComplexArray
-    ) -> tuple[FloatArray, FloatArray, float]:
+        self, law: FloatArray, phases: ComplexArray, nodes: ComplexArray
+    ) -> tuple[FloatArray, FloatArray, float | None]:
         """An epoch's mean D has an absolute error, and pair sums are divided by two of them.
 
         With x the largest 1 / |D| at a node, the relative errors of all epochs together are x
-        times those of a factor of size one.
+        times those of a factor of size one.  Columns are left out by differences, whose terms are
+        larger than they are.
         """
-        means = self._means(u, phases)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            shares = nodes[:, None] / means
+        table = coefficients(law, phases, self.epochs, self.times)
+        with np.errstate(all="ignore"):
+            odds = law / (1 - law)
+            single, twice = participation(odds, phases, table, nodes)
+            means = table[:, :, self.times] / table[0, :, self.times].real
             worst = np.max(1 / np.abs(means), axis=1)
             size = float(np.sum(np.abs(nodes) * worst**3))
-        length = u.size // self.epochs
-        waves = np.sum(np.repeat(shares, length, axis=1) * (1 + phases), axis=0)
-        single = u * waves.real
-        return single, single, size if size >= 0 else math.inf  # also for NaN
+            size *= _differences(odds.reshape(self.rows.shape), table[0].real)
+        if size <= MOST_DIFFERENCE:  # not for NaN
+            return single, single - twice, size
+        return np.zeros_like(single), np.zeros_like(single), None
+
+    def twice(self, law: FloatArray) -> FloatArray:
+        """The formula for the chance of a pair, at j twice."""
+        phases = np.zeros((1, self.a.size), np.complex128)
+        table = coefficients(law, phases, self.epochs, self.times)
+        with np.errstate(all="ignore"):
+            return participation(law / (1 - law), phases, table, np.ones(1, np.complex128))[1]
 
     def _rounded(self, u: FloatArray) -> float:
         """One mean an epoch; phases gamma a_j have rounding errors of their own."""
-        return self.epochs + self.largest
+        return self.epochs * self.times + self.largest
 
     def _cumulant_size(self, theta: float) -> float:
-        return abs(theta) * self.largest + self.epochs * math.log(self.rows.shape[1])
+        """Logs of the odds' common factor, which is about that of the last member's weight."""
+        size = abs(theta) * float(np.max(self.a)) + math.log(self.rows.shape[1]) + 2
+        return 4 * self.epochs * self.times * size
 
     def _given(self, sign: float) -> float:
         """A given member takes another one's place."""
@@ -120,25 +156,50 @@ class EpochLine(Contour):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cores:
-    """Pair sums at points, zero within an epoch: one matrix a node, made when it is asked for."""
+    """Pair sums at points: one matrix a node, made when it is asked for; zero where not known."""
 
-    densities: FloatArray
-    waves: ComplexArray
-    means: ComplexArray
+    line: EpochLine
+    points: FloatArray
+    theta: FloatArray
+    known: BoolArray
     nodes: ComplexArray
+    phases: ComplexArray
+    waves: ComplexArray
+    """e^(i gamma x) at the points."""
+    repeated: bool = False
+    """Of independent draws with the same chances, of which k(k - 1) pairs in an epoch differ."""
 
     def __getitem__(self, node: int) -> FloatArray:
-        ratios = self.densities[node] * self.waves / self.means[node][:, :, None]
-        flat = ratios.reshape(len(ratios), -1)
-        scaled = (flat * self.nodes[node][:, None]).T
-        epochs, count = self.waves.shape[1:]
-        outside = np.repeat(np.repeat(1 - np.eye(epochs), count, axis=0), count, axis=1)
-        return np.asarray((scaled.real @ flat.real - scaled.imag @ flat.imag) * outside)
+        if not self.known[node]:
+            return np.zeros((self.points.size, self.points.size))
+        line, theta, nodes = self.line, float(self.theta[node]), self.nodes[node]
+        table = line.coefficients(theta, self.phases)[..., None]
+        x = self.waves * line.odds(self.points, theta)
+        whole = table[:, :, line.times]
+        epochs, count = self.points.shape
+        without = [table[:, :, 0] + 0 * x]
+        for i in range(1, line.times):
+            without.append(table[:, :, i] - x * without[-1])
+        flat = (x * without[-1] / whole).reshape(len(x), -1)
+        scaled = (flat * nodes[:, None]).T
+        core = scaled.real @ flat.real - scaled.imag @ flat.imag
+        blocks = core.reshape(epochs, count, epochs, count)
+        own = np.arange(epochs)
+        if self.repeated:
+            blocks[own, :, own] *= 1 - 1 / line.times
+            return core
+        both = np.zeros((*x.shape, x.shape[2]), np.complex128)
+        for rest in without[:-1]:
+            both = rest[..., None] - x[:, :, None] * both
+        both *= x[..., None] * x[:, :, None] / whole[..., None]
+        inside = np.tensordot(nodes, both, 1).real
+        blocks[own, :, own] = 0.5 * (inside + inside.swapaxes(1, 2))
+        return core
 
 
 @dataclass(eq=False)
 class EpochRest(Rest):
-    """What is left beside the direction: pair sums across epochs, interpolated in each epoch."""
+    """What is left beside the direction: pair sums, interpolated in each epoch."""
 
     gram: DenseGram
     line: EpochLine
@@ -181,46 +242,84 @@ class EpochRest(Rest):
 
     @cached_property
     def core(self) -> _Cores:
-        """Pair sums at the points, zero within an epoch."""
+        """Pair sums at the points, within an epoch as if its columns all differed."""
         weights = self.weights
+        waves = np.exp(1j * np.multiply.outer(weights.gammas, self.points))
         return _Cores(
-            self.line.densities(self.points, weights.theta),
-            np.exp(1j * np.multiply.outer(weights.gammas, self.points)),
-            self._means,
+            self.line,
+            self.points,
+            weights.theta,
+            self._known,
             weights.nodes,
+            self._phases,
+            waves,
         )
 
+    @property
+    def _known(self) -> BoolArray:
+        """At which nodes sums are."""
+        return self.weights.error < 1
+
     @cached_property
-    def _means(self) -> ComplexArray:
-        """Means of every epoch: node, gamma, epoch."""
-        return self.line.means(self.weights.tilted, self.weights.gammas)
+    def _phases(self) -> ComplexArray:
+        return self.line.phases(self.weights.gammas)
+
+    @cached_property
+    def slots(self) -> tuple[FloatArray, FloatArray]:
+        """One draw of an epoch, by node, and the log of the chance that draws never repeat."""
+        return self.line.slots(self.weights.theta)
 
     @cached_property
     def quadratic_norm(self) -> FloatArray:
         """sqrt(T_2) as computed: a loop over nodes, for the cores are large."""
-        image, single = self.image, self.weights.single
-        squares = self.gram.power_sums(self.line.a, single.T, [2])[0]
-        total = np.einsum("ti,it->t", single, squares)
+        return np.asarray(self._norm(self.weights.spare, self.core) / math.sqrt(2))
+
+    def _norm(self, spare: FloatArray, cores: Cores) -> FloatArray:
+        """|A' V A'^T| as computed, V = diag(spare) + Y M Y^T: a loop, for cores are large."""
+        image = self.image
+        squares = self.gram.power_sums(self.line.a, spare.T, [2])[0]
+        total = np.einsum("ti,it->t", spare, squares)
         inner = self.basis.T @ image
-        for i, v in enumerate(single):
-            core = self.core[i]
+        for i, v in enumerate(spare):
+            core = cores[i]
             left = core @ inner
             total[i] += 2 * np.vdot(core, image.T @ (v[:, None] * image))
             total[i] += np.vdot(left.T, left)
-        return np.asarray(np.sqrt(0.5 * np.maximum(total, 0.0)))
+        return np.asarray(np.sqrt(np.maximum(total, 0.0)))
+
+    @cached_property
+    def gain(self) -> FloatArray:
+        """E Y'^2 - E Y^2 for Y = <A'_S, A'_S'> of the tilted law, rounded up.
+
+        Y' is that of independent draws with the same chances u_j / k, so both V are known at
+        gamma = 0, where interpolation misses no more than what is paid for over all gammas.
+        """
+        weights, line = self.weights, self.line
+        twice = np.array([line.twice(law) for law in line.law(weights.theta)])
+        twice = np.where(self._known[:, None], twice, 0.0)
+        ones = np.ones((len(weights.t), 1), np.complex128)
+        start = np.zeros((1, line.a.size), np.complex128)
+        still = _Cores(
+            line, self.points, weights.theta, self._known, ones, start, ones[:1, :, None]
+        )
+        sets = self._norm(weights.tilted - twice, still) * (1 - SLACK)
+        draws = self._norm(weights.tilted, replace(still, repeated=True)) * (1 + SLACK)
+        missed = self.residual / np.abs(weights.nodes[:, 0])
+        gain = (draws + missed) ** 2 - np.maximum(sets - missed, 0.0) ** 2
+        return np.where(self._known, gain, np.inf)
 
     def centred(self, vectors: FloatArray) -> FloatArray:
         """K x: with it A'K has the columns A'_j less the mean of their epoch, plus a common one."""
-        epochs, u = self._middle
-        parts = vectors.reshape(epochs, -1, vectors.shape[1])
+        u = self._middle
+        parts = vectors.reshape(*u.shape, vectors.shape[1])
         sums = np.sum(parts, axis=1)
         moved = sums - np.mean(sums, axis=0)
         return np.asarray((parts - u[:, :, None] * moved[:, None, :]).reshape(vectors.shape))
 
     def centred_back(self, vectors: FloatArray) -> FloatArray:
         """K^T x."""
-        epochs, u = self._middle
-        parts = vectors.reshape(epochs, -1, vectors.shape[1])
+        u = self._middle
+        parts = vectors.reshape(*u.shape, vectors.shape[1])
         means = np.sum(u[:, :, None] * parts, axis=1)
         moved = means - np.mean(means, axis=0)
         return np.asarray((parts - moved[:, None, :]).reshape(vectors.shape))
@@ -231,10 +330,11 @@ class EpochRest(Rest):
         return np.concatenate([rows for _, rows in self.gram.rest_rows(self.line.a)])
 
     @property
-    def _middle(self) -> tuple[int, FloatArray]:
-        """The tilted law of the node in the middle."""
+    def _middle(self) -> FloatArray:
+        """The tilted law of the node in the middle, a share of every column in its epoch."""
         shape = self.line.rows.shape
-        return shape[0], self.weights.tilted[len(self.weights.t) // 2].reshape(shape)
+        chances = self.weights.tilted[len(self.weights.t) // 2]
+        return chances.reshape(shape) / self.line.times
 
     @cached_property
     def residual(self) -> FloatArray:
@@ -249,22 +349,65 @@ class EpochRest(Rest):
         own = weights.error * (weights.tilted @ self.diagonal)
         return np.asarray(room * self.reach**2 + own)
 
+    @np.errstate(all="ignore")
     def _missed(self, points: FloatArray, nodes: Sequence[int]) -> FloatArray:
-        """A bound on what interpolation in these points misses of V_jl, relative to u_j u_l."""
-        weights, rows = self.weights, self.line.rows
-        exact = np.exp(1j * np.multiply.outer(weights.gammas, rows))
-        waves = np.exp(1j * np.multiply.outer(weights.gammas, points))
+        """A bound on what interpolation in these points misses of V_jl, relative to u_j u_l.
+
+        Everything is a sum of powers x^i, x = o_j w_j, whose misses are measured.
+        """
+        weights, line = self.weights, self.line
+        rows, times = line.rows, line.times
+        waves = [np.exp(1j * np.multiply.outer(weights.gammas, p)) for p in (rows, points)]
         functions = _functions(rows, points).swapaxes(1, 2)
         found = np.empty(len(nodes))
         for i, node in enumerate(nodes):
-            densities = self.line.densities(points, weights.theta[node])
-            u = weights.tilted[node].reshape(rows.shape)
-            near = np.matmul((densities * waves).swapaxes(0, 1), functions).swapaxes(0, 1)
-            size = 1 / np.abs(self._means[node])
-            worst = np.max(np.max(np.abs(near / u - exact), axis=2) * size, axis=1)
-            size = np.max(size, axis=1)
-            found[i] = np.abs(weights.nodes[node]) @ (worst * (2 * size + worst))
-        return found
+            theta = float(weights.theta[node])
+            chances = weights.tilted[node].reshape(rows.shape)
+            table = line.coefficients(theta, self._phases)
+            real = table[0].real
+            exact, given = (
+                line.odds(p, theta) * w for p, w in zip((rows, points), waves, strict=True)
+            )
+            powers, values = np.ones_like(exact), np.ones_like(given)
+            missed = np.empty((*table.shape[:2], times))
+            most = np.empty((line.epochs, times))
+            for k in range(times):
+                powers, values = powers * exact, values * given
+                near = np.matmul(values.swapaxes(0, 1), functions).swapaxes(0, 1)
+                missed[..., k] = np.max(np.abs(near - powers) / chances, axis=2)
+                most[:, k] = np.max(np.abs(powers[0]) / chances, axis=1)
+            size = real[:, times] / np.abs(table[:, :, times])
+            alone, pairs = _terms(real)
+            worst = np.max(np.einsum("gei,ei->ge", missed, alone) * size, axis=1)
+            inside = np.einsum("gei,eil,el->ge", missed, pairs, most)
+            inside = 2 * inside + np.einsum("gei,eil,gel->ge", missed, pairs, missed)
+            inside = np.max(inside * size, axis=1)
+            across = worst * (2 * np.max(size, axis=1) + worst)
+            found[i] = np.abs(weights.nodes[node]) @ np.maximum(across, inside)
+        return np.where(self._known[nodes], found, 0.0)
+
+
+def _terms(real: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Sizes of the coefficients of x^(i+1) in r_j, and of x^(i+1) y^(l+1) in pairs, by epoch.
+
+    P_(k-1-i) / P_k with the sign (-1)^i, and P_(k-2-i-l) / P_k with (-1)^(i+l).
+    """
+    times = real.shape[1] - 1
+    ratios = real[:, ::-1] / real[:, -1:]
+    sums = np.add.outer(np.arange(times), np.arange(times))
+    pairs = ratios[:, np.minimum(sums + 2, times)] * (sums + 2 <= times)
+    return ratios[:, 1:], np.asarray(pairs)
+
+
+def _differences(odds: FloatArray, real: FloatArray) -> float:
+    """The terms of r_j squared and of pairs at gamma = 0, relative to u_j and u_j u_l: at most."""
+    alone, pairs = _terms(real)
+    orders = np.arange(alone.shape[1])
+    powers = odds[..., None] ** (orders + 1)
+    chances = powers @ (alone * (-1.0) ** orders)[..., None]
+    most = np.max(powers / chances, axis=1)
+    sizes = np.sum(most * alone, axis=1) ** 2, np.einsum("ei,eil,el->e", most, pairs, most)
+    return float(np.max(sizes)) if np.all(chances > 0) else math.inf
 
 
 def _points(rows: FloatArray, count: int) -> FloatArray:

@@ -18,7 +18,7 @@ def line_of(a: FloatArray, counts: FloatArray, p: Chance) -> AnyLine:
     if p is None:
         return BinsLine(a)
     if isinstance(p, Allocation):
-        return EpochLine(a, a.size // p.epoch_steps)
+        return EpochLine(a, a.size // p.epoch_steps, p.participations)
     return Line(a, counts, p)
 
 

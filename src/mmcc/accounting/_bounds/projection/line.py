@@ -38,7 +38,7 @@ Side = Literal["above", "below"]
 Chance = float | None | Allocation
 """How likely each column is; None: exactly one column, all as likely (balls-in-bins).
 
-An allocation: one column of every epoch, all as likely.
+An allocation: so many columns of every epoch, all sets as likely.
 """
 
 
@@ -48,8 +48,9 @@ class Weights:
 
     Z = e^((t - theta)^2/2 + L(theta)).
 
-    `mass` = sum_S omega_S, `single` = sum_(S with j) omega_S.  Pairs j != l: the double sum is
-    `sum_k nodes_k r_k(a_j) r_k(a_l)`, r_k from `pairs`; `spare` is `single` minus that at j = l.
+    `mass` = sum_S omega_S, `single` = sum_(S with j) omega_S.  Pairs j != l are contour integrals
+    of a function of a_j and a_l (`sum_k nodes_k r_k(a_j) r_k(a_l)` for Poisson sampling); `spare`
+    is `single` minus that function at j = l.
     """
 
     t: FloatArray
@@ -112,21 +113,26 @@ class Contour(ABC):
     def tilted(self, theta: FloatArray) -> FloatArray:
         """u_j, the chance of j under the law of S tilted by e^(theta a_S): a row a theta."""
 
-    @abstractmethod
-    def _moments(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of a_S under the tilted law."""
+    def law(self, theta: FloatArray) -> FloatArray:
+        """What the tilted law is computed from: a row of chances a theta, as wanted below."""
+        return self.tilted(theta)
 
     @abstractmethod
-    def _products(self, u: FloatArray, phases: ComplexArray) -> ComplexArray:
-        """E e^(i gamma a_S) under the tilted law, for every gamma."""
+    def _moments(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and, about, variance of a_S under the tilted law."""
+
+    @abstractmethod
+    def _products(self, law: FloatArray, phases: ComplexArray) -> ComplexArray:
+        """E e^(i gamma a_S) under the tilted law, for every gamma, of which the first is 0."""
 
     @abstractmethod
     def _participation(
-        self, u: FloatArray, phases: ComplexArray, nodes: ComplexArray
-    ) -> tuple[FloatArray, FloatArray, float]:
+        self, law: FloatArray, phases: ComplexArray, nodes: ComplexArray
+    ) -> tuple[FloatArray, FloatArray, float | None]:
         """`single` and `spare` of `Weights`; the size of pair sums relative to u_j u_l.
 
-        Rounding errors are in proportion to that.
+        Rounding errors are in proportion to that.  None where nothing is known: then both are 0,
+        and so are all pair sums.
         """
 
     @abstractmethod
@@ -146,7 +152,7 @@ class Contour(ABC):
         low, high = t - self.largest, t.copy()
         theta = 0.5 * t
         for _ in range(NEWTON_STEPS):
-            mean, variance = self._moments(self.tilted(theta))
+            mean, variance = self._moments(theta)
             excess = theta + mean - t
             low, high = np.where(excess < 0, theta, low), np.where(excess < 0, high, theta)
             step = theta - excess / (1 + variance)
@@ -177,8 +183,8 @@ class Contour(ABC):
         if level > 700 or period > 2 * math.pi * MAX_NODES / CUT:
             return 0.0, math.inf  # beyond the range of floats: nothing is known
         gammas = self._gammas(period)
-        u = self.tilted(np.array([theta]))[0]
-        products = self._products(u, self._phases(gammas))
+        law = self.law(np.array([theta]))[0]
+        products = self._products(law, self.phases(gammas))
         b = t - theta
         terms = np.exp(-0.5 * gammas**2 - 1j * gammas * b) * products
         terms /= sign * (theta + 1j * gammas)
@@ -194,7 +200,7 @@ class Contour(ABC):
         b = t - theta
         cumulant = self.cumulant(theta)
         gammas = self._gammas(self._period(theta, b, cumulant))
-        phases = self._phases(gammas)
+        phases = self.phases(gammas)
         step = gammas[1] - gammas[0]
         tilted = self.tilted(theta)
         nodes = np.exp(-0.5 * gammas**2 - 1j * np.multiply.outer(b, gammas))
@@ -206,10 +212,11 @@ class Contour(ABC):
         size = self._rounded(tilted)
         unit = 4 * ALIAS + (16 * self.a.size + 64 * size + 4096) * 2.0**-52
         error = np.empty(len(t))
-        for i, u in enumerate(tilted):
-            nodes[i] *= self._products(u, phases)
-            single[i], spare[i], size = self._participation(u, phases, nodes[i])
-            error[i] = unit * (2 + size)
+        for i, law in enumerate(self.law(theta)):
+            nodes[i] *= self._products(law, phases)
+            single[i], spare[i], size = self._participation(law, phases, nodes[i])
+            # Chances lie between 0 and u_j, those of pairs between 0 and u_j u_l.
+            error[i] = 1.0 if size is None else unit * (2 + size)
         return Weights(
             t=t,
             theta=theta,
@@ -262,7 +269,8 @@ class Contour(ABC):
             )
         return np.asarray(step * np.arange(count, dtype=np.float64))
 
-    def _phases(self, gammas: FloatArray) -> ComplexArray:
+    def phases(self, gammas: FloatArray) -> ComplexArray:
+        """e^(i gamma a_j) - 1: a row for each gamma."""
         x = np.multiply.outer(gammas, self.a)
         return np.asarray(-2 * np.sin(0.5 * x) ** 2 + 1j * np.sin(x))
 
@@ -310,20 +318,21 @@ class Line(Contour):
 
     def ratios(self, u: FloatArray, gammas: FloatArray) -> ComplexArray:
         """r_j at theta + i gamma from u_j = r_j at theta: a row for each gamma."""
-        phases = self._phases(gammas)
+        phases = self.phases(gammas)
         return np.asarray(u * (1 + phases) / (1 + u * phases))
 
-    def _moments(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _moments(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        u = self.tilted(theta)
         mean = u @ (self.a * self.counts)
         return mean, np.asarray((u * (1 - u)) @ (self.a**2 * self.counts))
 
-    def _products(self, u: FloatArray, phases: ComplexArray) -> ComplexArray:
-        return relative_products(u, phases, self.counts)
+    def _products(self, law: FloatArray, phases: ComplexArray) -> ComplexArray:
+        return relative_products(law, phases, self.counts)
 
     def _participation(
-        self, u: FloatArray, phases: ComplexArray, nodes: ComplexArray
+        self, law: FloatArray, phases: ComplexArray, nodes: ComplexArray
     ) -> tuple[FloatArray, FloatArray, float]:
-        single, second, size = participation(u, phases, nodes)
+        single, second, size = participation(law, phases, nodes)
         return single, single - second, size
 
     def _rounded(self, u: FloatArray) -> float:

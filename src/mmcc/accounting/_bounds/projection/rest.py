@@ -106,7 +106,7 @@ class Rest(ABC):
         inner = (self.basis * counts[:, None]).T @ self.image
         total = (spare * counts) @ own
         total += [np.vdot(self.core[i], inner.T) for i in range(len(total))]
-        size = (spare * counts) @ self.gram.diagonal()
+        size = np.abs(spare * counts) @ self.gram.diagonal()
         return np.asarray(np.maximum(total, 0.0) * (1 + SLACK) + self.residual + 1e-12 * size)
 
     @cached_property

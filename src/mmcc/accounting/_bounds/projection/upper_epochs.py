@@ -1,12 +1,14 @@
-"""Upper bounds on delta for random allocation: those of Poisson sampling, one column an epoch.
+"""Upper bounds on delta for random allocation: those of Poisson sampling, k columns an epoch.
 
-Nothing is truncated: every set has one column of each of the E epochs.  Shifts of the columns of an
-epoch by the same vector cancel if the shifts of all epochs add up to zero, so that
-<A'_S, A'_S'> = sum_(e, f) G''_(j_e, j'_f) with the Gram matrix G'' of the shifted columns, here
-those whose means agree.  For each k the pairs (j_e, j'_(e+k)) are independent over e: the even
-orders from four on, E f(s sum_k Y_k) with f(x) = cosh x - 1 - x^2/2 convex, lie below
-sum_k lam_k E f(s Y_k / lam_k), Y_k = sum_e G''_(j_e, j'_(e+k)), whose moment generating function is
-a product over epochs.  Proofs: docs/theory-allocation-projection.md.  Rounding: upwards.
+Nothing is truncated: every set has k columns of each of the E epochs.  Sums of non-negative terms
+over sets lie below those over k independent draws in every epoch, over the chance that these never
+repeat.  Shifts of the columns of an epoch by the same vector cancel if the shifts of all epochs add
+up to zero, so that <A'_S, A'_S'> is a sum over pairs of draws of entries of the Gram matrix G'' of
+the shifted columns, here those whose means agree.  Pairs of the i-th draw of epoch e and the
+(i+c)-th of epoch e + d are independent over e and i: the even orders from four on,
+E f(s sum_d,c Y_dc) with f(x) = cosh x - 1 - x^2/2 convex, lie below the mean of
+E f(s Y_dc / lam_dc) with weights lam_dc, where the moment generating function of Y_dc is a product.
+Proofs: docs/theory-allocation-projection.md.  Rounding: upwards.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ class Shifted:
     """G'' with the means of some node, and what sums of its entries tell about other nodes."""
 
     rest: EpochRest
+    law: FloatArray
+    """Of one draw of every epoch, by node."""
     nodes: slice
     """The nodes that are asked about; the means are those of the one in the middle."""
 
@@ -47,7 +51,7 @@ class Shifted:
         rest, line = self.rest, self.rest.line
         epochs, length = line.rows.shape
         middle = (self.nodes.start + self.nodes.stop - 1) // 2
-        shares = rest.weights.tilted[middle].reshape(epochs, length)
+        shares = self.law[middle].reshape(epochs, length)
         own = np.zeros((epochs, length, epochs))
         own[np.arange(epochs), :, np.arange(epochs)] = shares
         means = own.reshape(-1, epochs) - shares.reshape(-1, 1) / epochs
@@ -61,80 +65,87 @@ class Shifted:
     @cached_property
     def error(self) -> float:
         """A bound on the rounding error of <A'_S, A'_S'> as a sum of entries of G''."""
-        gram, epochs = self.rest.gram, self.rest.line.epochs
+        gram, draws = self.rest.gram, self.rest.line.epochs * self.rest.line.times
         relative = 64 * gram.error + (8 * self.rest.line.a.size + 64) * UNIT
-        return float(epochs**2 * relative * np.max(gram.diagonal()))
+        return float(draws**2 * relative * np.max(gram.diagonal()))
 
-    def block(self, k: int) -> FloatArray:
-        """G'' between epoch e and e + k: epoch, place, place."""
+    def block(self, d: int) -> FloatArray:
+        """G'' between epoch e and e + d: epoch, place, place."""
         epochs = self.rest.line.epochs
         first = np.arange(epochs)
-        return np.asarray(self.matrix[first, :, (first + k) % epochs])
+        return np.asarray(self.matrix[first, :, (first + d) % epochs])
 
-    def means(self, block: FloatArray, k: int) -> FloatArray:
-        """sum_(j in e, l in e + k) u_j u_l block_ejl: node, epoch."""
+    def means(self, block: FloatArray, d: int) -> FloatArray:
+        """sum_(j in e, l in e + d) p_j p_l block_ejl, p the law of a draw: node, epoch."""
         epochs = self.rest.line.epochs
-        u = self.rest.weights.tilted[self.nodes].reshape(-1, epochs, block.shape[1])
+        u = self.law[self.nodes].reshape(-1, epochs, block.shape[1])
         first = u.swapaxes(0, 1)
-        second = np.roll(first, -k, axis=0)
+        second = np.roll(first, -d, axis=0)
         return np.asarray(np.sum(np.matmul(first, block) * second, axis=2).T)
 
     @cached_property
     def seconds(self) -> list[FloatArray]:
-        """E G''_(j_e, j'_(e+k))^2 for each k: node, epoch."""
-        return [self.means(self.block(k) ** 2, k) for k in self.shifts]
+        """E G''_(j_e, j'_(e+d))^2 for each d: node, epoch."""
+        return [self.means(self.block(d) ** 2, d) for d in self.shifts]
 
     @cached_property
     def squares(self) -> FloatArray:
-        """E Y_k^2 for each k, from independent pairs, by node."""
-        means = [self.means(self.block(k), k) for k in self.shifts]
-        pairs = zip(self.seconds, means, strict=True)
-        return np.array([np.sum(m2 - m**2, axis=1) + np.sum(m, axis=1) ** 2 for m2, m in pairs])
+        """E Y_d^2 for each d, from independent pairs, by node."""
+        means = [self.means(self.block(d), d) for d in self.shifts]
+        times = self.rest.line.times
+        spreads = [np.sum(m2 - m**2, axis=1) for m2, m in zip(self.seconds, means, strict=True)]
+        sums = [np.sum(m, axis=1) for m in means]
+        return times * np.array(spreads) + times**2 * np.array(sums) ** 2
 
     @property
     def shifts(self) -> range:
-        """k; E - k gives the same."""
+        """d; E - d gives the same."""
         return range(self.rest.line.epochs // 2 + 1)
 
     @cached_property
-    def times(self) -> FloatArray:
-        """How many k are alike."""
+    def alike(self) -> FloatArray:
+        """How many d are alike."""
         epochs = self.rest.line.epochs
-        return np.array([1.0 if 2 * k % epochs == 0 else 2.0 for k in self.shifts])
+        return np.array([1.0 if 2 * d % epochs == 0 else 2.0 for d in self.shifts])
 
     @cached_property
     def parts(self) -> FloatArray:
-        """lam_k: any positive numbers that add up to one (with `times`) are valid."""
+        """lam_d: any positive numbers that add up to one (with `alike`) are valid."""
         sizes = np.sqrt(np.maximum(self.squares[:, self.squares.shape[1] // 2], 0.0))
         sizes = sizes + LEAST * np.max(sizes) + TINY
-        return np.asarray(sizes / (self.times @ sizes) * (1 - 8 * UNIT))
+        return np.asarray(sizes / (self.alike @ sizes) * (1 - 8 * UNIT))
 
     def even(self, s: float) -> FloatArray:
-        """sum_(r = 4, 6, ...) s^r T_r, rounded up, in units of Z^2."""
+        """sum_(r = 4, 6, ...) s^r T_r of independent draws, rounded up, in units of Z^2.
+
+        The k shifts c within epochs are alike.
+        """
         total = np.zeros(self.nodes.stop - self.nodes.start)
-        for k, part, many in zip(self.shifts, self.parts, self.times, strict=True):
-            x = s * (1 + 2 * GAIN) / part
-            total += many * part * self._even_part(k, x)
+        for d, part, many in zip(self.shifts, self.parts, self.alike, strict=True):
+            x = s * (1 + 2 * GAIN) * self.rest.line.times / part
+            total += many * part * self._even_part(d, x)
         return np.asarray(total * (1 + SLACK) + GAIN * _remainder(s * self.error / GAIN))
 
     @np.errstate(divide="ignore", over="ignore", invalid="ignore")
-    def _even_part(self, k: int, x: float) -> FloatArray:
-        """E f(x Y_k), by means of e^(+-x g) - 1, each rounded up by what its sum may be off.
+    def _even_part(self, d: int, x: float) -> FloatArray:
+        """E f(x Y_d), by means of e^(+-x g) - 1, each rounded up by what its sum may be off.
 
         |e^y - 1| <= (e^y - 1) + (e^-y - 1) + |y| for the sizes of the terms.
         """
         room = (4 * self.matrix.shape[1] + self.matrix.shape[0] + 64) * UNIT
-        exponent = x * self.block(k)
+        times = self.rest.line.times
+        exponent = x * self.block(d)
         rise = np.expm1(np.abs(exponent))
         fall = -1 / (1 + 1 / rise)  # e^-y - 1 from e^y - 1, without cancellation
         up, down = np.where(exponent > 0, [rise, fall], [fall, rise])
-        sides = [self.means(up, k), self.means(down, k)]
-        sizes = x * np.sqrt(self.seconds[k])
+        sides = [self.means(up, d), self.means(down, d)]
+        sizes = x * np.sqrt(self.seconds[d])
         room_each = room * (sides[0] + sides[1] + sizes)
-        value = -0.5 * x * x * self.squares[k]
-        value += room * (np.sum(sizes**2, axis=1) + 2 * np.sum(sizes, axis=1) ** 2)
+        value = -0.5 * x * x * self.squares[d]
+        sums = times * np.sum(sizes**2, axis=1), times * np.sum(sizes, axis=1)
+        value += room * (sums[0] + 2 * sums[1] ** 2)
         for side in sides:
-            logs = np.log1p(side + room_each)
+            logs = times * np.log1p(side + room_each)
             top = np.expm1(np.sum(logs, axis=1))
             value += 0.5 * top + room * (1 + np.abs(top)) * np.sum(np.abs(logs), axis=1)
         return np.where(value < np.inf, np.maximum(value, 0.0), np.inf)  # infinite also for NaN
@@ -142,7 +153,7 @@ class Shifted:
 
 @dataclass(eq=False)
 class ProjectedEpochs(Projected):
-    """The bound for remove; every set has one column an epoch, so nothing is set aside."""
+    """The bound for remove; every set has k columns an epoch, so nothing is set aside."""
 
     shares: Sequence[float] = (0.0,)
 
@@ -157,21 +168,41 @@ class ProjectedEpochs(Projected):
         assert isinstance(rest, EpochRest)
         return rest
 
+    def _even(self, law: FloatArray) -> FloatArray:
+        """Even orders from four on of independent draws: S, node."""
+        nodes = len(law)
+        even = np.empty((S.size, nodes))
+        for start in range(0, nodes, STRIDE):
+            shifted = Shifted(self._rest, law, slice(start, min(start + STRIDE, nodes)))
+            for i, s in enumerate(S):
+                even[i, shifted.nodes] = shifted.even(float(s))
+        return even
+
     @cached_property
-    def _shifted(self) -> list[Shifted]:
-        nodes = len(self.rest.weights.t)
-        starts = range(0, nodes, STRIDE)
-        return [Shifted(self._rest, slice(i, min(i + STRIDE, nodes))) for i in starts]
+    def even(self) -> FloatArray:
+        """Even orders from four on: S, node.
+
+        By draws over the chance that they never repeat; or by draws with the same chances of every
+        column, whose moment generating function is larger, with what their second moment is larger,
+        f(s x) <= (s / s')^4 f(s' x) for s' >= s.
+        """
+        rest, times = self._rest, self._rest.line.times
+        law, apart = rest.slots
+        if times == 1:
+            return self._even(law)
+        with np.errstate(over="ignore", invalid="ignore"):
+            best = self._even(law) * np.exp(-2 * apart) * (1 + SLACK)
+            larger = self._even(rest.weights.tilted / times)
+            larger += 0.5 * np.multiply.outer(S**2, np.maximum(rest.gain, 0.0))
+            for i, s in enumerate(S):
+                shrunk = np.min(larger[i:] * ((s / S[i:]) ** 4)[:, None], axis=0) * (1 + SLACK)
+                best[i] = np.fmin(best[i], shrunk)
+        return best
 
     @cached_property
     def totals(self) -> tuple[FloatArray, FloatArray]:
         """Chaos sums from two and from three on: shape (1, S, nodes)."""
-        even = np.empty((S.size, len(self.rest.weights.t)))
-        for shifted in self._shifted:
-            for i, s in enumerate(S):
-                even[i, shifted.nodes] = shifted.even(float(s))
-            del shifted.matrix
-        second = np.multiply.outer(S**2, self.rest.quadratic)
+        even, second = self.even, np.multiply.outer(S**2, self.rest.quadratic)
         # Odd orders lie under the geometric mean of their even neighbours.
         with np.errstate(over="ignore", invalid="ignore"):
             third = (even + np.sqrt(4 / 3 * (second + even) * even)) * (1 + SLACK)
@@ -185,9 +216,21 @@ class ProjectedEpochs(Projected):
 
     @cached_property
     def lengths(self) -> tuple[FloatArray, FloatArray]:
-        """All weights, and a bound on every |A'_S|: the largest entries of all pairs of epochs."""
-        shifted = Shifted(self._rest, slice(0, len(self.rest.weights.t)))
-        square = float(np.sum(np.max(shifted.matrix, axis=(1, 3))))
+        """All weights, and a bound on every |A'_S|: the largest entries of all pairs of epochs.
+
+        Within an epoch k columns with themselves, and k (k - 1) pairs that differ.
+        """
+        shifted = Shifted(self._rest, self._rest.slots[0], slice(0, len(self.rest.weights.t)))
+        times = self._rest.line.times
+        largest = np.max(shifted.matrix, axis=(1, 3))
+        inside = shifted.block(0)
+        own = np.max(np.diagonal(inside, axis1=1, axis2=2), axis=1)
+        others = np.where(np.eye(inside.shape[1], dtype=np.bool_), -np.inf, inside)
+        np.fill_diagonal(largest, own / times)
+        if times > 1:
+            pairs = (times - 1) * np.max(others, axis=(1, 2))
+            np.fill_diagonal(largest, (own + pairs) / times)
+        square = times**2 * float(np.sum(largest))
         square = max(square, 0.0) * (1 + SLACK) + shifted.error + TINY
         return self.mass[:, None], np.array([math.sqrt(square)])
 

@@ -7,12 +7,12 @@ docs/theory-reveal-separation.md, docs/theory-allocation-chains.md.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mmcc.accounting._bounds.base import (
+    NOTHING_BESIDE,
     NOTHING_KNOWN,
     Answer,
     Bound,
@@ -83,14 +83,15 @@ class Reveal(Bound):
         return problem.strategy.toeplitz is not None and problem.strategy.toeplitz.geometric
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
-        return self.epsilon_beside(problem, delta, Answer(math.inf, math.inf))
+        return self.epsilon_beside(problem, delta, NOTHING_BESIDE)
 
     def epsilon_beside(self, problem: Problem, delta: float, known: Answer) -> Answer:
         if problem.certain:
             exact = bound_gaussian_epsilon(problem.ratio, delta)
             return Answer(exact, exact)
         if _tree(problem) is not None:
-            return trees.bound_epsilon(*_tree_problem(problem), delta, problem.effort.progress)
+            progress = problem.effort.progress
+            return trees.bound_epsilon(*_tree_problem(problem), delta, progress, known)
         shape = _shape(self.settled_for_epsilon(problem, delta))
         remove = _side(problem, shape, "remove", delta)
         if known.add <= min(remove.remove, known.remove):

@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from mmcc.accounting._bounds.base import Answer
+from mmcc.accounting._bounds.base import NOTHING_BESIDE, Answer
 from mmcc.accounting._bounds.reveal.inversion import UP, Curve, Inversion, Line, Moments, line_for
 from mmcc.accounting._bounds.reveal.trees.cuts import Cuts, cuts_for
 from mmcc.accounting._bounds.reveal.trees.forest import Forest, forest_of
@@ -53,9 +53,17 @@ ADJACENCIES = ("remove", "add")
 
 
 def bound_epsilon(
-    tree: Tree, rounds: Rounds, sigma: float, delta: float, progress: Progress | None = None
+    tree: Tree,
+    rounds: Rounds,
+    sigma: float,
+    delta: float,
+    progress: Progress | None = None,
+    known: Answer = NOTHING_BESIDE,
 ) -> Answer:
-    """Certified epsilons at delta; infinite where nothing is certified."""
+    """Certified epsilons at delta; infinite where nothing is certified.
+
+    Beside what is `known`, `add` is not followed where it cannot change the promise.
+    """
     if rounds.probability == 1:
         exact = bound_gaussian_epsilon(_ratio(tree, rounds, sigma), delta)
         return Answer(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
@@ -63,6 +71,8 @@ def bound_epsilon(
     found = {"remove": math.inf, "add": forest.idle}
     notes: dict[str, Any] = {}
     for count, adjacency in enumerate(ADJACENCIES):
+        if adjacency == "add" and known.add <= min(found["remove"], known.remove):
+            continue
         if progress is not None:
             progress(f"reveal, {adjacency}", count)
         for curve in _curves(forest, adjacency, delta):
