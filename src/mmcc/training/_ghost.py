@@ -158,9 +158,7 @@ class Ghost(Watched):
     def by_example(self, args: Any, kwargs: Any, count: int, *, ordinary: bool = False) -> Any:
         self._count, self._ordinary = count, ordinary
         self.shared.clear()
-        # Nobody took part: there are no gradients to be told apart.  Those of no examples are zeros
-        # all the same, which FSDP would add up with others.
-        self._enabled = bool(count) or self.watch.sharding.spread
+        self._enabled = bool(count)  # nobody took part: there are no gradients to be told apart
         try:
             return self._module(*args, **kwargs)
         finally:
@@ -198,9 +196,7 @@ class Ghost(Watched):
         if not self._active():
             return None
         whole = not has_rule(layer)
-        changed = None
-        if self._count:
-            changed = self.lay_out(layer, args, kwargs, self._count, rebuilt=whole)
+        changed = self.lay_out(layer, args, kwargs, self._count, rebuilt=whole)
         if not self._ordinary:
             needing = [p for p in layer.parameters(recurse=whole) if p.requires_grad]
             self._resting.setdefault(layer, []).extend(needing)
@@ -226,8 +222,6 @@ class Ghost(Watched):
         if not output.requires_grad:
             root: Any = _Root.apply
             output = root(output, self._anchor, output is args[0])
-        if not self._count:
-            return output
         call = _Call(self, layer, name, args[0].detach(), args[0]._version, self.terms.generation)
         output.register_hook(call.gradients_of)
         return output

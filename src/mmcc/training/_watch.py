@@ -169,7 +169,7 @@ class Watch:
             found = found.to_dense()
         elif self.gradients.leaves_ordinary:
             found = found.clone()
-        if not self.close:  # and FSDP would add up over the processes what it finds
+        if not self.close:  # FSDP would add up what it finds, also the zeros of an empty batch
             parameter.grad = None
             self.outside.add(parameter)
             return
