@@ -326,3 +326,23 @@ def test_norms_of_many_numbers_are_not_too_small(term):
     else:
         found, expected = squared_norms([Outer(*ones, (1, 10**7))]), 1e5
     assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in CALLS if not name.startswith(("embedding", "bilinear"))]
+)
+def test_terms_are_where_the_gradients_are(name):
+    """No accelerator was used; on `meta`, what is left on the CPU by mistake is an error."""
+    layer, given = CALLS[name]()
+    layer.double().to("meta")
+    given = given.to("meta")
+    found = found_terms([(layer, given)], [torch.empty_like(layer(given))])
+    factors = torch.ones(EXAMPLES, device="meta", dtype=torch.float64)
+    for p, (term,) in found.items():
+        total = torch.empty_like(p)
+        term.add(total, factors)
+        assert total.is_meta
+        for made in (term.squares(), term.sizes(), term.alive()):
+            assert made.is_meta
+            assert made.shape == (EXAMPLES,)
+        assert term.rows().values.shape == (EXAMPLES, *p.shape)
