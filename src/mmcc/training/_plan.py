@@ -8,25 +8,20 @@ expected to hold the examples of an epoch divided by it: at most `batch_size`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mmcc.errors import ParameterError, SamplingError, StrategyError, real, shown, whole
+from mmcc.errors import ParameterError, SamplingError, StrategyError, shown
 from mmcc.sampling import Scheme
-from mmcc.sampling._families_at_rate import family
-from mmcc.sampling._participations import MAX_STEPS
+from mmcc.sampling._families_at_rate import family, run_length
 from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies import Strategy
 from mmcc.strategies._base import checked_strategy
 from mmcc.strategies._registry import from_word
-from mmcc.training._participants import MAX_EXAMPLES
 
 if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
-
-MOST_EPOCHS = 10**9
 
 
 @dataclass(frozen=True)
@@ -81,11 +76,7 @@ def plan(
     `banded-toeplitz:8`, `blt:2`, and `tuned-blt`, which needs the target (epsilon, delta); schemes
     such as `poisson`, `cyclic-poisson:8`, `balls-in-bins`, `random-allocation`.
     """
-    examples = whole("examples", examples, 1, MAX_EXAMPLES)
-    batch_size = whole("batch_size", batch_size, 1, examples)
-    epochs = real("epochs", epochs, 0, MOST_EPOCHS)
-    length = -(-examples // batch_size)
-    steps = whole("the number of steps", math.ceil(epochs * length * (1 - 1e-12)), 1, MAX_STEPS)
+    steps, length = run_length(examples, batch_size, epochs)
     scheme = _scheme(sampling, 1 / length, steps)
     made = _strategy(strategy, steps)
     if hasattr(made, "tune"):
