@@ -69,7 +69,7 @@ def _called(call: Call | None) -> Written | None:
         return None
     options = ["--strategy", call.entry.name]
     for name, value in call.arguments.items():
-        text = str(value) if isinstance(value, int) else ",".join(map(repr, value))
+        text = ",".join(map(repr, value)) if isinstance(value, list) else repr(value)
         options += [f"--{name}", text]
     inside = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
     return Written(tuple(options), f"strategies.{call.entry.python}({inside})")

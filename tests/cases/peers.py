@@ -35,6 +35,17 @@ from cases.private import (
     private,
     train,
 )
+from cases.sharded import (  # noqa: F401 (scenarios)
+    sharded_cases,
+    sharded_evaluation,
+    sharded_killed,
+    sharded_noise,
+    sharded_refusals,
+    sharded_settings,
+    sharded_stopped,
+    sharded_taken_up,
+    sharded_whole,
+)
 from cases.spread import resumed_spread, spread  # noqa: F401 (scenarios)
 from mmcc import MmccError, strategies
 from mmcc.sampling import BallsInBins, CyclicPoisson, MinSeparation, Poisson, Shuffle

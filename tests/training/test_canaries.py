@@ -51,11 +51,11 @@ def with_canaries(seed=4):
     return Canaries(TensorDataset(others, torch.zeros(OTHERS, dtype=torch.long)), own, seed)
 
 
-def watched(scheme, sigma, canaries, **options):
+def watched(scheme, sigma, canaries, apart=False, **options):
     """A whole run on canaries, and its scores."""
     torch.manual_seed(1)
     model = nn.Linear(COUNT, LABELS, bias=False).double()
-    apart = copy.deepcopy(model)
+    before = copy.deepcopy(model)
     module, optimizer, loader = make_private(
         model,
         torch.optim.SGD(model.parameters(), lr=0.5),
@@ -68,7 +68,9 @@ def watched(scheme, sigma, canaries, **options):
         seed=9,
         **options,
     )
-    scores = GradientScores(apart, optimizer, canaries, nn.functional.cross_entropy, chunk=25)
+    scores = GradientScores(
+        before, optimizer, canaries, nn.functional.cross_entropy, chunk=25, apart=apart
+    )
     while not optimizer.finished:
         for inputs, labels in loader:
             optimizer.zero_grad()
@@ -103,6 +105,34 @@ def test_a_run_without_noise_contradicts_what_it_was_sold_for(name):
     assert found.correct == 15
     assert found.epsilon_lower > 1.0
     assert not found.passed
+
+
+def overlapping():
+    """Every canary has its own pixel, and all have three times as much in common."""
+    own = with_canaries()
+    pictures = 10 * torch.eye(COUNT, dtype=torch.float64) + 4.0
+    return Canaries(own.data, TensorDataset(pictures, own.canaries.tensors[1]), seed=4)
+
+
+def test_canaries_that_overlap_are_told_apart():
+    canaries = overlapping()
+    correct = []
+    for apart in (False, True):
+        _, scores = watched(SCHEMES["shuffle"], 1e-7, canaries, apart=apart)
+        found = audit_canaries(
+            scores.scores(), canaries.included, epsilon=1.0, delta=1e-5, guesses=(25, 25)
+        )
+        correct.append(found.correct)
+    assert correct[0] < 45
+    assert correct[1] == 50
+
+
+def test_canaries_that_are_alike_do_no_harm():
+    own = with_canaries()
+    twice = Subset(own.canaries, [*range(COUNT // 2)] * 2)
+    canaries = Canaries(own.data, twice, seed=4)
+    _, scores = watched(SCHEMES["shuffle"], 1e-7, canaries, apart=True)
+    assert np.isfinite(scores.scores()).all()
 
 
 def test_a_run_is_held_to_its_own_guarantee():

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,6 +14,7 @@ pytest.importorskip("opacus")
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 import fashion_mnist as example  # noqa: E402
+from cases.idx import write_images  # noqa: E402
 from cases.samples import first  # noqa: E402
 
 import mmcc  # noqa: E402
@@ -30,23 +28,9 @@ SMALL = example.Setting(
 )
 
 
-def idx(array: np.ndarray) -> bytes:
-    """The format as its authors describe it."""
-    head = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
-    return head + array.astype(np.uint8).tobytes()
-
-
 @pytest.fixture
 def folder(tmp_path):
-    """256 and 64 images: class k has a bright stripe at row 2 k."""
-    generator = np.random.default_rng(0)
-    for name, count in (("train", 256), ("t10k", 64)):
-        labels = np.arange(count) % 10
-        pixels = generator.integers(0, 60, (count, 28, 28))
-        pixels[np.arange(count), 2 * labels] += 150
-        (tmp_path / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(pixels)))
-        (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(idx(labels))
-    return tmp_path
+    return write_images(tmp_path)
 
 
 def test_files_are_read_packed_and_plain(folder):

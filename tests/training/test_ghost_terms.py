@@ -18,6 +18,7 @@ from mmcc.training._example_gradients import full_precision  # noqa: E402
 from mmcc.training._ghost_rules import is_ghostly, prepare, terms_of  # noqa: E402
 from mmcc.training._ghost_sums import joined, squared_norms  # noqa: E402
 from mmcc.training._ghost_terms import Gather, Outer, Rows  # noqa: E402
+from mmcc.training._lengths import BLOCK, squared_lengths  # noqa: E402
 
 EXAMPLES = 4
 Call = tuple[nn.Module, Tensor]
@@ -299,3 +300,29 @@ def test_precision_is_left_as_it_was():
 def test_which_layers_have_no_large_rows(layer, ghostly):
     """A type of one's own may do something else than the one it comes from."""
     assert is_ghostly(layer) is ghostly
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 5])
+def test_lengths_of_rows(size, kind):
+    torch.manual_seed(8)
+    rows = torch.randn(2, size + 3).to(kind)[:, :size]
+    exact = rows.double().square().sum(dim=1)
+    torch.testing.assert_close(
+        squared_lengths(rows, torch.float32).double(), exact, rtol=1e-5, atol=0.0
+    )
+    assert squared_lengths(rows[:0], torch.float32).shape == (0,)
+
+
+@pytest.mark.parametrize("term", ["rows", "outer"])
+def test_norms_of_many_numbers_are_not_too_small(term):
+    """4e7 squares, one after another, are 4 % short in single precision."""
+    ones = torch.full((1, 1, 4, 1), 0.1), torch.full((1, 1, 4, 10**7), 1.0)
+    ones[0][0, 0, 1::2] = -0.1  # pieces that cancel, but for the last
+    ones[0][0, 0, 3] = 0.0
+    if term == "rows":
+        found = Rows(torch.full((1, 10**7), 0.1).expand(1, 4, 10**7)).squares()
+        expected = 4e5
+    else:
+        found, expected = squared_norms([Outer(*ones, (1, 10**7))]), 1e5
+    assert float(found) == pytest.approx(expected, rel=1e-5)

@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Subset  # noqa: E402
 
 from mmcc import strategies  # noqa: E402
 from mmcc.sampling import Poisson  # noqa: E402
-from mmcc.training import PrivacyCallback, RunError  # noqa: E402
+from mmcc.training import PrivacyCallback, ProgressLine, RunError  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook"),
@@ -141,6 +141,16 @@ def test_optimisation_by_hand_is_the_same_run_or_stops():
     with pytest.raises(RunError, match="called for gradients again"):
         fitted(forgotten, model=model)
     assert all(map(torch.equal, before, parameters(forgotten[0])))
+
+
+def test_a_line_about_the_run():
+    made, facts = run(method="unamplified", progress=False, physical_batch_size=8), []
+    line = ProgressLine(made[1], report=facts.append, parts=0)
+    model = Model(*made[:2])
+    model.on_train_batch_end = lambda outputs, *_: line(outputs["loss"])
+    fitted(made, model=model)
+    assert [told["step"] for told in facts] == list(range(1, STEPS + 1))
+    assert {told["epsilon"] for told in facts} == {made[1].guarantee.epsilon}
 
 
 def test_it_stops_where_the_run_ends_and_does_not_begin_again():

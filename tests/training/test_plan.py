@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -14,6 +16,8 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 from mmcc import MmccError, sampling, strategies  # noqa: E402
 from mmcc.training import make_private, plan  # noqa: E402
+
+CYCLIC = sampling.CyclicPoisson(0.5, 2)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
@@ -135,6 +139,26 @@ def test_the_batch_size_may_be_said_beside_a_data_set(capsys):
     assert optimizer.mechanism.steps == 2
     assert len(loader) == 2
     assert capsys.readouterr().err == ""
+
+
+def test_the_noise_for_a_target_is_found_once_and_shown(tmp_path, monkeypatch):
+    """Beginning anew reads the file, and certifies what it says; of a changed one nothing stays."""
+    monkeypatch.setenv("MMCC_CACHE", str(tmp_path))
+    given = {"strategy": strategies.toeplitz([1.0, 0.5], 8), "sampling": CYCLIC, "epsilon": 2.0}
+    told = []
+    first = private(progress=lambda what, done: told.append(what), **given)[1]
+    assert told
+    (file,) = tmp_path.iterdir()
+    kept = file.read_text()
+    assert json.loads(kept)["sigma"] == first.mechanism.sigma
+    assert private(progress=False, **given)[1].guarantee.epsilon == first.guarantee.epsilon
+    file.write_text(kept.replace(repr(first.mechanism.sigma), "0.01"))
+    again = private(**given)[1]
+    assert again.mechanism.sigma == first.mechanism.sigma
+    assert again.guarantee.epsilon <= 2.0
+    assert file.read_text() == kept
+    private(**{**given, "strategy": strategies.identity(8)}, remembered=False)
+    assert [*tmp_path.iterdir()] == [file]
 
 
 @pytest.mark.parametrize(

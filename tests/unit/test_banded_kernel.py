@@ -24,7 +24,7 @@ def test_value_and_gradient(steps, bands):
     matrix = from_diagonals(given, None).to_dense()
     inverse = np.linalg.inv(matrix)
     decoder = np.cumsum(inverse, axis=0)
-    value, gradient = square_and_gradient(given)
+    value, gradient = square_and_gradient(given, np.tile([1.0, -1.0], (steps, 1)))
     assert value == pytest.approx(np.sum(decoder**2), rel=1e-12)
     slopes = -2 * inverse.T @ (np.tril(np.ones((steps, steps))).T @ decoder) @ inverse.T
     for j in range(steps):

@@ -150,7 +150,8 @@ def test_interpolation_pays_for_what_it_misses(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_shifted_columns_have_the_same_inner_products(seed):
     brute = Brute.draw(seed)
-    shifted = Shifted(brute.rest(), slice(1, 4))
+    rest = brute.rest()
+    shifted = Shifted(rest, rest.slots[0], slice(1, 4))
     columns = brute.A.shape[1]
     matrix = shifted.matrix.reshape(columns, columns)
     error = np.abs(brute.sets @ matrix @ brute.sets.T - brute.inner).max()
@@ -161,7 +162,7 @@ def test_shifted_columns_have_the_same_inner_products(seed):
 def test_even_orders_from_four_on_lie_below_their_bound(seed):
     brute = Brute.draw(seed)
     rest = brute.rest()
-    shifted = Shifted(rest, slice(0, len(TIMES)))
+    shifted = Shifted(rest, rest.slots[0], slice(0, len(TIMES)))
     apart = rest.slots[1]
     for s in (1.0, 2.0, 5.0):
         bound = shifted.even(s) * np.exp(-2 * apart)
@@ -183,6 +184,27 @@ def test_draws_that_never_repeat_are_the_tilted_law(seed):
         drawn = orders * np.prod(np.where(brute.sets == 1, shares, 1.0), axis=1)
         assert drawn.sum() == pytest.approx(apart, rel=1e-12)
         assert drawn / apart == pytest.approx(brute.tilted(theta), rel=1e-11)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_draws_with_the_same_chances_have_larger_moments(seed):
+    """Their second moment by what is told, and the even orders of sets below the better bound."""
+    brute = Brute.draw(seed)
+    projected = ProjectedEpochs(brute.gram, brute.law, brute.w, 3.0, 1e-5)
+    projected.__dict__["rest"] = rest = brute.rest()
+    beside, k = brute.beside, brute.times
+    for i, theta in enumerate(rest.weights.theta):
+        law = brute.tilted(theta)
+        u = rest.weights.tilted[i]
+        within = np.kron(np.eye(brute.epochs), np.ones((len(u) // brute.epochs,) * 2))
+        drawn = np.diag(u) + np.outer(u, u) * (1 - within / k)
+        second = np.sum((beside @ drawn @ beside.T) ** 2)
+        exact = second - law @ brute.inner**2 @ law
+        assert -1e-12 * second <= exact <= rest.gain[i] <= exact + 1e-6 * second
+        for j, s in enumerate(S):
+            x = s * brute.inner
+            if np.abs(x).max() < 300:
+                assert law @ (np.cosh(x) - 1 - x**2 / 2) @ law <= projected.even[j, i] * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -41,7 +41,12 @@ Given = Mapping[str, Any]
 
 
 def _strategy_options() -> dict[str, Option]:
-    types = {strategies.WHOLE: WHOLE, strategies.LIST: LIST, strategies.WORD: TEXT}
+    types = {
+        strategies.WHOLE: WHOLE,
+        strategies.NUMBER: NUMBER,
+        strategies.LIST: LIST,
+        strategies.WORD: TEXT,
+    }
     helps = strategies.arguments()
     every = (one for entry in strategies.TYPED.values() for one in entry.arguments)
     return {

@@ -5,7 +5,8 @@ Rounding: plain floating point; any score gives a valid audit, a better one a la
 
 With the parameters that a step's gradients are taken at, everybody can take those of the canaries.
 The released sum times a canary's unit gradient is 1 where it took part and was clipped, plus noise
-of variance sigma^2, plus what other examples have in this direction.  This module imports torch.
+of variance sigma^2, plus what other examples have in this direction.  What other canaries have in
+it is known but for who took part, and least squares tell them apart.  This module imports torch.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from mmcc.training._canaries import Canaries
 from mmcc.training._optimizer import PrivateOptimizer
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+SHORTEST = 1e-30
+"""A gradient of length 0 is divided by this."""
+LEAST_PENALTY = 1e-3
+"""Of least squares: two canaries may be alike."""
 
 
 class GradientScores:
@@ -35,6 +40,9 @@ class GradientScores:
     `module` is a copy, `copy.deepcopy(module)`, that was made before `make_private`: after it the
     module itself has hooks of the run.  Canaries are pairs of an input and a target, and
     `loss(outputs, targets)` is that of a batch of one.  `chunk` canaries are worked on at once.
+
+    `apart` tells canaries apart whose gradients overlap, as those of most networks do.  It holds the
+    gradients of all of them at once, and takes time that grows with the square of their number.
     """
 
     def __init__(
@@ -45,6 +53,7 @@ class GradientScores:
         loss: Loss,
         *,
         chunk: int = 64,
+        apart: bool = False,
     ) -> None:
         if not isinstance(optimizer, PrivateOptimizer):
             raise ParameterError(
@@ -64,6 +73,7 @@ class GradientScores:
                 "as the data or as the data set of a loader, and nothing that was made of them."
             )
         self._chunk = whole("chunk", chunk, 1, 2**20)
+        self._apart = apart
         self._module = module.eval()
         self._optimizer = optimizer
         self._inputs, self._targets = default_collate(list(canaries.canaries))
@@ -109,31 +119,36 @@ class GradientScores:
         if mechanism.loss_reduction == "mean":
             units *= mechanism.expected_batch_size
         sums = [p.grad.detach() * units for p in self._optimizer.params]
-        self._released.append(
-            np.concatenate(
-                [
-                    self._along(trained, sums, inputs, targets)
-                    for inputs, targets in zip(
-                        self._inputs.split(self._chunk),
-                        self._targets.split(self._chunk),
-                        strict=True,
-                    )
-                ]
-            )
-        )
+        chunks = zip(self._inputs.split(self._chunk), self._targets.split(self._chunk), strict=True)
+        along = (self._directions(trained, *chunk) for chunk in chunks)
+        joined = torch.cat([part.flatten() for part in sums]).float()
+        if self._apart:
+            directions = torch.cat(list(along))
+            found = _told_apart(directions @ joined, directions @ directions.T, mechanism.sigma)
+        else:
+            found = torch.cat([directions @ joined for directions in along])
+        self._released.append(np.asarray(found.cpu().numpy(), np.float64))
 
-    def _along(
-        self, trained: dict[str, Tensor], sums: list[Tensor], inputs: Tensor, targets: Tensor
-    ) -> FloatArray:
-        """The released sums along the gradients of a few canaries."""
-        device = sums[0].device
+    def _directions(self, trained: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        """The gradients of a few canaries, each of length 1."""
+        device = next(iter(trained.values())).device
         found = self._gradient(trained, inputs.to(device), targets.to(device))
-        rows = [found[name].flatten(1).double() for name in trained]
-        squares = sum(row.square().sum(dim=1) for row in rows)
-        products = sum(row @ part.flatten().double() for row, part in zip(rows, sums, strict=True))
-        lengths = torch.as_tensor(squares).sqrt().clamp(min=1e-30)
-        return np.asarray((products / lengths).cpu().numpy(), np.float64)
+        rows = torch.cat([found[name].flatten(1).float() for name in trained], dim=1)
+        return rows / rows.norm(dim=1, keepdim=True).clamp(min=SHORTEST)
 
     def _loss_of_one(self, trained: dict[str, Tensor], one: Tensor, target: Tensor) -> Tensor:
         outputs = functional_call(self._module, trained, (one.unsqueeze(0),))
         return self._loss(outputs, target.unsqueeze(0))
+
+
+def _told_apart(products: Tensor, overlaps: Tensor, sigma: float) -> Tensor:
+    """The part of each canary in what was released, by least squares with a penalty.
+
+    Products are overlaps times the parts, plus noise of covariance sigma^2 times the overlaps.  A
+    canary's part counts as 1 as before.
+    """
+    penalty = max(sigma**2, LEAST_PENALTY)
+    overlaps = overlaps.double()
+    inverse = torch.linalg.inv(overlaps + penalty * torch.eye(len(overlaps)).to(overlaps))
+    own = 1 - penalty * inverse.diagonal()
+    return (inverse @ products.double()) / own.clamp(min=SHORTEST)

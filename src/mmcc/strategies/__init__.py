@@ -10,7 +10,7 @@ from mmcc.strategies._registry import CONSTRUCTORS, imported
 if TYPE_CHECKING:
     from mmcc.design import Optimised, optimise
     from mmcc.strategies._banded import Banded, banded
-    from mmcc.strategies._banded_inverse import BandedInverse, banded_inverse
+    from mmcc.strategies._banded_inverse import BandedInverse, banded_inverse, lambda_cgd
     from mmcc.strategies._banded_toeplitz import banded_toeplitz
     from mmcc.strategies._base import Strategy
     from mmcc.strategies._blt import Blt, BufferedToeplitz, blt
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mmcc.strategies._files import load, save
     from mmcc.strategies._optimal import optimal
     from mmcc.strategies._provenance import Provenance
+    from mmcc.strategies._square_root import square_root
     from mmcc.strategies._toeplitz import Toeplitz, continual_counting, identity, toeplitz
     from mmcc.strategies._tree import Tree, binary_tree, tree_restart
 
@@ -40,10 +41,12 @@ __all__ = (
     "continual_counting",
     "dense",
     "identity",
+    "lambda_cgd",
     "load",
     "optimal",
     "optimise",
     "save",
+    "square_root",
     "toeplitz",
     "tree_restart",
 )

@@ -1,16 +1,18 @@
 """Banded encoders, optimised: C[i, j] = 0 unless 0 <= i - j < bands, columns of norm 1.
 
-In: steps and bands.  Out: C >= 0 with the least root mean squared error of prefix sums at one
+In: steps, bands and a workload A.  Out: C >= 0 with the least root mean squared error at one
 participation, |A C^-1|_F / sqrt(n), found by descent from the best banded Toeplitz encoder.
+A^-1 must have few bands, as that of SGD has, whatever its learning rates.
 Participations that are at least `bands` steps apart touch different rows.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mmcc._arrays import BoolArray, FloatArray
 from mmcc.errors import StrategyError, whole
@@ -19,7 +21,8 @@ from mmcc.strategies._dense import Dense
 from mmcc.strategies._descent import Progress, check_progress, minimise
 from mmcc.strategies._descriptions import Record
 from mmcc.strategies._provenance import Provenance, made_by
-from mmcc.strategies._toeplitz_objective import objective_of
+from mmcc.strategies._toeplitz_objective import Objective, Participations, objective_of
+from mmcc.strategies._workloads import Workload
 
 MAX_STEPS = 10_000
 TOLERANCE = 1e-6
@@ -85,8 +88,19 @@ def inside_matrix(steps: int, bands: int) -> BoolArray:
     return np.asarray(np.arange(steps)[:, None] + np.arange(bands) < steps)
 
 
-def banded(steps: int, bands: int, *, progress: Progress | None = None) -> Banded:
-    """The best encoder found with so many bands and columns of norm 1, for prefix sums."""
+def banded(
+    steps: int,
+    bands: int,
+    *,
+    workload: ArrayLike | Workload | None = None,
+    participations: Participations | None = None,
+    progress: Progress | None = None,
+) -> Banded:
+    """The best encoder found with so many bands and columns of norm 1.
+
+    For prefix sums, unless a workload says otherwise.  Participations at least `bands` steps apart
+    touch different rows, so that the best encoder for one is the best for several.
+    """
     steps = whole("steps", steps, 1, 10**12)
     bands = whole("bands", bands, 1, steps)
     check_progress(progress)
@@ -95,13 +109,30 @@ def banded(steps: int, bands: int, *, progress: Progress | None = None) -> Bande
             f"banded({steps}, {bands}) is kept as a full matrix; at most {MAX_STEPS} steps. Use "
             "banded_toeplitz, whose error is within a few per cent."
         )
-    diagonals, error = best_diagonals(steps, bands, progress)
-    arguments = {"steps": steps, "bands": bands}
-    return from_diagonals(diagonals, made_by("banded", arguments, "mean", error))
+    objective = objective_of(steps, workload, participations)
+    if objective.times > 1 and objective.separation < bands:
+        raise StrategyError(
+            f"banded is not optimised for participations {objective.separation} steps apart, fewer "
+            f"than its {bands} bands. Use fewer bands, or banded_toeplitz or blt, which are."
+        )
+    diagonals, error = best_diagonals(objective, bands, progress)
+    arguments = {"steps": steps, "bands": bands, **objective.extra}
+    reached = math.sqrt(objective.times) * error
+    return from_diagonals(diagonals, made_by("banded", arguments, "mean", reached))
 
 
-def best_diagonals(steps: int, bands: int, progress: Progress | None) -> tuple[FloatArray, float]:
-    """Columns of norm 1, [j, k] = C[j + k, j] >= 0, and the error that they reach."""
+def best_diagonals(
+    objective: Objective, bands: int, progress: Progress | None
+) -> tuple[FloatArray, float]:
+    """Columns of norm 1, [j, k] = C[j + k, j] >= 0, and the error at one participation."""
+    steps, workload = objective.steps, objective.workload
+    differences = workload.differences()
+    if differences is None:
+        raise StrategyError(
+            f"banded is for workloads whose inverse has few bands, such as SGD with momentum, "
+            f"positive learning rates and all models counted; {workload} is none. Use "
+            "banded_toeplitz, or optimal."
+        )
     from mmcc.strategies._banded_error import square_and_gradient  # numba takes a second
 
     inside = inside_matrix(steps, bands)
@@ -114,11 +145,11 @@ def best_diagonals(steps: int, bands: int, progress: Progress | None) -> tuple[F
 
     def log_error(entries: FloatArray) -> tuple[float, FloatArray]:
         columns, norms = normalised(entries)
-        square, slope = square_and_gradient(columns)
+        square, slope = square_and_gradient(columns, differences)
         slope -= columns * np.sum(slope * columns, axis=1, keepdims=True)
         return 0.5 * math.log(square / steps), (0.5 / square) * (slope / norms)[inside]
 
-    coefficients, _ = best_coefficients(objective_of(steps, None, None), bands, None)
+    coefficients, _ = best_coefficients(replace(objective, participations=None), bands, None)
     start = np.broadcast_to(coefficients, inside.shape)[inside]
     lowest = np.broadcast_to(SMALLEST_DIAGONAL * (np.arange(bands) == 0), inside.shape)[inside]
     entries, value = minimise(

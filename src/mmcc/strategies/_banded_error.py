@@ -1,10 +1,11 @@
-"""|A C^-1|_F^2 of a banded C and its gradient, compiled, O(n b^2).
+"""|A C^-1|_F^2 of a banded C and its gradient, compiled, O(n (b + d)^2).
 
-In: c[j, k] = C[j + k, j], k < b, zero below the matrix.  Out: the value, the gradient in c.
+In: c[j, k] = C[j + k, j], k < b, and A^-1 in the same way with d bands, zero below the matrix.
+Out: the value, the gradient in c.
 Rounding: plain floating point.
 
-With D = A^-1 the first differences, E = C D has b + 1 bands and |A C^-1|_F^2 = tr Z, where
-Z = (E^T E)^-1.  E Z = E^-T is upper triangular with diagonal 1/E_ii, which gives Z inside the band
+With D = A^-1, for prefix sums the first differences, E = C D has b + d - 1 bands and |A C^-1|_F^2 =
+tr Z, where Z = (E^T E)^-1.  E Z = E^-T is upper triangular with diagonal 1/E_ii, which gives Z inside the band
 row by row (Takahashi's equations); the gradient is the same recursion backwards.
 """
 
@@ -88,17 +89,17 @@ def backward(e: FloatArray, z: FloatArray) -> FloatArray:
     return of_e
 
 
-def square_and_gradient(c: FloatArray) -> tuple[float, FloatArray]:
-    """|A C^-1|_F^2 and its gradient.  E[i, j] = C[i, j] - C[i, j + 1]."""
+def square_and_gradient(c: FloatArray, differences: FloatArray) -> tuple[float, FloatArray]:
+    """|A C^-1|_F^2 and its gradient.  E[i, j] = sum over m of C[i, j + m] D[j + m, j]."""
     steps, bands = c.shape
-    e = np.zeros((steps, bands + 1))
+    e = np.zeros((steps, bands + differences.shape[1] - 1))
     for k in range(bands):
-        e[k:, k] += c[: steps - k, k]
-        e[k + 1 :, k + 1] -= c[1 : steps - k, k]
+        for m in range(min(differences.shape[1], steps - k)):
+            e[k + m :, k + m] += c[m : steps - k, k] * differences[: steps - k - m, m]
     z = selected_inverse(e)
     of_e = backward(e, z)
     gradient = np.zeros((steps, bands))
     for k in range(bands):
-        gradient[: steps - k, k] += of_e[k:, k]
-        gradient[1 : steps - k, k] -= of_e[k + 1 :, k + 1]
+        for m in range(min(differences.shape[1], steps - k)):
+            gradient[m : steps - k, k] += of_e[k + m :, k + m] * differences[: steps - k - m, m]
     return float(z[:, 0].sum()), gradient

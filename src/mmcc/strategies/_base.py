@@ -27,7 +27,7 @@ from mmcc.strategies._geometry import EXACT_COLUMNS, Geometry, Piece, geometry_o
 from mmcc.strategies._gram import MAX_COLUMNS, DenseGram, Gram, check_columns
 from mmcc.strategies._hierarchy import Epochs, Node, apart
 from mmcc.strategies._provenance import Provenance
-from mmcc.strategies._registry import CONSTRUCTORS
+from mmcc.strategies._registry import CONSTRUCTORS, NUMBER, WHOLE
 from mmcc.strategies._registry import ORDERS as ORDERS
 from mmcc.strategies._registry import Order as Order
 from mmcc.strategies._worst_sets import largest_apart, largest_shuffled
@@ -43,6 +43,8 @@ CHUNK = 2**22
 """Numbers held at once where many vectors are encoded."""
 MAX_LENGTHS = 16
 """Bins that share nothing are taken one by one up to this many different lengths."""
+NUMBERS = (WHOLE, NUMBER)
+"""Arguments that a call can repeat."""
 EXACT, ONLINE, HONAKER, FULL = "exact", "online", "honaker", "honaker-full"
 """Ways to decode: see `_decoders`."""
 
@@ -320,9 +322,13 @@ class Strategy(ABC):
         if made is None or made.version != mmcc.__version__ or not self.adaptive:
             return None
         entry = CONSTRUCTORS[made.constructor]
-        if not entry.by_numbers or not all(isinstance(value, int) for _, value in made.arguments):
-            return None
-        return Call(entry, {name: int(value) for name, value in made.arguments})
+        known = {argument.name: argument.kind for argument in entry.arguments}
+        numbers: dict[str, int | float | list[float]] = {}
+        for name, value in made.arguments:
+            if not entry.typed or known.get(name) not in NUMBERS or isinstance(value, str):
+                return None
+            numbers[name] = value
+        return Call(entry, numbers)
 
 
 def _pieces(matrix: FloatArray, blocks: Sequence[slice]) -> Iterator[Piece]:

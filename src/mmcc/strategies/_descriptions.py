@@ -27,7 +27,7 @@ class Call(NamedTuple):
     """A constructor with arguments that make the same strategy again."""
 
     entry: Entry
-    arguments: Mapping[str, int | list[float]]
+    arguments: Mapping[str, int | float | list[float]]
 
 
 def exact_text(value: float) -> str:

@@ -1,12 +1,15 @@
-"""The dense encoder with the least root mean squared error of prefix sums.
+"""The dense encoder with the least root mean squared error of a workload A.
 
-In: steps.  Out: C >= 0, lower triangular, columns of norm 1, with the smallest |A C^-1|_F that any
+In: steps and A.  Out: C >= 0, lower triangular, columns of norm 1, with the smallest |A C^-1|_F that any
 encoder with columns of norm at most 1 has (one participation), to a relative 5e-9.
 
 With X = C^T C and S = A^T A the problem is min tr(S X^-1) over X with unit diagonal.  For positive
 multipliers v, V = diag(v), the Lagrangian is least at X = V^-1/2 R V^-1/2, R = (V^1/2 S V^1/2)^1/2,
 and scaling v in the best way gives the lower bound (tr R)^2 / sum v.  Optimal multipliers satisfy
 v = diag(R).  The relative gap between X scaled to unit diagonal and the bound ends the iteration.
+
+Where A^T A is singular to rounding, as with a learning rate that falls to almost nothing, a
+multiple of the identity is added (RIDGE): the error is then the least but for that part of it.
 """
 
 from __future__ import annotations
@@ -14,12 +17,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray
 from mmcc.errors import PrecisionError, StrategyError, whole
 from mmcc.strategies._dense import Dense
 from mmcc.strategies._descent import Progress, check_progress
+from mmcc.strategies._iterates import OutputWorkload
 from mmcc.strategies._provenance import made_by
+from mmcc.strategies._toeplitz_objective import Participations, objective_of
+from mmcc.strategies._workloads import Workload
 
 MAX_STEPS = 4096
 GAP = 1e-8
@@ -30,8 +37,21 @@ ROUNDING = 1e-12
 """Negative entries of C down to minus this are rounding errors of the Cholesky factor."""
 
 
-def optimal(steps: int, *, progress: Progress | None = None) -> Dense:
-    """The encoder with the least mean squared error of prefix sums at one participation."""
+RIDGE = 1e-11
+"""Times the mean diagonal of A^T A: what its eigenvalues are raised by where they are smaller."""
+
+
+def optimal(
+    steps: int,
+    *,
+    workload: ArrayLike | Workload | None = None,
+    participations: Participations | None = None,
+    progress: Progress | None = None,
+) -> Dense:
+    """The encoder with the least mean squared error at one participation.
+
+    For prefix sums, unless a workload says otherwise.
+    """
     steps = whole("steps", steps, 1, 10**12)
     check_progress(progress)
     if steps > MAX_STEPS:
@@ -39,27 +59,50 @@ def optimal(steps: int, *, progress: Progress | None = None) -> Dense:
             f"optimal({steps}) takes dozens of eigenvalue problems of that size; at most "
             f"{MAX_STEPS} steps. Use banded, banded_toeplitz or blt, which come close."
         )
-    gram, square = best_gram(steps, progress)
+    objective = objective_of(steps, workload, participations)
+    if objective.times > 1:
+        raise StrategyError(
+            "optimal is for one participation: for several the best matrix has negative entries, "
+            "and the amplification proof needs C >= 0. Use banded with fewer bands than steps "
+            "between participations, banded_toeplitz or blt."
+        )
+    if isinstance(objective.workload, OutputWorkload):
+        raise StrategyError(
+            f"{objective.workload} is one vector, whose error has no least value over all matrices "
+            "(noise would be added to it alone). Use utility.final_mix, or a Toeplitz optimiser."
+        )
+    gram, square = best_gram(objective.workload, progress)
     matrix = lower_factor(gram)
     error = math.sqrt(square / steps)
-    return Dense(matrix, provenance=made_by("optimal", {"steps": steps}, "mean", error))
+    arguments = {"steps": steps, **objective.extra}
+    return Dense(matrix, provenance=made_by("optimal", arguments, "mean", error))
 
 
-def best_gram(steps: int, progress: Progress | None) -> tuple[FloatArray, float]:
+def best_gram(workload: Workload, progress: Progress | None) -> tuple[FloatArray, float]:
     """X = C^T C with unit diagonal, and |A C^-1|_F^2."""
     from scipy import linalg  # takes a while to import, and few need it
 
-    left = np.arange(steps, 0, -1.0)
-    products = np.minimum.outer(left, left)  # A^T A
+    steps = workload.steps
+    products = workload.products()
+    least = 0.25  # of prefix sums
+    if not workload.is_prefix_sums:
+        ridge = RIDGE * float(np.diagonal(products).mean())
+        least = float(linalg.eigvalsh(products, subset_by_index=(0, 0))[0])
+        if least < ridge:
+            products = products + (ridge - min(least, 0.0)) * np.eye(steps)
+            least = ridge
     multipliers = np.ones(steps)
     for turn in range(MOST_TURNS):
         root = np.sqrt(multipliers)
         squares, vectors = linalg.eigh(root[:, None] * products * root)
-        values = np.sqrt(np.maximum(squares, 0.25 * multipliers.min()))  # A^T A >= 1/4
+        values = np.sqrt(np.maximum(squares, least * multipliers.min()))
         diagonal = np.einsum("ij,j,ij->i", vectors, values, vectors)
         # X^-1 = Y^T Y once X is scaled to unit diagonal: A X^-1 A^T has the trace |Y A^T|^2.
         inverse = (vectors / np.sqrt(values)).T * np.sqrt(diagonal)
-        square = float(np.sum(np.cumsum(inverse, axis=1) ** 2))
+        if workload.is_prefix_sums:
+            square = float(np.sum(np.cumsum(inverse, axis=1) ** 2))
+        else:
+            square = float(np.sum((inverse @ products) * inverse))
         bound = float(values.sum()) ** 2 / float(multipliers.sum())
         if progress is not None:
             progress("optimal: turns", turn + 1)

@@ -55,6 +55,19 @@ def divide_buffers(dividend: FloatArray, decay: FloatArray, scale: FloatArray) -
 
 
 @compiled
+def square_root(series: FloatArray) -> FloatArray:
+    """The r with r * r = series and r_0 > 0, as long as the series: O(n^2)."""
+    root = np.zeros(series.size)
+    root[0] = np.sqrt(series[0])
+    for k in range(1, series.size):
+        rest = series[k]
+        for i in range(1, k):
+            rest -= root[i] * root[k - i]
+        root[k] = rest / (2 * root[0])
+    return root
+
+
+@compiled
 def scheduled_tree(
     rates: FloatArray, momentum: float, weights: FloatArray, variances: FloatArray
 ) -> FloatArray:

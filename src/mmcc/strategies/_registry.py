@@ -17,7 +17,8 @@ from mmcc.errors import StrategyError, shown, suggestion
 Order = Literal["release", "reversed", "heavy"]
 ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
 """In which rows of a strategy can be analysed."""
-WHOLE, LIST, WORD, MATRIX = "whole number", "list of numbers", "word", "matrix"
+WHOLE, NUMBER, LIST = "whole number", "number", "list of numbers"
+WORD, MATRIX = "word", "matrix"
 """What the value of an argument is."""
 OBJECTIVES = ("mean", "max")
 """Errors of prefix sums that an optimised strategy can be made for."""
@@ -73,11 +74,6 @@ class Entry:
         every = (argument for way in self.signatures for argument in way)
         return tuple({argument.name: argument for argument in every}.values())
 
-    @property
-    def by_numbers(self) -> bool:
-        """Whether a few whole numbers say all, so that it can be called again with them."""
-        return self.typed and all(argument.kind == WHOLE for argument in self.arguments)
-
     def signature(self, given: Iterable[str]) -> tuple[Argument, ...]:
         """The way to call it that these arguments mean: the first that knows them all.
 
@@ -108,6 +104,8 @@ def imported(place: str) -> Callable[..., Any]:
 STEPS = Argument("steps", WHOLE, "training steps: columns of the strategy", label="Steps n")
 BANDS = Argument("bands", WHOLE, "bands of C", label="Bands")
 INVERSE_BANDS = Argument("bands", WHOLE, "bands of C^-1", label="Bands")
+POWER = Argument("power", NUMBER, "C^-1 is this power of 1 - x, cut off; 1/2 if left out", False)
+CANCEL = Argument("cancel", NUMBER, "part of the last fresh noise that is taken back")
 HEIGHT = Argument("height", WHOLE, "levels of each tree", label="Height of each tree")
 COEFFICIENTS = Argument("coefficients", LIST, "the first column, such as 1,0.5,0.25")
 BUFFERS = Argument("buffers", WHOLE, "buffers, optimised for prefix sums", False, label="Buffers")
@@ -194,10 +192,25 @@ BANDED_TOEPLITZ = Entry(
 BANDED_INVERSE = Entry(
     "banded-inverse",
     "mmcc.strategies._banded_inverse:banded_inverse",
-    "The banded inverse square root of the prefix sums.",
-    ((STEPS, INVERSE_BANDS),),
+    "The banded inverse square root of the prefix sums (BISR), or another root.",
+    ((STEPS, INVERSE_BANDS, POWER),),
     kind="banded_inverse",
     sized="mmcc.strategies._banded_inverse:banded_inverse",
+)
+LAMBDA_CGD = Entry(
+    "lambda-cgd",
+    "mmcc.strategies._banded_inverse:lambda_cgd",
+    "Each step takes back a part of the last step's fresh noise (DP-lambda-CGD).",
+    ((STEPS, CANCEL),),
+    kind="banded_inverse",
+)
+SQUARE_ROOT = Entry(
+    "square-root",
+    "mmcc.strategies._square_root:square_root",
+    "The square root of a workload.",
+    ((Argument("workload", MATRIX, "what is wanted"),),),
+    kind="toeplitz",
+    typed=False,
 )
 BLT = Entry(
     "blt",
@@ -237,8 +250,10 @@ ENTRIES = (
     OPTIMAL,
     BANDED,
     BANDED_TOEPLITZ,
+    LAMBDA_CGD,
     BANDED_INVERSE,
     BLT,
+    SQUARE_ROOT,
     TUNED_BLT,
     DENSE,
 )

@@ -18,11 +18,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mmcc._arrays import FloatArray
+from mmcc._arrays import FloatArray, IntArray
 from mmcc.errors import ParameterError, StrategyError, shown
 from mmcc.sampling import Unsampled
 from mmcc.strategies._iterates import OutputWorkload
 from mmcc.strategies._provenance import Argument
+from mmcc.strategies._toeplitz import Toeplitz
 from mmcc.strategies._workloads import SeriesForm, ToeplitzWorkload, Workload, workload_of
 
 Participations = Unsampled | tuple[int, int]
@@ -66,9 +67,15 @@ class Objective:
         return self.steps if self.times == 1 else self.separation
 
     def sensitivity(self, c: FloatArray) -> tuple[float, FloatArray]:
-        """|u|^2 for coefficients that fall, and half its slope."""
+        """|u|^2, and half its slope; coefficients that do not fall are raised until they do."""
         if self.times == 1:
             return float(c @ c), c
+        if (np.diff(c[self.separation :]) > 0).any():
+            largest = _largest_later(c, self.separation)
+            square, of_raised = self.sensitivity(c[largest])
+            slope = np.zeros(c.size)
+            np.add.at(slope, largest, of_raised)
+            return square, slope
         total = np.zeros(min((self.times - 1) * self.separation + c.size, self.steps))
         starts = range(0, self.times * self.separation, self.separation)
         for start in starts:
@@ -82,6 +89,12 @@ class Objective:
     def error(self, square: float, norm: float) -> float:
         """From n times the mean squared error at sigma = 1, and the squared sensitivity."""
         return math.exp(0.5 * math.log(norm * square / self.steps))
+
+    def largest(self, encoder: Toeplitz) -> float:
+        """The sensitivity, whether or not coefficients fall."""
+        if self.times == 1:
+            return float(np.linalg.norm(encoder.coefficients))
+        return encoder.sensitivity_apart(self.separation, self.times)
 
 
 def objective_of(
@@ -99,6 +112,16 @@ def objective_of(
     if limits is not None:
         extra["participations"] = f"{limits.at_most} times, {limits.separation} apart"
     return Objective(_largest(found) if objective == "max" else found, limits, extra)
+
+
+def _largest_later(c: FloatArray, first: int) -> IntArray:
+    """For every place from `first` on that of the largest coefficient there or later."""
+    places = np.arange(c.size)
+    tail = c[first:][::-1]
+    highest = np.maximum.accumulate(tail)
+    raised = np.maximum.accumulate(np.where(tail == highest, places[: tail.size], 0))
+    places[first:] = c.size - 1 - raised[::-1]
+    return places
 
 
 def checked_participations(given: Participations | None) -> Unsampled | None:

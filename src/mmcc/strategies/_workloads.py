@@ -111,6 +111,11 @@ class Workload(ABC):
             np.fill_diagonal(form[k:], sums)
         return SeriesForm(np.concatenate([[1.0], np.zeros(self.steps - 1)]), form)
 
+    @property
+    def is_prefix_sums(self) -> bool:
+        """Whether closed forms for prefix sums hold."""
+        return False
+
     def differences(self) -> FloatArray | None:
         """[j, m] = A^-1[j + m, j] where A^-1 has few bands; None where it has not."""
         return None
@@ -137,6 +142,10 @@ class ToeplitzWorkload(Workload):
     @property
     def steps(self) -> int:
         return self.coefficients.size
+
+    @property
+    def is_prefix_sums(self) -> bool:
+        return bool((self.coefficients == 1).all())
 
     def variances(self, strategy: Strategy, decoder: str) -> FloatArray:
         return strategy.toeplitz_variances(self, decoder)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmcc.training._lengths import squared_lengths
 from mmcc.training._run import RunError
 
 MOST_SAID = 200
@@ -191,5 +192,4 @@ def _lengths(found: Tensor | None, truth: Tensor | None) -> tuple[Tensor, Tensor
 
 def _norm(tensor: Tensor) -> Tensor:
     kind = torch.promote_types(tensor.dtype, torch.float32)
-    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=kind)
-    return norm
+    return squared_lengths(tensor.reshape(1, -1), kind)[0].sqrt()

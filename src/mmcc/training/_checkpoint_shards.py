@@ -15,6 +15,7 @@ import math
 import pickle
 import secrets
 import shutil
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,9 @@ def save(tensors: dict[str, Tensor], folder: Path) -> None:
 
 def _load(tensors: dict[str, Tensor], folder: Path) -> None:
     try:
-        read(tensors, storage_reader=_Reader(folder))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is one process, which is as it should be
+            read(tensors, storage_reader=_Reader(folder))
     except (CheckpointException, RuntimeError, OSError, *FOREIGN) as problem:
         raise CheckpointError(
             f"the folder {folder.name!r} cannot be taken up: {_said(problem)}."

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from mmcc.training._agreement import wrong_count
+from mmcc.training._lengths import squared_lengths
 from mmcc.training._run import RunError
 
 LEFT = ("activations", "max_batch_len")
@@ -114,10 +115,7 @@ class KeptRows(ExampleGradients):
         if sample is None:
             return None
         rows = sample.flatten(1) if sample.dim() > 1 else sample[:, None]
-        if not len(rows):
-            return rows.new_zeros(0, dtype=summed_type(rows.dtype))
-        norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=summed_type(rows.dtype))
-        return norms.square()
+        return squared_lengths(rows, summed_type(rows.dtype))
 
     def row(self, parameter: Tensor, member: int) -> Tensor | None:
         sample = _joined(parameter)

@@ -33,8 +33,14 @@ def hooked_layers(module: nn.Module) -> Iterator[nn.Module]:
     """Layers that are taken apart, each with its parameters: in the order of the module.
 
     A layer with parameters of its own and no rule is taken as a whole, with all that is in it.
-    Opacus's recurrent layers list those of their cells as their own too.
+    One that stands in several places is one layer.
     """
+    yield from dict.fromkeys(_met(module))
+
+
+def _met(module: nn.Module) -> Iterator[nn.Module]:
+    """As often as they stand somewhere."""
+    # Opacus's recurrent layers list the parameters of their cells as their own too.
     listed = isinstance(module, DPRNNBase)
     own = not listed and any(p.requires_grad for p in module.parameters(recurse=False))
     if own:
@@ -42,7 +48,7 @@ def hooked_layers(module: nn.Module) -> Iterator[nn.Module]:
     if own and _rule(module) is None:
         return
     for child in module.children():
-        yield from hooked_layers(child)
+        yield from _met(child)
 
 
 def has_rule(layer: nn.Module) -> bool:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from mmcc.training._example_gradients import summed_type
 from mmcc.training._ghost_terms import Gather, Outer, Rows, Shape, Term
+from mmcc.training._lengths import squared_lengths
 
 DOUBT = 1e-4
 """A squared norm below so much of what it would be if nothing cancelled is found again.
@@ -79,8 +80,9 @@ def squared_norms(terms: Sequence[Term]) -> Tensor:
         alive = torch.stack([term.alive() for term in terms]).any(dim=0)
         found = found.masked_fill(doubtful & ~alive, 0.0)
         for member in (doubtful & alive).nonzero().flatten().tolist():
-            row = sum(term.row(member) for term in terms)
-            found[member] = torch.linalg.vector_norm(row).square()
+            first, *others = (term.row(member) for term in terms)
+            row = sum(others, start=first)
+            found[member] = squared_lengths(row.reshape(1, -1), row.dtype)[0]
     return found
 
 

@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import grad
 
 from mmcc.training._example_gradients import summed_type
+from mmcc.training._lengths import squared_lengths
 
 BLOCK = 2**24
 """Numbers that are worked on at once, where that can be chosen."""
@@ -115,9 +116,7 @@ class Rows(Term):
         return self.values
 
     def squares(self) -> Tensor:
-        kind = summed_type(self.dtype)
-        norms: Tensor = torch.linalg.vector_norm(self._flat(), dim=1, dtype=kind)
-        return norms.square()
+        return squared_lengths(self._flat(), summed_type(self.dtype))
 
     def sizes(self) -> Tensor:
         return self.squares().sqrt()

@@ -123,14 +123,16 @@ class PrivateOptimizer(Prepared, DPOptimizer):
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
         """Clip, sum, and with the last part of the batch release; whether there was a release."""
-        self._check_parameters()
-        batch = self.run.take()
-        self._check_counts(batch)
         if self._sharding.spread:
             self.run.meet(STEPPING)
+        with self._watch.agreeing():
+            self._check_parameters()
+            batch = self.run.take()
+            self._check_counts(batch)
+            factors, counted = self._factors(batch)
         if batch.chunk == 0:
             self._forget_sums()
-        self._clip(batch)
+        self._add_clipped(factors, counted)
         self.run.summed()
         self._is_last_step_skipped = not batch.last
         if not batch.last:
@@ -216,13 +218,12 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         """Refused: a batch whose gradients are added twice is released twice."""
         raise RunError("step() clips and adds up the gradients of its batch, once.")
 
-    def _clip(self, batch: PhysicalBatch) -> None:
-        """Add each example's gradient to the sum, times the factor that clips it.
+    def _factors(self, batch: PhysicalBatch) -> tuple[Tensor, Tensor]:
+        """What clips each example's gradient, part by part, and which of them count.
 
         A gradient that is not finite has no norm, and whatever it did to the sum would show that
         its example is there: it counts as zero.  So does that of a row of padding.
         """
-        gradients = self._watch.gradients
         squares = self._squares(batch.size)
         if batch.size:
             self._check_sums(squares)
@@ -231,7 +232,11 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         parts.index_add_(1, torch.tensor(self._parts, device=squares.device), squares)
         counted = parts.isfinite().all(dim=1)
         counted[batch.members :] = False
-        factors = self.mechanism.clipping.factors(parts, self.max_grad_norm)
+        return self.mechanism.clipping.factors(parts, self.max_grad_norm), counted
+
+    def _add_clipped(self, factors: Tensor, counted: Tensor) -> None:
+        """Add each example's gradient to the sum, times the factor that clips it."""
+        gradients = self._watch.gradients
         for p, stepped, part in zip(self._parameters, self._stepped, self._parts, strict=True):
             total = p.summed_grad
             if total is None or self._sharding.spread:

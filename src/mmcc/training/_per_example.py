@@ -10,7 +10,7 @@ first batches, and now and then (`mmcc.training._rehearsal`).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from types import TracebackType
@@ -80,7 +80,7 @@ class Watched(Prepared, AbstractGradSampleModule):
         """Which outputs cannot be used, and why; nothing is known on most batches."""
         if not self.watch.close_somewhere:
             return {}
-        with self.watch.sharding.gathered():
+        with self.watch.sharding.gathered(), self.watch.agreeing():
             return rehearse(self, args, kwargs, count) if self.watch.close else {}
 
     @contextmanager
@@ -219,6 +219,10 @@ class Hooked(Watched, GradSampleModule):
                 f"{who} changes what another layer gave it in place, and hooks cannot have that: "
                 "write out = out + x, not out += x."
             ) from problem
+
+    def iterate_submodules(self, module: nn.Module) -> Iterable[nn.Module]:
+        """Opacus's, but a layer that stands in several places once: it would be counted twice."""
+        return dict.fromkeys(GradSampleModule.iterate_submodules(self, module))
 
     def own_hooks(self) -> list[Any]:
         return list(self.autograd_grad_sample_hooks)

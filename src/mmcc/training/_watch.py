@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -134,6 +135,11 @@ class Watch:
             self.close_somewhere = self.run.peers.any(self.close)
             self.close = bool(size) and self.close_somewhere
         return size or 0
+
+    def agreeing(self) -> AbstractContextManager[None]:
+        """Processes that share parameters go on together, or not at all."""
+        shared = self.sharding.spread and self.run is not None
+        return self.run.peers.agreeing() if self.run is not None and shared else nullcontext()
 
     @property
     def _rank(self) -> int:

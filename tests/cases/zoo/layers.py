@@ -398,6 +398,19 @@ class CalledTwice(nn.Module):
         return self.head(self.shared(y))
 
 
+class InTwoPlaces(nn.Module):
+    """Two parts have one layer in common, each by a name of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shared = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH))
+        self.lower = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh(), shared)
+        self.upper = nn.Sequential(nn.Tanh(), shared, nn.Linear(WIDTH, CLASSES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.upper(self.lower(x))
+
+
 class ByHandToo(nn.Module):
     """A layer, and its weight a second time without the layer."""
 

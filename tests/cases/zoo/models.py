@@ -276,6 +276,7 @@ PLAIN = [
     Case("rows that meet", lambda: layers.mlp(layers.Centred()), meet=True),
     # ways to call
     Case("layer called twice", layers.CalledTwice),
+    Case("layer in two places", layers.InTwoPlaces),
     Case("weight used by hand too", layers.ByHandToo),
     Case("checkpointing", lambda: layers.Checkpointed(reentrant=False)),
     Case("reentrant checkpointing", lambda: layers.Checkpointed(reentrant=True)),

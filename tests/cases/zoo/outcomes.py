@@ -46,6 +46,7 @@ REFUSED = {
     "some rows twice": "hooks functorch ew",
     "reordered rows": "hooks functorch ew",
     "rows that meet": "hooks functorch ew",
+    "layer in two places": "ew",
     "weight used by hand too": "hooks functorch",
     "checkpointing": "hooks functorch ew",
     "reentrant checkpointing": "ew",

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.polynomial import chebyshev
 from scipy import special
 
-from mmcc._arrays import ComplexArray, FloatArray
-from mmcc.accounting._bounds.projection.line import Contour, Weights
-from mmcc.accounting._bounds.projection.rest import Rest
+from mmcc._arrays import BoolArray, ComplexArray, FloatArray
+from mmcc.accounting._bounds.projection.line import Contour
+from mmcc.accounting._bounds.projection.rest import SLACK, Cores, Rest
 from mmcc.accounting._bounds.projection.subsets import coefficients, participation, tilt
 from mmcc.errors import MethodError
 from mmcc.strategies._gram import DenseGram
@@ -70,10 +70,9 @@ class EpochLine(Contour):
         with np.errstate(over="ignore"):
             return np.asarray(np.exp(theta * points + self._tilt(np.array(theta))[0][:, None]))
 
-    def coefficients(self, theta: float, gammas: FloatArray) -> ComplexArray:
+    def coefficients(self, theta: float, phases: ComplexArray) -> ComplexArray:
         """P_0, ..., P_k of `subsets`: gamma, epoch, i."""
-        law = self.law(np.array(theta))
-        return coefficients(law, self._phases(gammas), self.epochs, self.times)
+        return coefficients(self.law(np.array(theta)), phases, self.epochs, self.times)
 
     def slots(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The law of one draw of an epoch, and the log of the chance that draws never repeat.
@@ -115,7 +114,7 @@ class EpochLine(Contour):
 
     def _participation(
         self, law: FloatArray, phases: ComplexArray, nodes: ComplexArray
-    ) -> tuple[FloatArray, FloatArray, float]:
+    ) -> tuple[FloatArray, FloatArray, float | None]:
         """An epoch's mean D has an absolute error, and pair sums are divided by two of them.
 
         With x the largest 1 / |D| at a node, the relative errors of all epochs together are x
@@ -130,8 +129,16 @@ class EpochLine(Contour):
             worst = np.max(1 / np.abs(means), axis=1)
             size = float(np.sum(np.abs(nodes) * worst**3))
             size *= _differences(odds.reshape(self.rows.shape), table[0].real)
-        known = size <= MOST_DIFFERENCE  # not for NaN
-        return single, single - twice, size if known else math.inf
+        if size <= MOST_DIFFERENCE:  # not for NaN
+            return single, single - twice, size
+        return np.zeros_like(single), np.zeros_like(single), None
+
+    def twice(self, law: FloatArray) -> FloatArray:
+        """The formula for the chance of a pair, at j twice."""
+        phases = np.zeros((1, self.a.size), np.complex128)
+        table = coefficients(law, phases, self.epochs, self.times)
+        with np.errstate(all="ignore"):
+            return participation(law / (1 - law), phases, table, np.ones(1, np.complex128))[1]
 
     def _rounded(self, u: FloatArray) -> float:
         """One mean an epoch; phases gamma a_j have rounding errors of their own."""
@@ -149,33 +156,44 @@ class EpochLine(Contour):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cores:
-    """Pair sums at points: one matrix a node, made when it is asked for."""
+    """Pair sums at points: one matrix a node, made when it is asked for; zero where not known."""
 
     line: EpochLine
     points: FloatArray
-    weights: Weights
+    theta: FloatArray
+    known: BoolArray
+    nodes: ComplexArray
+    phases: ComplexArray
+    waves: ComplexArray
+    """e^(i gamma x) at the points."""
+    repeated: bool = False
+    """Of independent draws with the same chances, of which k(k - 1) pairs in an epoch differ."""
 
     def __getitem__(self, node: int) -> FloatArray:
-        line, weights = self.line, self.weights
-        theta, nodes = float(weights.theta[node]), weights.nodes[node]
-        table = line.coefficients(theta, weights.gammas)[..., None]
-        x = np.exp(1j * np.multiply.outer(weights.gammas, self.points))
-        x *= line.odds(self.points, theta)
+        if not self.known[node]:
+            return np.zeros((self.points.size, self.points.size))
+        line, theta, nodes = self.line, float(self.theta[node]), self.nodes[node]
+        table = line.coefficients(theta, self.phases)[..., None]
+        x = self.waves * line.odds(self.points, theta)
         whole = table[:, :, line.times]
+        epochs, count = self.points.shape
         without = [table[:, :, 0] + 0 * x]
         for i in range(1, line.times):
             without.append(table[:, :, i] - x * without[-1])
         flat = (x * without[-1] / whole).reshape(len(x), -1)
         scaled = (flat * nodes[:, None]).T
         core = scaled.real @ flat.real - scaled.imag @ flat.imag
+        blocks = core.reshape(epochs, count, epochs, count)
+        own = np.arange(epochs)
+        if self.repeated:
+            blocks[own, :, own] *= 1 - 1 / line.times
+            return core
         both = np.zeros((*x.shape, x.shape[2]), np.complex128)
         for rest in without[:-1]:
             both = rest[..., None] - x[:, :, None] * both
         both *= x[..., None] * x[:, :, None] / whole[..., None]
         inside = np.tensordot(nodes, both, 1).real
-        epochs, count = self.points.shape
-        blocks = core.reshape(epochs, count, epochs, count)
-        blocks[np.arange(epochs), :, np.arange(epochs)] = 0.5 * (inside + inside.swapaxes(1, 2))
+        blocks[own, :, own] = 0.5 * (inside + inside.swapaxes(1, 2))
         return core
 
 
@@ -225,7 +243,26 @@ class EpochRest(Rest):
     @cached_property
     def core(self) -> _Cores:
         """Pair sums at the points, within an epoch as if its columns all differed."""
-        return _Cores(self.line, self.points, self.weights)
+        weights = self.weights
+        waves = np.exp(1j * np.multiply.outer(weights.gammas, self.points))
+        return _Cores(
+            self.line,
+            self.points,
+            weights.theta,
+            self._known,
+            weights.nodes,
+            self._phases,
+            waves,
+        )
+
+    @property
+    def _known(self) -> BoolArray:
+        """At which nodes sums are."""
+        return self.weights.error < 1
+
+    @cached_property
+    def _phases(self) -> ComplexArray:
+        return self.line.phases(self.weights.gammas)
 
     @cached_property
     def slots(self) -> tuple[FloatArray, FloatArray]:
@@ -235,29 +272,54 @@ class EpochRest(Rest):
     @cached_property
     def quadratic_norm(self) -> FloatArray:
         """sqrt(T_2) as computed: a loop over nodes, for the cores are large."""
-        image, spare = self.image, self.weights.spare
+        return np.asarray(self._norm(self.weights.spare, self.core) / math.sqrt(2))
+
+    def _norm(self, spare: FloatArray, cores: Cores) -> FloatArray:
+        """|A' V A'^T| as computed, V = diag(spare) + Y M Y^T: a loop, for cores are large."""
+        image = self.image
         squares = self.gram.power_sums(self.line.a, spare.T, [2])[0]
         total = np.einsum("ti,it->t", spare, squares)
         inner = self.basis.T @ image
         for i, v in enumerate(spare):
-            core = self.core[i]
+            core = cores[i]
             left = core @ inner
             total[i] += 2 * np.vdot(core, image.T @ (v[:, None] * image))
             total[i] += np.vdot(left.T, left)
-        return np.asarray(np.sqrt(0.5 * np.maximum(total, 0.0)))
+        return np.asarray(np.sqrt(np.maximum(total, 0.0)))
+
+    @cached_property
+    def gain(self) -> FloatArray:
+        """E Y'^2 - E Y^2 for Y = <A'_S, A'_S'> of the tilted law, rounded up.
+
+        Y' is that of independent draws with the same chances u_j / k, so both V are known at
+        gamma = 0, where interpolation misses no more than what is paid for over all gammas.
+        """
+        weights, line = self.weights, self.line
+        twice = np.array([line.twice(law) for law in line.law(weights.theta)])
+        twice = np.where(self._known[:, None], twice, 0.0)
+        ones = np.ones((len(weights.t), 1), np.complex128)
+        start = np.zeros((1, line.a.size), np.complex128)
+        still = _Cores(
+            line, self.points, weights.theta, self._known, ones, start, ones[:1, :, None]
+        )
+        sets = self._norm(weights.tilted - twice, still) * (1 - SLACK)
+        draws = self._norm(weights.tilted, replace(still, repeated=True)) * (1 + SLACK)
+        missed = self.residual / np.abs(weights.nodes[:, 0])
+        gain = (draws + missed) ** 2 - np.maximum(sets - missed, 0.0) ** 2
+        return np.where(self._known, gain, np.inf)
 
     def centred(self, vectors: FloatArray) -> FloatArray:
         """K x: with it A'K has the columns A'_j less the mean of their epoch, plus a common one."""
-        epochs, u = self._middle
-        parts = vectors.reshape(epochs, -1, vectors.shape[1])
+        u = self._middle
+        parts = vectors.reshape(*u.shape, vectors.shape[1])
         sums = np.sum(parts, axis=1)
         moved = sums - np.mean(sums, axis=0)
         return np.asarray((parts - u[:, :, None] * moved[:, None, :]).reshape(vectors.shape))
 
     def centred_back(self, vectors: FloatArray) -> FloatArray:
         """K^T x."""
-        epochs, u = self._middle
-        parts = vectors.reshape(epochs, -1, vectors.shape[1])
+        u = self._middle
+        parts = vectors.reshape(*u.shape, vectors.shape[1])
         means = np.sum(u[:, :, None] * parts, axis=1)
         moved = means - np.mean(means, axis=0)
         return np.asarray((parts - moved[:, None, :]).reshape(vectors.shape))
@@ -268,11 +330,11 @@ class EpochRest(Rest):
         return np.concatenate([rows for _, rows in self.gram.rest_rows(self.line.a)])
 
     @property
-    def _middle(self) -> tuple[int, FloatArray]:
+    def _middle(self) -> FloatArray:
         """The tilted law of the node in the middle, a share of every column in its epoch."""
         shape = self.line.rows.shape
         chances = self.weights.tilted[len(self.weights.t) // 2]
-        return shape[0], chances.reshape(shape) / self.line.times
+        return chances.reshape(shape) / self.line.times
 
     @cached_property
     def residual(self) -> FloatArray:
@@ -287,6 +349,7 @@ class EpochRest(Rest):
         own = weights.error * (weights.tilted @ self.diagonal)
         return np.asarray(room * self.reach**2 + own)
 
+    @np.errstate(all="ignore")
     def _missed(self, points: FloatArray, nodes: Sequence[int]) -> FloatArray:
         """A bound on what interpolation in these points misses of V_jl, relative to u_j u_l.
 
@@ -300,7 +363,7 @@ class EpochRest(Rest):
         for i, node in enumerate(nodes):
             theta = float(weights.theta[node])
             chances = weights.tilted[node].reshape(rows.shape)
-            table = line.coefficients(theta, weights.gammas)
+            table = line.coefficients(theta, self._phases)
             real = table[0].real
             exact, given = (
                 line.odds(p, theta) * w for p, w in zip((rows, points), waves, strict=True)
@@ -321,7 +384,7 @@ class EpochRest(Rest):
             inside = np.max(inside * size, axis=1)
             across = worst * (2 * np.max(size, axis=1) + worst)
             found[i] = np.abs(weights.nodes[node]) @ np.maximum(across, inside)
-        return found
+        return np.where(self._known[nodes], found, 0.0)
 
 
 def _terms(real: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -128,10 +128,11 @@ class Contour(ABC):
     @abstractmethod
     def _participation(
         self, law: FloatArray, phases: ComplexArray, nodes: ComplexArray
-    ) -> tuple[FloatArray, FloatArray, float]:
+    ) -> tuple[FloatArray, FloatArray, float | None]:
         """`single` and `spare` of `Weights`; the size of pair sums relative to u_j u_l.
 
-        Rounding errors are in proportion to that.
+        Rounding errors are in proportion to that.  None where nothing is known: then both are 0,
+        and so are all pair sums.
         """
 
     @abstractmethod
@@ -183,7 +184,7 @@ class Contour(ABC):
             return 0.0, math.inf  # beyond the range of floats: nothing is known
         gammas = self._gammas(period)
         law = self.law(np.array([theta]))[0]
-        products = self._products(law, self._phases(gammas))
+        products = self._products(law, self.phases(gammas))
         b = t - theta
         terms = np.exp(-0.5 * gammas**2 - 1j * gammas * b) * products
         terms /= sign * (theta + 1j * gammas)
@@ -199,7 +200,7 @@ class Contour(ABC):
         b = t - theta
         cumulant = self.cumulant(theta)
         gammas = self._gammas(self._period(theta, b, cumulant))
-        phases = self._phases(gammas)
+        phases = self.phases(gammas)
         step = gammas[1] - gammas[0]
         tilted = self.tilted(theta)
         nodes = np.exp(-0.5 * gammas**2 - 1j * np.multiply.outer(b, gammas))
@@ -214,7 +215,8 @@ class Contour(ABC):
         for i, law in enumerate(self.law(theta)):
             nodes[i] *= self._products(law, phases)
             single[i], spare[i], size = self._participation(law, phases, nodes[i])
-            error[i] = unit * (2 + size)
+            # Chances lie between 0 and u_j, those of pairs between 0 and u_j u_l.
+            error[i] = 1.0 if size is None else unit * (2 + size)
         return Weights(
             t=t,
             theta=theta,
@@ -267,7 +269,8 @@ class Contour(ABC):
             )
         return np.asarray(step * np.arange(count, dtype=np.float64))
 
-    def _phases(self, gammas: FloatArray) -> ComplexArray:
+    def phases(self, gammas: FloatArray) -> ComplexArray:
+        """e^(i gamma a_j) - 1: a row for each gamma."""
         x = np.multiply.outer(gammas, self.a)
         return np.asarray(-2 * np.sin(0.5 * x) ** 2 + 1j * np.sin(x))
 
@@ -315,7 +318,7 @@ class Line(Contour):
 
     def ratios(self, u: FloatArray, gammas: FloatArray) -> ComplexArray:
         """r_j at theta + i gamma from u_j = r_j at theta: a row for each gamma."""
-        phases = self._phases(gammas)
+        phases = self.phases(gammas)
         return np.asarray(u * (1 + phases) / (1 + u * phases))
 
     def _moments(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:

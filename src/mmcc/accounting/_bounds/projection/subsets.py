@@ -39,7 +39,7 @@ def shift(x: FloatArray, times: int) -> float:
         s += (times - total) / max(slope, 1e-300)
         if not low < s < high:
             s = 0.5 * (low + high)
-    return s
+    return float(s)
 
 
 @compiled

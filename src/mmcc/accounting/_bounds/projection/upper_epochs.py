@@ -40,6 +40,8 @@ class Shifted:
     """G'' with the means of some node, and what sums of its entries tell about other nodes."""
 
     rest: EpochRest
+    law: FloatArray
+    """Of one draw of every epoch, by node."""
     nodes: slice
     """The nodes that are asked about; the means are those of the one in the middle."""
 
@@ -49,7 +51,7 @@ class Shifted:
         rest, line = self.rest, self.rest.line
         epochs, length = line.rows.shape
         middle = (self.nodes.start + self.nodes.stop - 1) // 2
-        shares = rest.slots[0][middle].reshape(epochs, length)
+        shares = self.law[middle].reshape(epochs, length)
         own = np.zeros((epochs, length, epochs))
         own[np.arange(epochs), :, np.arange(epochs)] = shares
         means = own.reshape(-1, epochs) - shares.reshape(-1, 1) / epochs
@@ -76,7 +78,7 @@ class Shifted:
     def means(self, block: FloatArray, d: int) -> FloatArray:
         """sum_(j in e, l in e + d) p_j p_l block_ejl, p the law of a draw: node, epoch."""
         epochs = self.rest.line.epochs
-        u = self.rest.slots[0][self.nodes].reshape(-1, epochs, block.shape[1])
+        u = self.law[self.nodes].reshape(-1, epochs, block.shape[1])
         first = u.swapaxes(0, 1)
         second = np.roll(first, -d, axis=0)
         return np.asarray(np.sum(np.matmul(first, block) * second, axis=2).T)
@@ -166,24 +168,43 @@ class ProjectedEpochs(Projected):
         assert isinstance(rest, EpochRest)
         return rest
 
+    def _even(self, law: FloatArray) -> FloatArray:
+        """Even orders from four on of independent draws: S, node."""
+        nodes = len(law)
+        even = np.empty((S.size, nodes))
+        for start in range(0, nodes, STRIDE):
+            shifted = Shifted(self._rest, law, slice(start, min(start + STRIDE, nodes)))
+            for i, s in enumerate(S):
+                even[i, shifted.nodes] = shifted.even(float(s))
+        return even
+
     @cached_property
-    def _shifted(self) -> list[Shifted]:
-        nodes = len(self.rest.weights.t)
-        starts = range(0, nodes, STRIDE)
-        return [Shifted(self._rest, slice(i, min(i + STRIDE, nodes))) for i in starts]
+    def even(self) -> FloatArray:
+        """Even orders from four on: S, node.
+
+        By draws over the chance that they never repeat; or by draws with the same chances of every
+        column, whose moment generating function is larger, with what their second moment is larger,
+        f(s x) <= (s / s')^4 f(s' x) for s' >= s.
+        """
+        rest, times = self._rest, self._rest.line.times
+        law, apart = rest.slots
+        if times == 1:
+            return self._even(law)
+        with np.errstate(over="ignore", invalid="ignore"):
+            best = self._even(law) * np.exp(-2 * apart) * (1 + SLACK)
+            larger = self._even(rest.weights.tilted / times)
+            larger += 0.5 * np.multiply.outer(S**2, np.maximum(rest.gain, 0.0))
+            for i, s in enumerate(S):
+                shrunk = np.min(larger[i:] * ((s / S[i:]) ** 4)[:, None], axis=0) * (1 + SLACK)
+                best[i] = np.fmin(best[i], shrunk)
+        return best
 
     @cached_property
     def totals(self) -> tuple[FloatArray, FloatArray]:
         """Chaos sums from two and from three on: shape (1, S, nodes)."""
-        even = np.empty((S.size, len(self.rest.weights.t)))
-        for shifted in self._shifted:
-            for i, s in enumerate(S):
-                even[i, shifted.nodes] = shifted.even(float(s))
-            del shifted.matrix
-        second = np.multiply.outer(S**2, self.rest.quadratic)
+        even, second = self.even, np.multiply.outer(S**2, self.rest.quadratic)
         # Odd orders lie under the geometric mean of their even neighbours.
         with np.errstate(over="ignore", invalid="ignore"):
-            even *= np.exp(-2 * self._rest.slots[1]) * (1 + SLACK)
             third = (even + np.sqrt(4 / 3 * (second + even) * even)) * (1 + SLACK)
         third = np.where(third >= 0, third, np.inf)
         return (second * (1 + SLACK) + third)[None], third[None]
@@ -199,7 +220,7 @@ class ProjectedEpochs(Projected):
 
         Within an epoch k columns with themselves, and k (k - 1) pairs that differ.
         """
-        shifted = Shifted(self._rest, slice(0, len(self.rest.weights.t)))
+        shifted = Shifted(self._rest, self._rest.slots[0], slice(0, len(self.rest.weights.t)))
         times = self._rest.line.times
         largest = np.max(shifted.matrix, axis=(1, 3))
         inside = shifted.block(0)
