@@ -29,15 +29,14 @@ from mmcc.design._recommendation import Offer, Recommendation
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import STARTS, Search, Shapes
 from mmcc.design._time_limit import TimeLimit, TimeUpError
-from mmcc.errors import MmccError, ParameterError, SamplingError, real, suggestion, whole
+from mmcc.errors import MmccError, ParameterError, SamplingError, real, whole
 from mmcc.sampling import Poisson, Scheme
-from mmcc.sampling._families_at_rate import epoch, family, run_length
-from mmcc.sampling._registry import COMPARED
+from mmcc.sampling._families_at_rate import common_rate, epoch, family, family_of, run_length
 from mmcc.strategies import identity
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._registry import CONTINUAL_COUNTING
 from mmcc.strategies._toeplitz import Toeplitz
-from mmcc.strategies._workloads import PREFIX_SUMS, Workload, workload_of
+from mmcc.strategies._workloads import Workload, workload_of
 
 SECONDS = 60.0
 FIRST, MORE = 4, 20
@@ -58,7 +57,7 @@ def recommend(
     epsilon: float,
     delta: float,
     workload: ArrayLike | Workload | None = None,
-    schemes: Sequence[str] | str | None = None,
+    schemes: Sequence[str | Scheme] | str | Scheme | None = None,
     memory: int | None = None,
     seconds: float = SECONDS,
     progress: Progress | None = None,
@@ -69,9 +68,9 @@ def recommend(
     An epoch has ceil(examples / batch_size) steps, as that of a DataLoader, and the rate is one
     part in these.  `workload` is what the releases are for, as for `mmcc.utility.rmse`: prefix sums
     of gradients, plain SGD, unless given; `mmcc.utility.schedule` makes that of a learning-rate
-    schedule with momentum.  `schemes` are words of `mmcc compare`, such as "poisson" and
-    "random-allocation", which are looked at unless others are named.  `memory`: noise vectors that
-    may be held in training, at most.
+    schedule with momentum.  `schemes`: objects of this rate, or words of `mmcc compare`; "poisson"
+    and "random-allocation" unless others are named.  `memory`: noise vectors that may be held in
+    training, at most.
 
     Everything is compared with DP-SGD (independent noise, Poisson sampling at the same rate) at the
     same certified (epsilon, delta), and DP-SGD is recommended where nothing beats it.  `better` is
@@ -101,10 +100,11 @@ def recommend(
             "so that no noise is needed and nothing can be recommended. Use a smaller delta."
         )
     start = time.perf_counter()
+    asked = workload_of(workload, steps)
     search = _Recommending(
         _schemes(schemes, length, steps),
         target,
-        workload_of(workload, steps),
+        asked,
         memory,
         TimeLimit(seconds, progress),
         better,
@@ -115,12 +115,12 @@ def recommend(
             steps_per_epoch=length,
             epsilon=target.epsilon,
             delta=target.delta,
-            workload=PREFIX_SUMS if workload is None else "the workload given",
+            workload=asked.name,
             baseline=_offer(
                 identity(steps),
                 scheme,
                 replace(target, budget=Budget.MINUTES, progress=progress),
-                workload_of(workload, steps),
+                asked,
             ),
             offers=(),
             evaluations=0,
@@ -208,23 +208,22 @@ def _offer(strategy: Strategy, scheme: Scheme, target: Target, workload: Workloa
     return Offer(strategy, scheme, guarantee, error, strategy.noise_memory())
 
 
-def _schemes(words: Sequence[str] | str | None, length: int, steps: int) -> list[Scheme]:
-    """The schemes by their words; those that are usual, as far as they fit the epochs."""
-    if words is None:
+def _schemes(
+    given: Sequence[str | Scheme] | str | Scheme | None, length: int, steps: int
+) -> list[Scheme]:
+    """The schemes, which may be given by words; the usual ones, as far as they fit the epochs."""
+    if given is None:
         fitting = epoch(1 / length, steps) is not None and length > 1
-        words = USUAL if fitting else USUAL[:1]
-    elif isinstance(words, str):
-        words = [words]
-    found = []
-    for word in words:
-        if not isinstance(word, str):
-            raise SamplingError(
-                f"schemes are words such as {USUAL[0]!r}, got {word!r}; "
-                f"{suggestion(str(word), COMPARED)}"
-            )
-        found += family(word, 1 / length, steps).schemes
-    if not found:
+        given = USUAL if fitting else USUAL[:1]
+    elif isinstance(given, (str, Scheme)):
+        given = [given]
+    families = [
+        family(one, 1 / length, steps) if isinstance(one, str) else family_of(one) for one in given
+    ]
+    if not families:
         raise SamplingError("schemes is empty; name one, or leave it out.")
+    common_rate([family_of(Poisson(1 / length)), *families], steps)
+    found = [scheme for some in families for scheme in some.schemes]
     for scheme in found:
         if not amplified(Problem(identity(steps), scheme, 1.0)):
             raise SamplingError(
