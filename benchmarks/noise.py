@@ -54,13 +54,13 @@ def main() -> None:
         "| strategy | generator | ms a step | times plain normals | times a copy | vectors held |"
     )
     print("|---|---|---|---|---|---|")
-    for generator in ("philox", "chacha"):
+    for generator in ("device", "philox", "chacha"):
         if generator == "chacha" and find_spec("cryptography") is None:
             print("| chacha: cryptography is not installed |")
             continue
         for name, strategy in STRATEGIES.items():
             show(name, strategy, generator, options)
-    show("tree, online", STRATEGIES["tree, honaker"], "philox", options, decoder="online")
+    show("tree, online", STRATEGIES["tree, honaker"], "device", options, decoder="online")
     if not options.skip_dense:
         dense(options)
     if find_spec("jax_privacy") is None:
@@ -118,7 +118,7 @@ def dense(options: argparse.Namespace) -> None:
     found = least({"ours": stream.__next__}, 1, block) | least(
         yardsticks(options.size), options.rounds
     )
-    line("counting, dense toeplitz", "philox", found, float(stream.memory))
+    line("counting, dense toeplitz", "device", found, float(stream.memory))
 
 
 def middle_of_counting(size: int) -> tuple[NoiseStream, int, int]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -47,6 +48,13 @@ def layers() -> nn.Module:
     return nn.Sequential(block, nn.Linear(7, 1), nn.Linear(1, CLASSES)).float()
 
 
+def frozen() -> nn.Module:
+    """With a layer that is not trained."""
+    module = layers()
+    module[0][0].requires_grad_(False)
+    return module
+
+
 class Tied(nn.Module):
     """Tokens, a convolution, and a head that is the embedding."""
 
@@ -64,16 +72,7 @@ class Tied(nn.Module):
         return self.head(mixed)[:, :CLASSES].clone()  # as FSDP wants it
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {"layers": layers, "tied": Tied}
-CASES: dict[str, dict[str, Any]] = {
-    "as a whole": {},
-    "by layers": {"clipping": "per-layer"},
-    "rare, automatic": {"clipping": "automatic", "sampling": Poisson(0.03)},
-    "in chunks": {"physical_batch_size": 2},
-    "padded": {"sampling": TruncatedPoisson(0.3, 8, 30), "strategy": strategies.identity(STEPS)},
-    "tied": {"model": "tied"},
-    "noise": {"sigma": 1.0, "strategy": strategies.binary_tree(STEPS)},
-}
+MODELS: dict[str, Callable[[], nn.Module]] = {"layers": layers, "frozen": frozen, "tied": Tied}
 
 
 def numbers() -> TensorDataset:
@@ -83,14 +82,39 @@ def numbers() -> TensorDataset:
 
 def spread(module: nn.Module, **options: Any) -> nn.Module:
     """Over all processes there are; blocks and layers in units of their own."""
-    mesh = options.pop("mesh", None) or init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     if isinstance(module, nn.Sequential):
         for layer in module[:2]:
             fully_shard(layer, mesh=mesh, **options)
     return fully_shard(module, mesh=mesh, **options)
 
 
-def case(model: str = "layers", *, sharded: bool, module: nn.Module | None = None, **options: Any):
+def copied(module: nn.Module) -> nn.Module:
+    """The same with a copy on every process."""
+    return replicate(module, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "as a whole": {},
+    "by layers": {"clipping": "per-layer"},
+    "rare, automatic": {"clipping": "automatic", "sampling": Poisson(0.03)},
+    "in chunks": {"physical_batch_size": 2},
+    "padded": {"sampling": TruncatedPoisson(0.3, 8, 30), "strategy": strategies.identity(STEPS)},
+    "tied": {"model": "tied"},
+    "frozen": {"model": "frozen"},
+    "copied": {"spread": copied, "sigma": 1.0},
+    "noise": {"sigma": 1.0, "strategy": strategies.binary_tree(STEPS)},
+}
+
+
+def case(
+    model: str = "layers",
+    *,
+    sharded: bool,
+    module: nn.Module | None = None,
+    spread: Callable[[nn.Module], Any] = spread,
+    **options: Any,
+) -> Any:
     """A run, sharded or not; so much less noise than clipping that it is not seen."""
     module = MODELS[model]() if module is None else module
     given = {"strategy": strategies.toeplitz(BANDS, STEPS), "sigma": TINY, "clipping": "ghost"}
@@ -115,7 +139,8 @@ def released(made: Any, at: Callable[[Any], None] = lambda _: None) -> list[torc
         backward(module, batch)
         optimizer.step()
         if optimizer.position > before:
-            found += [whole(p.grad) for group in optimizer.param_groups for p in group["params"]]
+            stepped = [p for group in optimizer.param_groups for p in group["params"]]
+            found += [whole(p.grad) for p in stepped if p.requires_grad]
             at(optimizer)
     return found + [whole(p) for p in module.parameters()]
 
@@ -127,15 +152,14 @@ def sharded_cases(folder: Path) -> dict[str, Any]:
 def sharded_settings(folder: Path) -> dict[str, Any]:
     """Settings of FSDP's own way with gradients, which has nothing to do here."""
     found = {}
-    for name, change in {
-        "divided": lambda module: module.set_gradient_divide_factor(7.0),
-        "not added up": lambda module: module.set_requires_gradient_sync(False),
-        "kept whole": lambda module: module.set_reshard_after_backward(False),
-        "gathered at once": lambda module: module.set_reshard_after_forward(False),
+    for name, settings in {
+        "divided, kept whole": {"gradient_divide_factor": 7.0, "reshard_after_backward": False},
+        "not added up": {"requires_gradient_sync": False, "reshard_after_forward": False},
     }.items():
-        module = layers()
+        module: Any = layers()
         made = case(sharded=True, module=module)
-        change(module)
+        for setting, value in settings.items():
+            getattr(module, f"set_{setting}")(value)
         found[name] = released(made)
         assert all(type(p).__name__ == "DTensor" for p in module.parameters())
     return found
@@ -287,6 +311,9 @@ def sharded_refusals(folder: Path) -> dict[str, str]:
                     m, device_id=torch.device("cpu")
                 )
             )
+        ),
+        "no rule": told(
+            lambda: case(module=nn.Sequential(nn.Linear(FEATURES, 3), Scale(3)), sharded=True)
         ),
         "alone": told(making(spread, distributed=False)),
         "meeting": told(lambda: released(case(module=Meeting(), sharded=True))),

@@ -52,13 +52,6 @@ COORDINATES = peers.WIDE[0] * peers.WIDE[1]
 
 
 @pytest.fixture(scope="module")
-def nursery():
-    nursery = peers.Nursery()
-    yield nursery
-    nursery.close()
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory, nursery):
     """What two processes left that went through all scenarios."""
     folder = tmp_path_factory.mktemp("pair")
@@ -316,9 +309,10 @@ def test_any_number_of_processes(nursery, tmp_path, count):
 
 
 @pytest.mark.slow
-def test_script_of_the_docs_runs_under_torchrun(tmp_path):
+@pytest.mark.parametrize(("place", "strategy"), [(1, "binary_tree(64)"), (2, "blt(64, ")])
+def test_scripts_of_the_docs_run_under_torchrun(tmp_path, place, strategy):
     page = Path(__file__).parents[2] / "docs" / "distributed.md"
-    script = page.read_text().split("```python\n")[1].split("```")[0]
+    script = page.read_text().split("```python\n")[place].split("```")[0]
     (tmp_path / "train.py").write_text(script)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     path = os.pathsep.join(part for part in sys.path if part)
@@ -334,7 +328,7 @@ def test_script_of_the_docs_runs_under_torchrun(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("64 (")
-        assert done.stdout.count("binary_tree(64)") == 1
+        assert done.stdout.count(strategy) == 1
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])

@@ -44,13 +44,6 @@ RARE = 1e-6
 COUNTS = [2, pytest.param(4, marks=pytest.mark.slow)]
 
 
-@pytest.fixture(scope="module")
-def nursery():
-    nursery = peers.Nursery()
-    yield nursery
-    nursery.close()
-
-
 @pytest.fixture(scope="module", params=COUNTS)
 def group(request, nursery, tmp_path_factory):
     """What so many processes saw in all scenarios, and where they left it."""
@@ -206,6 +199,7 @@ def test_a_damaged_folder_is_refused(group, tmp_path, damage):
         ("hooks", "grad_sample_mode='hooks' leaves gradients of each example"),
         ("functorch", "grad_sample_mode='functorch' leaves gradients of each example"),
         ("old", "FullyShardedDataParallel, which joins parameters"),
+        ("no rule", "a layer of the kind Scale, .* Call fully_shard on a larger part"),
         ("alone", "Pass distributed=True to all of them"),
         ("meeting", "RunError: examples meet in the module"),
         ("bypassed", "RunError: .*per-example gradients of parameter .other.weight."),

@@ -185,6 +185,13 @@ def test_blocks_that_do_not_come_from_the_seed_show(file):
         lambda one: one["trials"][0].update(experiment="exact"),
         lambda one: one.pop("pilot_seed"),
         lambda one: one["question"].update(epsilon=0.1),
+        lambda one: one["trials"][0].update(weights=[0.0625, 0.25, 0.5, 0.1875]),
+        lambda one: one["trials"][0]["bets"].__setitem__(3, 0.9 * one["trials"][0]["bets"][3]),
+        lambda one: one["trials"][0].update(block=10**30),
+        lambda one: one["trials"][0].update(block=-1),
+        lambda one: one["trials"][0].update(limit="many"),
+        lambda one: one.update(pilot_seed=one["seed"]),
+        lambda one: one.update(pilot_samples="x"),
     ],
 )
 def test_what_does_not_follow_is_refused_though_its_digest_fits(file, change):

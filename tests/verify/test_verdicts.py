@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -241,3 +242,32 @@ def test_hardly_any_noise_is_refused_and_not_a_crash():
 def test_attempts_about_groups_of_another_size_count_too():
     passed()
     assert passed(group_size=2, epsilon=4.0).details["attempt"] == 2
+
+
+@dataclass(frozen=True)
+class Lying(sampling.Scheme):
+    """Rounds of one chance, told as rounds of another."""
+
+    probability: float
+    told: float
+
+    def draw(self, steps, count, generator, group=0):
+        return sampling.Poisson(self.probability).draw(steps, count, generator)
+
+    def expected_batch(self, steps, examples):
+        return examples * self.probability
+
+    def chances(self, steps):
+        return sampling.Chances.constant(self.told)
+
+
+@pytest.mark.parametrize(("true", "told"), [(0.5, 0.1), (0.2, 0.1), (0.05, 0.2), (0.1, 1e-9)])
+def test_chances_that_draws_do_not_follow_are_refused(true, told):
+    with pytest.raises(SamplingError, match=r"participations|cannot happen"):
+        pair_of(Problem(strategies.identity(40), Lying(true, told), 2.0))
+
+
+@pytest.mark.parametrize("chance", [1e-6, 0.01, 0.3, 0.999])
+def test_chances_that_draws_follow_are_not(chance):
+    pair_of(Problem(strategies.identity(40), Lying(chance, chance), 2.0))
+    pair_of(Problem(strategies.identity(40), sampling.MinSeparation(chance, 3), 2.0))

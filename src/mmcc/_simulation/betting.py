@@ -90,6 +90,20 @@ class Bets:
         return found - SLACK * (1 + abs(peak) + abs(found))
 
 
+def of_one_size(bets: Bets) -> bool:
+    """Whether they are those of `bets_around`, for some size: nothing else was chosen."""
+    last = len(bets.sizes) - 1
+    if last >= len(STEPS) or bets.weights != (*WEIGHTS[:last], sum(WEIGHTS[last:])):
+        return False
+    unit = bets.sizes[0] / STEPS[0]
+    most = largest_bet(bets.mean, bets.largest)
+    pairs = list(zip(bets.sizes, STEPS, strict=False))
+    return all(
+        math.isclose(size, step * unit, rel_tol=1e-9) or (place == last and size == most)
+        for place, (size, step) in enumerate(pairs)
+    )
+
+
 def added(totals: Sequence[float], more: Sequence[float]) -> list[float]:
     """The sums, each rounded down."""
     return [math.nextafter(a + b, -math.inf) for a, b in zip(totals, more, strict=True)]

@@ -32,7 +32,7 @@ from scipy import optimize
 
 from mmcc._arrays import FloatArray, own_arrays
 from mmcc._simulation.one_example import Mechanism
-from mmcc.accounting._best_bound import Budget, ask_delta, bounds_for
+from mmcc.accounting._best_bound import Budget, ask_delta_of, bounds_for
 from mmcc.accounting._bounds.base import Problem
 from mmcc.accounting._parallel import one_thread
 from mmcc.errors import MmccError
@@ -238,16 +238,20 @@ def bound_weighed_delta(
 
 
 def _bound_delta(problem: Problem, epsilon: float, remove: bool) -> float:
-    """The smallest certified delta of one adjacency that comes in seconds."""
-    found = 1.0
+    """The smallest certified delta of one adjacency that comes in seconds.
+
+    Where a bound that loses little has an answer, others are not asked.
+    """
+    found, adjacency = 1.0, "remove" if remove else "add"
     try:
         bounds = bounds_for(problem, Budget.SECONDS)
     except MmccError:
         return found
-    for bound in bounds:
+    for bound in sorted(bounds, key=lambda bound: not bound.close(problem)):
         try:
-            answer = ask_delta(bound, problem, epsilon)
+            found = min(found, ask_delta_of(bound, problem, epsilon, adjacency))
         except MmccError:
             continue
-        found = min(found, answer.remove if remove else answer.add)
+        if found < 1 and bound.close(problem):
+            break
     return found

@@ -31,10 +31,10 @@ import numpy as np
 
 import mmcc
 from mmcc._outputs import check_place
-from mmcc._simulation.betting import Bets, needed
+from mmcc._simulation.betting import Bets, needed, of_one_size
 from mmcc._simulation.experiments import KINDS
-from mmcc._simulation.trials import Block, Progressed, Trial
-from mmcc.errors import MmccError, ParameterError, RecordError, shown
+from mmcc._simulation.trials import MOST_BLOCK, Block, Progressed, Trial
+from mmcc.errors import MmccError, ParameterError, RecordError, shown, whole
 from mmcc.sampling import Scheme
 from mmcc.sampling._registry import SCHEMES, identity_of, is_registered
 from mmcc.strategies._base import Strategy
@@ -46,6 +46,8 @@ BITS = 128
 """Of a seed."""
 PAUSE, SHARE = 5.0, 20.0
 """Seconds between two writes, and at least so many times what a write takes."""
+MOST_BLOCKS = 10**19
+"""Of a trial: more than can be planned."""
 MOST_NUMBERS = 2**16
 """Of a strategy that is kept in the record."""
 OPEN, PASSED, REFUSED = "open", "passed", "refused"
@@ -330,6 +332,10 @@ def read_attempt(stored: Mapping[str, Any], problem: Any, pairs: Any, name: str)
             stored["mechanism"],
             stored["made"],
         )
+        whole("number", found.number, 1, MOST_BLOCKS)
+        whole("pilot_samples", found.pilot_samples, 0, MOST_BLOCKS)
+        if found.seed == found.pilot_seed:
+            raise ValueError("the pilot has the verdict's seed")
         same = json.loads(json.dumps(found.to_dict())) == dict(stored)
     except (KeyError, TypeError, ValueError, ArithmeticError) as problem_found:
         raise RecordError(f"{name!r} does not describe a verdict: {problem_found}.") from None
@@ -365,8 +371,15 @@ def _state(
         problem, pairs(stored["group"]), remove, question.epsilon, stored["facts"]
     )
     bets = Bets(stored["mean"], stored["largest"], tuple(stored["bets"]), tuple(stored["weights"]))
+    if not of_one_size(bets):
+        raise ValueError(f"no pilot chooses the bets {bets.sizes} with weights {bets.weights}")
     trial = Trial(
-        stored["group"], experiment, bets, stored["block"], stored["planned"], stored["limit"]
+        stored["group"],
+        experiment,
+        bets,
+        whole("block", stored["block"], 1, MOST_BLOCK),
+        whole("planned", stored["planned"], 0, MOST_BLOCKS),
+        whole("limit", stored["limit"], 1, MOST_BLOCKS),
     )
     blocks = [_block(numbers) for numbers in stored["blocks"]]
     return Progressed(trial, needed(level), blocks)

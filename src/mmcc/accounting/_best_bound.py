@@ -115,6 +115,13 @@ def ask_delta(bound: Bound, problem: Problem, epsilon: float) -> Answer:
     return _signed(bound, bound.delta(problem, epsilon), 1.0)
 
 
+def ask_delta_of(bound: Bound, problem: Problem, epsilon: float, adjacency: str) -> float:
+    """The same about one adjacency."""
+    _check_group(bound, problem)
+    answer = _signed(bound, bound.delta_of(problem, epsilon, adjacency), 1.0)
+    return answer.remove if adjacency == "remove" else answer.add
+
+
 def _check_group(bound: Bound, problem: Problem) -> None:
     """Never take one example's number for a group's."""
     if problem.group_size > 1 and bound.groups is not Groups.OWN:

@@ -20,9 +20,10 @@ from opacus.layers.dp_rnn import DPRNNBase, RNNLinear
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mmcc.errors import MethodError
 from mmcc.training._example_gradients import summed_type
 from mmcc.training._ghost_terms import Convolved, Gather, Outer, Rows, Term
-from mmcc.training._sharding import kind_of
+from mmcc.training._sharding import is_unit, kind_of
 
 Terms = dict[nn.Parameter, Term]
 Rule = Callable[[Any, Tensor, Tensor], Terms]
@@ -58,8 +59,15 @@ def has_rule(layer: nn.Module) -> bool:
 
 def prepare(layer: nn.Module) -> None:
     """Make ready for functorch what has no rule; before any hooks are put on it."""
-    if not has_rule(layer):
-        prepare_layer(layer)
+    if has_rule(layer):
+        return
+    if any(map(is_unit, layer.modules())):
+        raise MethodError(
+            f"a layer of the kind {kind_of(layer).__name__}, for which there is no rule to find "
+            "gradients by example, is sharded by itself. Call fully_shard on a larger part of the "
+            "module that holds it."
+        )
+    prepare_layer(layer)
 
 
 def is_ghostly(layer: nn.Module) -> bool:

@@ -28,7 +28,6 @@ import torch
 from torch import Tensor, nn
 
 from mmcc.training._examples import is_plain_object, tensors_of
-from mmcc.training._sharding import local
 
 WORD = 8
 """Bytes that are added up at once."""
@@ -123,7 +122,7 @@ def check_sums(tensors: Iterable[Tensor]) -> list[int]:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    content = local(tensor.detach())
+    content = getattr(tensor.detach(), "to_local", tensor.detach)()  # what of a DTensor is here
     if content.is_complex():
         content = torch.view_as_real(content)
     flat = content.contiguous().view(-1).view(torch.uint8)

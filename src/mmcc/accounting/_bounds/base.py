@@ -302,6 +302,10 @@ class Bound(ABC):
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         """Certified delta at epsilon."""
 
+    def delta_of(self, problem: Problem, epsilon: float, adjacency: str) -> Answer:
+        """The same where nobody asks about the other adjacency: that side may stay 1."""
+        return self.delta(problem, epsilon)
+
     def lower_cost(self, problem: Problem) -> Cost:
         """What a lower end costs: dear ones are asked only where brackets are wanted."""
         return Cost.FAST

@@ -7,7 +7,8 @@ docs/theory-reveal-separation.md, docs/theory-allocation-chains.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -24,7 +25,7 @@ from mmcc.accounting._bounds.base import (
 from mmcc.accounting._bounds.reveal import lower, trees
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.domination import Shape
-from mmcc.accounting._bounds.reveal.chains.upper import ChainProblem, problem_apart
+from mmcc.accounting._bounds.reveal.chains.upper import ADJACENCIES, ChainProblem, problem_apart
 from mmcc.accounting._bounds.reveal.epochs.upper import allocation_problem
 from mmcc.accounting._bounds.reveal.lower import apart
 from mmcc.accounting._bounds.reveal.planes.upper import problem_for
@@ -105,9 +106,12 @@ class Reveal(Bound):
             return Answer(exact, exact)
         if _tree(problem) is not None:
             return trees.bound_delta(*_tree_problem(problem), epsilon, problem.effort.progress)
-        chosen = self.settled_for_delta(problem, epsilon)
-        with one_thread():
-            return _chain_problem(problem).delta(_shape(chosen), epsilon)
+        return self._chain_delta(problem, epsilon, ADJACENCIES)
+
+    def delta_of(self, problem: Problem, epsilon: float, adjacency: str) -> Answer:
+        if problem.certain or _tree(problem) is not None:
+            return self.delta(problem, epsilon)
+        return self._chain_delta(problem, epsilon, (adjacency,))
 
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
         if self._settled(problem):
@@ -140,6 +144,11 @@ class Reveal(Bound):
     def _best_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
         with one_thread():
             return replace(self, shape=_chain_problem(problem).best_shape(delta))
+
+    def _chain_delta(self, problem: Problem, epsilon: float, adjacencies: Sequence[str]) -> Answer:
+        chosen = self.settled_for_delta(problem, epsilon)
+        with one_thread():
+            return _chain_problem(problem).delta(_shape(chosen), epsilon, adjacencies)
 
     def _settled(self, problem: Problem) -> bool:
         return self.shape is not None or problem.certain or _tree(problem) is not None

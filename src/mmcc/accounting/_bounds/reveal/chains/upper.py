@@ -90,16 +90,23 @@ class ChainProblem:
                     found[adjacency], notes[adjacency] = value, curve.notes
         return Answer(found["remove"], found["add"], notes=notes)
 
-    def delta(self, shape: Shape, epsilon: float) -> Answer:
-        """Certified deltas at epsilon; of `add` no more than that it is the smaller, if it is."""
+    def delta(
+        self, shape: Shape, epsilon: float, adjacencies: Sequence[str] = ADJACENCIES
+    ) -> Answer:
+        """Certified deltas at epsilon; 1 for an adjacency that is not asked about.
+
+        Of `add` beside `remove` no more than that it is the smaller, if it is.
+        """
         found = dict.fromkeys(ADJACENCIES, 1.0)
         notes: dict[str, Any] = {}
-        for count, adjacency in enumerate(ADJACENCIES):
+        for adjacency in adjacencies:
             guess = self._likely_delta(shape, adjacency, epsilon)
-            if adjacency == "add":  # far smaller ones need not be known
-                guess = max(guess, NEGLIGIBLE**2 * found["remove"])
+            beside = 0.0
+            if adjacency == "add" and "remove" in adjacencies:  # far smaller ones: not needed
+                beside = found["remove"]
+                guess = max(guess, NEGLIGIBLE**2 * beside)
             for _ in range(TURNS):
-                self._report(adjacency, count)
+                self._report(adjacency, ADJACENCIES.index(adjacency))
                 curves = tuple(self._curves(shape, adjacency, guess))
                 if not curves:
                     break
@@ -108,7 +115,7 @@ class ChainProblem:
                 if value < found[adjacency]:
                     found[adjacency], notes[adjacency] = value, curve.notes
                 guess = _within(curve.inversion.excess(epsilon))
-                if abs(math.log(guess / last)) < self.alike or value < NEGLIGIBLE * found["remove"]:
+                if abs(math.log(guess / last)) < self.alike or value < NEGLIGIBLE * beside:
                     break
         return Answer(found["remove"], found["add"], notes=notes)
 
