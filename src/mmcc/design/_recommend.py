@@ -215,7 +215,7 @@ def _schemes(
     if given is None:
         fitting = epoch(1 / length, steps) is not None and length > 1
         given = USUAL if fitting else USUAL[:1]
-    elif isinstance(given, (str, Scheme)):
+    elif isinstance(given, str) or not isinstance(given, Sequence):
         given = [given]
     families = [
         family(one, 1 / length, steps) if isinstance(one, str) else family_of(one) for one in given

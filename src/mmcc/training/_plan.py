@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mmcc.design._recommend import recommend
 from mmcc.errors import ParameterError, SamplingError, StrategyError, shown
 from mmcc.sampling import Scheme
 from mmcc.sampling._families_at_rate import family, run_length
@@ -22,6 +23,9 @@ from mmcc.strategies._registry import from_word
 
 if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
+
+AUTO = "auto"
+"""The name of what `mmcc.recommend` finds."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +78,31 @@ def plan(
     An epoch has ceil(examples / batch_size) steps, as that of a DataLoader, and the rate is one
     part in these.  Names are those of `mmcc compare`: strategies such as `identity` (DP-SGD),
     `banded-toeplitz:8`, `blt:2`, and `tuned-blt`, which needs the target (epsilon, delta); schemes
-    such as `poisson`, `cyclic-poisson:8`, `balls-in-bins`, `random-allocation`.
+    such as `poisson`, `cyclic-poisson:8`, `balls-in-bins`, `random-allocation`.  The strategy
+    `auto` is what `mmcc.recommend` finds for the target and the scheme; the scheme too, if that is
+    `auto`.
     """
     steps, length = run_length(examples, batch_size, epochs)
+    if isinstance(sampling, str) and sampling == AUTO and strategy != AUTO:
+        raise ParameterError(
+            f"sampling={AUTO!r} is chosen together with the strategy: give strategy={AUTO!r} too, "
+            "or a scheme."
+        )
+    if isinstance(strategy, str) and strategy == AUTO:
+        schemes = None if sampling == AUTO else _scheme(sampling, 1 / length, steps)
+        chosen = recommend(
+            examples=examples,
+            batch_size=batch_size,
+            epochs=epochs,
+            **_target(strategy, epsilon, delta),
+            schemes=schemes,
+            progress=progress,
+        )
+        return Plan(chosen.strategy, chosen.sampling, examples, batch_size, epochs, length)
     scheme = _scheme(sampling, 1 / length, steps)
     made = _strategy(strategy, steps)
     if hasattr(made, "tune"):
-        if epsilon is None or delta is None:
-            raise ParameterError(
-                f"{strategy!r} is searched for a target: give epsilon and delta, or another "
-                "strategy."
-            )
-        made = made.tune(scheme, epsilon, delta, progress=progress)
+        made = made.tune(scheme, **_target(strategy, epsilon, delta), progress=progress)
     found = checked_strategy(made)
     if found.steps != steps:
         raise StrategyError(
@@ -94,6 +111,15 @@ def plan(
         )
     scheme.check(steps)
     return Plan(found, scheme, examples, batch_size, epochs, length)
+
+
+def _target(strategy: object, epsilon: float | None, delta: float | None) -> dict[str, float]:
+    """What a strategy is searched for."""
+    if epsilon is None or delta is None:
+        raise ParameterError(
+            f"{strategy!r} is searched for a target: give epsilon and delta, or another strategy."
+        )
+    return {"epsilon": epsilon, "delta": delta}
 
 
 def resolved(
