@@ -54,6 +54,8 @@ class Setting:
     delta: float = 1e-5
     confidence: float = 0.95
     learning_rate: float = 0.5
+    guesses: tuple[int, int] | None = None
+    """Canaries guessed to be in the data and to be left out; planned unless given."""
     noise: bool = True
     """Whether the noise is added that the certificate is for."""
 
@@ -100,7 +102,11 @@ def audited(
                 loss(module(inputs), labels).backward()
                 optimizer.step()
     return audit_canaries(
-        scores.scores(), canaries.included, guarantee, confidence=setting.confidence
+        scores.scores(),
+        canaries.included,
+        guarantee,
+        guesses=setting.guesses,
+        confidence=setting.confidence,
     )
 
 
@@ -139,6 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[CanaryAudit]]
     parser.add_argument("--canaries", type=int, default=Setting.canaries)
     parser.add_argument("--examples", type=int, default=Setting.examples)
     parser.add_argument("--epsilon", type=float, default=Setting.epsilon)
+    parser.add_argument(
+        "--guesses", type=int, nargs=2, metavar=("IN", "OUT"), help="planned unless given"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of images and parameters")
     parser.add_argument("--without-noise", action="store_true", help="leave the noise out")
     given = parser.parse_args(arguments)
@@ -146,6 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[CanaryAudit]]
         examples=given.examples,
         canaries=given.canaries,
         epsilon=given.epsilon,
+        guesses=given.guesses and (given.guesses[0], given.guesses[1]),
         noise=not given.without_noise,
     )
     try:

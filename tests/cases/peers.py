@@ -39,6 +39,7 @@ from cases.sharded import (  # noqa: F401 (scenarios)
     sharded_cases,
     sharded_evaluation,
     sharded_killed,
+    sharded_killed_saving,
     sharded_noise,
     sharded_refusals,
     sharded_settings,

@@ -21,6 +21,7 @@ from torch.utils.data import TensorDataset
 from cases.private import CLASSES, FEATURES, STEPS, backward, data, private
 from mmcc import MmccError, strategies
 from mmcc.sampling import Poisson, TruncatedPoisson
+from mmcc.training import _checkpoint_shards as shards
 from mmcc.training import load_checkpoint, save_checkpoint
 from mmcc.training._randomness import KeystreamNormals
 
@@ -367,6 +368,21 @@ def sharded_killed(folder: Path) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return resuming(folder, "broken", at)
+
+
+def sharded_killed_saving(folder: Path) -> Any:
+    """Process 0 is gone when all shards are written, and the file that names them is not."""
+    written = [0]
+    real = shards.digest
+
+    def digest(path: Path) -> str:
+        written[0] += 1
+        if written[0] == 5:  # before the first step, and after three
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(path)
+
+    shards.digest = digest
+    return resuming(folder, "broken", lambda _: None)
 
 
 def sharded_stopped(folder: Path) -> Any:

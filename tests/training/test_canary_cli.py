@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -171,6 +172,14 @@ def test_scores_that_say_nothing_are_refused(scores, included, given, message):
     claim = {} if given is None else {"epsilon": 3.0, "delta": 1e-5}
     with pytest.raises(mmcc.MmccError, match=message):
         audit_canaries(scores, included, **claim)
+
+
+def test_what_was_verified_is_not_called_certified():
+    plain = mmcc.epsilon(STRATEGY, SCHEME, **AT, method="unamplified")
+    verified = replace(plain, kind="verified", failure=1e-9, curve=None)
+    found = audit_canaries(np.arange(40.0), COINS, verified, seed=1)
+    assert (found.origin, found.to_dict()["origin"], found.family) == ("verified", "verified", None)
+    assert "certified" not in str(found).replace("no certified privacy curve", "")
 
 
 def test_what_is_for_more_examples_than_a_canary_is_refused():

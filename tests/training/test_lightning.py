@@ -25,8 +25,9 @@ from lightning.pytorch.callbacks import (  # noqa: E402
 from lightning.pytorch.plugins.precision import Precision  # noqa: E402
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy  # noqa: E402
 from lightning.pytorch.tuner import Tuner  # noqa: E402
+from lightning.pytorch.utilities.data import _update_dataloader  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, Subset  # noqa: E402
+from torch.utils.data import DataLoader, DistributedSampler, Subset  # noqa: E402
 
 from mmcc import strategies  # noqa: E402
 from mmcc.sampling import Poisson  # noqa: E402
@@ -68,6 +69,9 @@ class Model(lightning.LightningModule):
     def validation_step(self, batch, _):
         inputs, labels = batch
         self.log("other", nn.functional.cross_entropy(self.module(inputs), labels))
+
+    def predict_step(self, batch, _):
+        return self.module(batch[0])
 
     def configure_optimizers(self):
         if self.schedule is None:
@@ -227,6 +231,20 @@ def test_a_run_is_taken_up_bit_by_bit(tmp_path, at):
     assert same(whole[0], again[0])
 
 
+def test_parts_of_batches_are_saved_at_ends_of_epochs_and_nowhere_else(tmp_path):
+    def keeper(**when):
+        return ModelCheckpoint(tmp_path / "light", "{epoch}", **when)
+
+    cut = {"physical_batch_size": 4}
+    whole, again, broken = run(**cut), run(seed=99, **cut), run(**cut)
+    fitted(whole, tmp_path / "run", callbacks=[keeper(save_top_k=-1)])
+    fitted(again, tmp_path / "run", path=str(tmp_path / "light" / "epoch=0.ckpt"))
+    assert again[1].finished
+    assert same(whole[0], again[0])
+    with pytest.raises(RunError, match="a checkpoint belongs between two steps"):
+        fitted(broken, tmp_path / "broken", callbacks=[keeper(every_n_train_steps=1)])
+
+
 def test_the_last_few_are_kept_and_lightning_s_hold_no_keys(tmp_path):
     made = saved(tmp_path, tmp_path / "run")
     names = sorted(file.name for file in (tmp_path / "run").iterdir())
@@ -330,6 +348,14 @@ def test_another_loader_is_refused():
     assert optimizer.position == 0
 
 
+def test_no_sampler_is_put_into_its_batches():
+    """What Lightning does to loaders where several processes share one, for all it knows of."""
+    _, optimizer, loader = run()
+    assert not isinstance(PrivacyCallback(optimizer, loader).batches, DataLoader)
+    with pytest.raises(TypeError, match=r"can't inject a \(distributed\) sampler"):
+        _update_dataloader(loader, DistributedSampler(loader.dataset, 2, 0))
+
+
 def test_parts_of_two_runs_are_refused():
     with pytest.raises(RunError, match="come from different runs"):
         PrivacyCallback(run()[1], run()[2])
@@ -407,8 +433,9 @@ def test_validation_on_the_training_data_is_refused():
             fitted(made, val=DataLoader(known, batch_size=3))
     privacy = PrivacyCallback(*made[1:])
     trainer = lightning.Trainer(callbacks=[privacy], **QUIET)
-    with pytest.raises(RunError, match="validation on the training data is a release"):
-        trainer.validate(Model(*made[:2]), DataLoader(inside, batch_size=3))
+    for asked in (trainer.validate, trainer.predict):
+        with pytest.raises(RunError, match="validation on the training data is a release"):
+            asked(Model(*made[:2]), DataLoader(inside, batch_size=3))
 
 
 def test_the_example_learns_within_its_target():

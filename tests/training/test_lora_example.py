@@ -31,6 +31,9 @@ pytestmark = [
 ]
 
 
+PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
+
+
 def entropy_of_letters(passages: torch.Tensor) -> float:
     """The least loss of a guess that looks at no letter before, in nats."""
     counts = passages.flatten().bincount().double()
@@ -40,7 +43,9 @@ def entropy_of_letters(passages: torch.Tensor) -> float:
 
 def test_it_learns_within_its_target_and_reports(tmp_path, capsys):
     setting, page, folder = example.QUICK, tmp_path / "report.md", tmp_path / "adapters"
-    _, passages = example.prepared(setting)
+    adapted, passages = example.prepared(setting)
+    counts = [p.numel() for p in adapted.parameters() if p.requires_grad]
+    assert f"(rank 8, {sum(counts)} of {adapted.num_parameters()} parameters)" in PAGE
     result = example.main(setting, page, folder)
     assert result.loss < entropy_of_letters(passages) < math.log(len(example.LETTERS))
     assert result.loss < result.loss_before - 1

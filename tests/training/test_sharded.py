@@ -31,6 +31,7 @@ from mmcc import strategies  # noqa: E402
 from mmcc.audit._noise_law import Moments, smallest  # noqa: E402
 from mmcc.sampling import Poisson  # noqa: E402
 from mmcc.training import CheckpointError, Participants, load_checkpoint  # noqa: E402
+from mmcc.training import _checkpoint_shards as shards  # noqa: E402
 
 SCENARIOS = (
     "sharded_cases",
@@ -171,8 +172,6 @@ def test_a_damaged_folder_is_refused(group, tmp_path, damage):
         content[len(content) // 2] ^= 1
         first.write_bytes(content)
     if damage == "code":
-        from mmcc.training import _checkpoint_shards as shards
-
         (copy / ".metadata").write_bytes(b"cos\nsystem\n(S'touch " + b"x'\ntR.")
         with pytest.raises(CheckpointError, match="no description"):
             shards.put_together(
@@ -203,7 +202,8 @@ def test_a_damaged_folder_is_refused(group, tmp_path, damage):
         ("alone", "Pass distributed=True to all of them"),
         ("meeting", "RunError: examples meet in the module"),
         ("bypassed", "RunError: .*per-example gradients of parameter .other.weight."),
-        ("bypassed later", "RunError: parameter 'other.weight' is used outside the layers"),
+        # Or else, where the batch is one of those that are looked at closely, as what has changed.
+        ("bypassed later", "RunError: (parameter 'other.weight' is used outside|examples meet)"),
         ("lone save", "process 0 is in save_checkpoint at step 0 and process 1 in optimizer.step"),
         ("lone file", "False"),
     ],
@@ -214,11 +214,25 @@ def test_what_would_not_be_the_run_is_refused_by_all(found, what, message):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (4, 3), (3, 1)])
-def test_a_killed_process_and_another_number_of_them_lose_nothing(nursery, tmp_path, before, after):
-    ends = nursery.group(tmp_path, before, "sharded_killed")
-    assert ends[before - 1]["status"] == -signal.SIGKILL
-    assert all(end["status"] == 1 for end in ends[: before - 1])
+@pytest.mark.parametrize(
+    ("before", "after", "how"),
+    [
+        (2, 4, "sharded_killed"),
+        (4, 2, "sharded_killed"),
+        (4, 3, "sharded_killed_saving"),
+        (3, 1, "sharded_killed_saving"),
+    ],
+)
+def test_a_killed_process_and_another_number_of_them_lose_nothing(
+    nursery, tmp_path, before, after, how
+):
+    ends = nursery.group(tmp_path, before, how)
+    victim = 0 if how == "sharded_killed_saving" else before - 1
+    assert [end["status"] for end in ends] == [
+        -signal.SIGKILL if rank == victim else 1 for rank in range(before)
+    ]
+    folders = len(list(tmp_path.glob("broken.shards-*")))
+    assert folders == (2 if how == "sharded_killed_saving" else 1)
     taken_up = nursery.results(tmp_path, after, "sharded_taken_up")
     (whole, *_) = nursery.results(tmp_path, before, "sharded_whole")
     for one in taken_up:
@@ -243,4 +257,4 @@ def test_the_example_runs_under_torchrun(tmp_path, count):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout.count("epsilon") == 1
+        assert done.stdout.count("certified by") == 1

@@ -147,6 +147,57 @@ def test_interpolation_pays_for_what_it_misses(seed):
         assert np.all(rest.quadratic >= exact.lower_quadratic)
 
 
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_long_epochs_are_interpolated(times):
+    """With points as many as columns nothing is interpolated."""
+    rng = np.random.default_rng(times)
+    A = np.tril(rng.random((80, 80))) * 0.03
+    gram, w = DenseGram(A.T @ A, 1.0, 80), rng.uniform(0.5, 1, 80)
+    line = EpochLine(overlaps(gram, w), 2, times)
+    few, all_points = (EpochRest(gram, line, line.weights(TIMES), w) for _ in range(2))
+    all_points.__dict__["points"] = line.rows
+    assert few.points.size < all_points.points.size
+    u = few.weights.tilted
+    for i in range(len(TIMES)):
+        found, exact = (r.basis @ r.core[i] @ r.basis.T for r in (few, all_points))
+        assert np.abs((found - exact) / np.outer(u[i], u[i])).max() <= 1e-9
+    assert np.all(few.quadratic_norm - all_points.quadratic_norm <= few.residual)
+    assert np.all(few.residual <= 1e-6 * few.quadratic_norm)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_more_member_is_as_good_as_another(seed):
+    """A pair of an epoch is no more likely than alone, and moves a_S by what one column can."""
+    brute = Brute.draw(seed)
+    along, law = brute.sets @ brute.a, brute.tilted(0.7)
+    pairs, most = brute.sets.T @ (law[:, None] * brute.sets), brute.a.max()
+    chances = np.diag(pairs)
+    within = np.kron(np.eye(brute.epochs), np.ones((len(chances) // brute.epochs,) * 2)) == 1
+    apart = ~np.eye(len(chances), dtype=np.bool_)
+    product = np.outer(chances, chances) * (1 + 1e-12)
+    assert np.all((pairs <= product)[within & apart])
+    for slope in (-3.0, -0.5, 0.5, 3.0):
+        tilted = law * np.exp(slope * along)
+        alone = (tilted @ brute.sets) / chances
+        both = (brute.sets.T @ (tilted[:, None] * brute.sets))[apart] / pairs[apart].clip(1e-300)
+        limit = tilted.sum() * math.exp(abs(slope) * most) * (1 + 1e-12)
+        assert np.all(alone <= limit)
+        assert np.all(both <= limit * math.exp(abs(slope) * most))
+
+
+def test_sums_that_floating_point_cannot_tell_are_bounded_by_their_chances():
+    """A column that is nearly always drawn: what is left without it is a difference of two ones."""
+    line = EpochLine(np.array([30.0, 1.0, 0.5, 0.2]), 1, 2)
+    weights = line.weights(np.array([32.0]))
+    assert weights.error[0] == 1
+    assert not weights.single.any()
+    assert not weights.spare.any()
+    assert weights.tilted.sum() == pytest.approx(2, rel=1e-12)
+    exact = np.array([1.0, 1.0, 0.5, 0.2])
+    exact[1:] = np.exp(weights.theta[0] * exact[1:])
+    assert weights.tilted[0, 1:] == pytest.approx(exact[1:] / exact[1:].sum(), rel=1e-9)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_shifted_columns_have_the_same_inner_products(seed):
     brute = Brute.draw(seed)

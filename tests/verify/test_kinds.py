@@ -60,9 +60,19 @@ def test_a_refused_verdict_leaves_the_certified_bracket_and_is_no_number(bracket
 
 
 def test_bad_options_of_a_verdict_are_no_refusal():
-    for wrong in ({"failure": 0.04}, {"failure": "1e-4"}, {"failure": 1e-4, "samples": 0}):
+    wrong = (
+        {"failure": 0.04},
+        {"failure": "1e-4"},
+        {"samples": 0},
+        {"epsilon": 3.0},
+        {"low": 1},
+        3,
+    )
+    for options in wrong:
         with pytest.raises(ParameterError):
-            mmcc.bracket(*MECHANISM, **AT, verify=wrong)
+            mmcc.bracket(*MECHANISM, **AT, verify=options)
+    with pytest.raises(ParameterError, match="no option 'sigma'"):
+        mmcc.sigma(*MECHANISM, epsilon=1.0, delta=0.05, method="verify", verify={"sigma": 3.0})
 
 
 def test_kinds_travel(bracketed):

@@ -227,12 +227,13 @@ def test_losses_move_up_by_their_rounding():
     assert (values <= np.minimum(exact * (1 + 1e-12) + 1e-14, 1.0)).all()
 
 
-def test_hardly_any_noise_is_refused_and_not_a_crash():
+@pytest.mark.parametrize("sigma", [2e-4, 1e-12, 1e-49])
+def test_hardly_any_noise_is_refused_and_not_a_crash(sigma):
     with pytest.raises(NotVerifiedError):
         mmcc.verify(
             strategies.identity(4),
-            sampling.Poisson(0.003),
-            sigma=2e-4,
+            sampling.Poisson(0.003 if sigma > 1e-6 else 0.3),
+            sigma=sigma,
             epsilon=0.005,
             delta=0.005,
             failure=1e-6,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mmcc._simulation.claims import Claim
+from mmcc._simulation.claims import MAX_EPSILON, Claim
 from mmcc._simulation.record import Attempt
 from mmcc._simulation.trials import PASSING, Pilot
 from mmcc.errors import NotVerifiedError
@@ -55,6 +55,8 @@ def _refusal(
     delta = (mean + error) / PASSING + asked.delta - below
     side = "remove" if place[1] else "add"
     where = f"{side}, group {place[0]}" if len(claim.places) > 2 else side
+    if epsilon is not None and not epsilon < MAX_EPSILON:
+        epsilon = None
     first = "" if epsilon is None else f"epsilon = {epsilon:.4g} at this delta, or "
     return NotVerifiedError(
         f"not verified: after {spent} samples delta at epsilon = {asked.epsilon:g} is about "

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
-from mmcc._simulation.claims import Claim, Work
+from mmcc._simulation.claims import MAX_EPSILON, Claim, Work
 from mmcc._simulation.record import new_seed
 from mmcc._simulation.trials import PASSING, Pilot
 from mmcc._simulation.verify import pilots_of, verify
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._parallel import Progress, one_thread
-from mmcc.errors import MethodError, NotVerifiedError
+from mmcc.errors import MethodError, NotVerifiedError, ParameterError, shown, suggestion
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
+OPTIONS = ("failure", "samples", "record")
+"""Of `mmcc.verify`, where it is asked beside another question."""
 SAMPLES = 150.0
 """Of a pilot, in units of `trials.rough`: 7 % of delta or less, which is .5 % of epsilon."""
 MARGIN = 1.003
@@ -47,12 +49,17 @@ def verified_epsilon(
     **options: Any,
 ) -> Guarantee:
     """An epsilon that a verdict passes, about the smallest; it is at least `low`."""
-    _refuse_seed(options)
     numbers: dict[str, Any] = {"sigma": sigma, "delta": delta, "failure": failure}
     claim = Claim.about(strategy, sampling, group_size, epsilon=low, **numbers)
     with one_thread():
         pilots = pilots_of(claim, new_seed(), Work(executor, progress), SAMPLES)
     epsilon = max(pilot.passing() for pilot in pilots.values()) * MARGIN
+    if not epsilon < MAX_EPSILON:
+        raise NotVerifiedError(
+            f"not verified: a pilot finds no epsilon below {MAX_EPSILON:g} that would pass at "
+            f"sigma = {sigma:g}. Use a larger sigma.",
+            samples=sum(pilot.count for pilot in pilots.values()),
+        )
     options |= {"group_size": group_size, "executor": executor, "progress": progress}
 
     def larger(tried: float, refusal: NotVerifiedError) -> float:
@@ -82,7 +89,6 @@ def verified_sigma(
     The search has random numbers that follow from the question, so that it ends at the same noise
     when it is repeated: runs that are taken up again need that.
     """
-    _refuse_seed(options)
     numbers: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "failure": failure}
     seed = int(hashlib.sha256(repr((strategy, sampling, numbers)).encode()).hexdigest()[:16], 16)
     work = Work(executor, progress)
@@ -175,8 +181,18 @@ def _rounded_up(sigma: float) -> float:
     return float(f"{math.ceil(sigma / unit) * unit:.{DIGITS}g}")
 
 
-def _refuse_seed(options: dict[str, Any]) -> None:
-    if options.get("seed") is not None:
+def options_of(verify: object) -> dict[str, Any]:
+    """What a caller says about verdicts: no seed, and nothing that the question itself says."""
+    if not isinstance(verify, Mapping):
+        raise ParameterError(
+            f"verify has options of mmcc.verify, as a mapping; got {shown(verify)}."
+        )
+    options = {name: value for name, value in verify.items() if (name, value) != ("seed", None)}
+    if "seed" in options:
         raise MethodError(
             "a verdict has no seed of the caller's; leave it out, or use mmcc.verify."
         )
+    for name in options:
+        if name not in OPTIONS:
+            raise ParameterError(f"verify has no option {name!r}; {suggestion(name, OPTIONS)}")
+    return options

@@ -84,7 +84,10 @@ class Pilot:
         return mean, math.sqrt(spread / self.count)
 
     def passing(self, factor: float = 1.0) -> float:
-        """About the smallest epsilon that would pass; `factor` corrects the pilot's means."""
+        """About the smallest epsilon that would pass; `factor` corrects the pilot's means.
+
+        Infinite where there is hardly any noise, so that rounding leaves nothing to say.
+        """
         low = self.experiment.epsilon
         goal = PASSING * self.mean
 
@@ -93,7 +96,9 @@ class Pilot:
 
         if excess(low) <= 0 or not self.losses.size:
             return low
-        high = float(self.losses.max())
+        high = (float(self.losses.max()) + self.experiment.pair.rounding) * (1 + 2.0**-40)
+        if not (high < math.inf and excess(high) <= 0):
+            return math.inf
         return float(optimize.brentq(excess, low, high, xtol=1e-6 * (1 + high)))
 
     def enough(self, fewest: float = FEWEST) -> bool:

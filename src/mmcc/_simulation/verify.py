@@ -263,11 +263,15 @@ def _run(attempt: Attempt, work: Work, save: Callable[[], None]) -> None:
 
     def report(_: Progressed) -> None:
         save()
-        drawn = [block for state in attempt.states for block in state.blocks[-16:]]
-        spent = sum(block.seconds for block in drawn)
-        left = max(planned - attempt.samples, 0)
-        pace = spent / max(sum(s.trial.block * len(s.blocks[-16:]) for s in attempt.states), 1)
-        told = f", about {_duration(left * pace)} of processor time left" if spent else ""
+        timed = [  # those of a record are not
+            (block.seconds, state.trial.block)
+            for state in attempt.states
+            for block in state.blocks[-16:]
+            if block.seconds > 0
+        ]
+        seconds, samples = (sum(column) for column in zip(*timed, strict=True)) if timed else (0, 1)
+        left = max(planned - attempt.samples, 0) * seconds / samples
+        told = f", about {_duration(left)} of processor time left" if timed else ""
         work.tell(f"samples{told}", attempt.samples)
 
     for place, state in enumerate(attempt.states):

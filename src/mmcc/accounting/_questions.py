@@ -14,7 +14,7 @@ from typing import Any
 
 from mmcc._simulation.claims import METHOD as VERIFY
 from mmcc._simulation.estimate import estimate as simulate
-from mmcc._simulation.search import verified_epsilon, verified_sigma
+from mmcc._simulation.search import options_of, verified_epsilon, verified_sigma
 from mmcc.accounting._best_bound import (
     Best,
     Budget,
@@ -168,7 +168,7 @@ def sigma(
             group_size=group_size,
             executor=executor,
             progress=progress,
-            **(verify or {}),
+            **options_of({} if verify is None else verify),
         )
     first = _problem(strategy, sampling, 1.0, group_size, _effort(executor, progress))
     bounds = bounds_by(first, method, order)
@@ -207,6 +207,7 @@ def bracket(
     the smallest that a pilot finds likely to pass; a mapping has options of `mmcc.verify`.  If the
     verdicts are refused, `verified` is None and `refused` says what the simulation suggests.
     """
+    asked_to_verify = options_of({} if isinstance(verify, bool) else verify)
     if estimate is not False and group_size != 1:
         raise ParameterError(
             "estimates are made for one example, not for a group; leave out estimate or group_size."
@@ -235,10 +236,11 @@ def bracket(
     numbers: dict[str, Any] = {"sigma": sigma, "delta": delta}
     how: dict[str, Any] = {"executor": executor, "progress": progress}
     if verify is not False:
-        options = {} if verify is True else dict(verify)
-        options |= {"low": lower, "group_size": group_size}
+        options = {"low": lower, "group_size": group_size}
         try:
-            verified = verified_epsilon(strategy, sampling, **numbers, **how, **options)
+            verified = verified_epsilon(
+                strategy, sampling, **numbers, **how, **options, **asked_to_verify
+            )
         except NotVerifiedError as refusal:
             refused = str(refusal)
     if estimate is not False:

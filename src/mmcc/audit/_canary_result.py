@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mmcc.accounting._guarantee import ADJACENCY, rounded_down, rounded_up
+from mmcc.accounting._guarantee import ADJACENCY, CERTIFIED, rounded_down, rounded_up
 from mmcc.audit._family import Refuted
 from mmcc.audit._result import CLAIMED
 
@@ -24,9 +24,9 @@ class CanaryAudit:
     family: Refuted | None
     """What is refuted if the privacy curve is of the accounted family; None without a curve."""
     epsilon: float
-    """What was certified, or claimed."""
+    """What was certified, verified or claimed, as `origin` says."""
     bound: str
-    """Which certified bound gave that number, if one did."""
+    """Which bound gave that number, if one did."""
     delta: float
     confidence: float
     """Of each of the two, and of both together that a right certificate is not contradicted."""
@@ -47,11 +47,13 @@ class CanaryAudit:
     seed: int | None = None
     """Of what was played; of given scores, of the order of equal ones."""
     adjacency: str = ADJACENCY
+    kind: str = CERTIFIED
+    """Of the guarantee that the run is held to, where it is held to one."""
 
     @property
     def origin(self) -> str:
         """What the number is that the run is held to."""
-        return "claimed" if self.bound == CLAIMED else "certified"
+        return "claimed" if self.bound == CLAIMED else self.kind
 
     @property
     def violations(self) -> tuple[str, ...]:
@@ -110,6 +112,7 @@ class CanaryAudit:
             "family": None if self.family is None else self.family.to_dict(),
             "epsilon": self.epsilon,
             "bound": self.bound,
+            "origin": self.origin,
             "delta": self.delta,
             "sigma": self.sigma,
             "confidence": self.confidence,

@@ -128,6 +128,7 @@ def claim_of(guarantee: Guarantee) -> Claim:
             "sigma": guarantee.sigma,
             "strategy": guarantee.strategy,
             "sampling": guarantee.sampling,
+            "kind": guarantee.kind,
         },
     )
 

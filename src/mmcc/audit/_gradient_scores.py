@@ -41,8 +41,8 @@ class GradientScores:
     module itself has hooks of the run.  Canaries are pairs of an input and a target, and
     `loss(outputs, targets)` is that of a batch of one.  `chunk` canaries are worked on at once.
 
-    `apart` tells canaries apart whose gradients overlap, as those of most networks do.  It holds the
-    gradients of all of them at once, and takes time that grows with the square of their number.
+    `apart` tells canaries apart whose gradients overlap, as those of most networks do.  It holds
+    all their gradients at once, and takes time that grows with the square of their number.
     """
 
     def __init__(

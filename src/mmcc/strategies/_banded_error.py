@@ -5,8 +5,8 @@ Out: the value, the gradient in c.
 Rounding: plain floating point.
 
 With D = A^-1, for prefix sums the first differences, E = C D has b + d - 1 bands and |A C^-1|_F^2 =
-tr Z, where Z = (E^T E)^-1.  E Z = E^-T is upper triangular with diagonal 1/E_ii, which gives Z inside the band
-row by row (Takahashi's equations); the gradient is the same recursion backwards.
+tr Z, where Z = (E^T E)^-1.  E Z = E^-T is upper triangular with diagonal 1/E_ii, which gives Z
+inside the band row by row (Takahashi's equations); the gradient is the same recursion backwards.
 """
 
 from __future__ import annotations

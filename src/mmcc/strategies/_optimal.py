@@ -1,7 +1,7 @@
 """The dense encoder with the least root mean squared error of a workload A.
 
-In: steps and A.  Out: C >= 0, lower triangular, columns of norm 1, with the smallest |A C^-1|_F that any
-encoder with columns of norm at most 1 has (one participation), to a relative 5e-9.
+In: steps and A.  Out: C >= 0, lower triangular, columns of norm 1, with the smallest |A C^-1|_F
+that any encoder with columns of norm at most 1 has (one participation), to a relative 5e-9.
 
 With X = C^T C and S = A^T A the problem is min tr(S X^-1) over X with unit diagonal.  For positive
 multipliers v, V = diag(v), the Lagrangian is least at X = V^-1/2 R V^-1/2, R = (V^1/2 S V^1/2)^1/2,

@@ -52,7 +52,8 @@ def save_checkpoint(
 
     `run` is the optimizer that make_private returned.  Module, optimizer and loader in a row are
     the same run; parts of different runs are refused.  All processes of a distributed run call it;
-    process 0 writes.
+    process 0 writes.  Where parameters are sharded, each writes its own to a folder beside the
+    file, which names it.
 
     `extra` is handed back by `load_checkpoint`: numbers, text, tensors, and lists, tuples and dicts
     of them, such as a learning-rate schedule's `state_dict()`.

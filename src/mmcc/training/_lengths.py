@@ -20,7 +20,7 @@ def squared_lengths(rows: Tensor, kind: torch.dtype) -> Tensor:
     """Of the rows of a matrix, in a type."""
     count = rows.shape[1] // BLOCK
     cut = count * BLOCK
-    blocks = rows[:, :cut].unflatten(1, (count, BLOCK))
+    blocks = rows[:, :cut].view(len(rows), count, BLOCK)
     found: Tensor = torch.linalg.vector_norm(blocks, dim=2, dtype=kind).square().sum(dim=1)
     rest: Tensor = torch.linalg.vector_norm(rows[:, cut:], dim=1, dtype=kind)
     return found + rest.square()

@@ -183,6 +183,9 @@ class PrivacyCallback(Callback):
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._check_evaluated(trainer.test_dataloaders)
 
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check_evaluated(trainer.predict_dataloaders)
+
     def _check_evaluated(self, loaders: Any) -> None:
         trained = self.batches.dataset
         for loader in tree_leaves(loaders):

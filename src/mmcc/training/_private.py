@@ -126,7 +126,9 @@ def make_private(
 
     With `distributed` the processes of torch.distributed's default group work on one run: each
     calls this with the same arguments and the same data set, takes its part of every batch, and
-    has the same parameters as all others.  Seed and initial parameters are those of process 0.
+    has the same parameters as all others.  Seed and initial parameters are those of process 0.  A
+    module for which `torch.distributed.fsdp.fully_shard` was called, before the optimizer was made,
+    is trained as it is, and each process makes the noise of its shards (docs/distributed.md).
     """
     peers = peers_of(distributed)
     told = progress if peers.rank == 0 else False

@@ -187,14 +187,14 @@ class _Cores:
         own = np.arange(epochs)
         if self.repeated:
             blocks[own, :, own] *= 1 - 1 / line.times
-            return core
+            return np.asarray(core)
         both = np.zeros((*x.shape, x.shape[2]), np.complex128)
         for rest in without[:-1]:
             both = rest[..., None] - x[:, :, None] * both
         both *= x[..., None] * x[:, :, None] / whole[..., None]
         inside = np.tensordot(nodes, both, 1).real
         blocks[own, :, own] = 0.5 * (inside + inside.swapaxes(1, 2))
-        return core
+        return np.asarray(core)
 
 
 @dataclass(eq=False)
@@ -257,8 +257,8 @@ class EpochRest(Rest):
 
     @property
     def _known(self) -> BoolArray:
-        """At which nodes sums are."""
-        return self.weights.error < 1
+        """At which nodes sums are; elsewhere they are given as zero."""
+        return np.asarray(np.any(self.weights.single != 0, axis=1))
 
     @cached_property
     def _phases(self) -> ComplexArray:
@@ -334,7 +334,7 @@ class EpochRest(Rest):
         """The tilted law of the node in the middle, a share of every column in its epoch."""
         shape = self.line.rows.shape
         chances = self.weights.tilted[len(self.weights.t) // 2]
-        return chances.reshape(shape) / self.line.times
+        return np.asarray(chances.reshape(shape) / self.line.times)
 
     @cached_property
     def residual(self) -> FloatArray:

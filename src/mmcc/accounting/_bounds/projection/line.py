@@ -209,8 +209,8 @@ class Contour(ABC):
         single, spare = np.empty_like(tilted), np.empty_like(tilted)
         # Aliasing and cut-off, then one rounding a factor and those of powers and phases; relative
         # to the sum of absolute values.
-        size = self._rounded(tilted)
-        unit = 4 * ALIAS + (16 * self.a.size + 64 * size + 4096) * 2.0**-52
+        factors = self._rounded(tilted)
+        unit = 4 * ALIAS + (16 * self.a.size + 64 * factors + 4096) * 2.0**-52
         error = np.empty(len(t))
         for i, law in enumerate(self.law(theta)):
             nodes[i] *= self._products(law, phases)

@@ -95,7 +95,7 @@ class Shifted:
         times = self.rest.line.times
         spreads = [np.sum(m2 - m**2, axis=1) for m2, m in zip(self.seconds, means, strict=True)]
         sums = [np.sum(m, axis=1) for m in means]
-        return times * np.array(spreads) + times**2 * np.array(sums) ** 2
+        return np.asarray(times * np.array(spreads) + times**2 * np.array(sums) ** 2)
 
     @property
     def shifts(self) -> range:

@@ -7,7 +7,6 @@ docs/theory-reveal-separation.md, docs/theory-allocation-chains.md.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
