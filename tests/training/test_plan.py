@@ -195,7 +195,8 @@ def test_auto_is_what_is_recommended_for_the_target():
     run = {"examples": 64, "batch_size": 16, "epochs": 2, "epsilon": 2.0, "delta": 1e-5}
     found = plan("auto", "poisson", **run)
     best = recommend(**run, schemes="poisson", seconds=math.inf)
-    assert (found.strategy, found.sampling) == (best.strategy, best.sampling)
+    assert repr(found.strategy) == repr(best.strategy)
+    assert found.sampling == best.sampling
     with pytest.raises(MmccError, match="give epsilon and delta"):
         plan("auto", "poisson", examples=64, batch_size=16, epochs=2)
     with pytest.raises(MmccError, match="together with the strategy"):
