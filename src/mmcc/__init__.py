@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mmcc._simulation.verify import verify
     from mmcc.accounting._guarantee import Bracket, Estimate, Guarantee
     from mmcc.accounting._questions import bracket, delta, epsilon, sigma
-    from mmcc.design import compare
+    from mmcc.design import Recommendation, compare, recommend
 
 __version__ = "0.9.0"
 
@@ -35,6 +35,7 @@ __all__ = (
     "Estimate",
     "Guarantee",
     "MmccError",
+    "Recommendation",
     "Replay",
     "audit",
     "bracket",
@@ -46,6 +47,7 @@ __all__ = (
     "ledger",
     "mixtures",
     "pld",
+    "recommend",
     "replay",
     "report",
     "sampling",
@@ -74,12 +76,14 @@ _LATER = {
     "Bracket": "mmcc.accounting._guarantee",
     "Estimate": "mmcc.accounting._guarantee",
     "Guarantee": "mmcc.accounting._guarantee",
+    "Recommendation": "mmcc.design",
     "Replay": "mmcc._simulation.replay",
     "bracket": "mmcc.accounting._questions",
     "compare": "mmcc.design",
     "delta": "mmcc.accounting._questions",
     "epsilon": "mmcc.accounting._questions",
     "estimate": "mmcc._simulation.estimate",
+    "recommend": "mmcc.design",
     "replay": "mmcc._simulation.replay",
     "sigma": "mmcc.accounting._questions",
     "verify": "mmcc._simulation.verify",

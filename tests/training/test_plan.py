@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -14,7 +15,7 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from mmcc import MmccError, sampling, strategies  # noqa: E402
+from mmcc import MmccError, recommend, sampling, strategies  # noqa: E402
 from mmcc.training import make_private, plan  # noqa: E402
 
 CYCLIC = sampling.CyclicPoisson(0.5, 2)
@@ -188,3 +189,15 @@ def test_halves_of_a_plan_are_refused(options, match):
             delta=1e-5,
             **given,
         )
+
+
+def test_auto_is_what_is_recommended_for_the_target():
+    run = {"examples": 64, "batch_size": 16, "epochs": 2, "epsilon": 2.0, "delta": 1e-5}
+    found = plan("auto", "poisson", **run)
+    best = recommend(**run, schemes="poisson", seconds=math.inf)
+    assert repr(found.strategy) == repr(best.strategy)
+    assert found.sampling == best.sampling
+    with pytest.raises(MmccError, match="give epsilon and delta"):
+        plan("auto", "poisson", examples=64, batch_size=16, epochs=2)
+    with pytest.raises(MmccError, match="together with the strategy"):
+        plan("identity", "auto", examples=64, batch_size=16, epochs=2)

@@ -102,6 +102,7 @@ class Search:
     limit: int
     """Strategies that may be tried, about."""
     progress: Progress | None = None
+    allowed: Callable[[Strategy], bool] = lambda _: True
     tried: int = 0
     best: tuple[float, Toeplitz] | None = None
 
@@ -112,7 +113,7 @@ class Search:
 
     def value(self, strategy: Toeplitz | None) -> float:
         """Log error at the noise needed, roughly; infinite where there is none."""
-        if strategy is None:
+        if strategy is None or not self.allowed(strategy):
             return math.inf
         self.tried += 1
         if self.progress is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mmcc._written import printable, typed
 from mmcc.errors import ParameterError
-from mmcc.report._commands import printable, typed
 from mmcc.report._facts import (
     UNIT,
     Claim,

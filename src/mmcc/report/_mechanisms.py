@@ -14,8 +14,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import mmcc
+from mmcc._written import typed, written_scheme, written_strategy
 from mmcc.errors import ParameterError, real
-from mmcc.report._commands import typed, written_scheme, written_strategy
 from mmcc.report._facts import UNIT, Assumption, Claim, Fact, Report, Reproduction
 from mmcc.report._wording import of_training
 from mmcc.sampling import Scheme

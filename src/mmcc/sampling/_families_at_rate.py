@@ -23,6 +23,7 @@ from mmcc.sampling._shuffle import Shuffle
 
 SAME_RATE = 1e-6
 """Relative difference up to which two rates are the same."""
+MOST_EXAMPLES, MOST_EPOCHS = 10**9, 10**9
 MOST_DIGITS = 18
 """Of the number after a colon; Python refuses to read thousands."""
 
@@ -139,6 +140,20 @@ def epoch(rate: float, steps: int) -> int | None:
     length = round(min(1 / rate, 2.0 * steps))  # a longer epoch does not fit, and may be infinite
     fits = abs(length * rate - 1) <= SAME_RATE and steps % length == 0
     return length if fits else None
+
+
+def run_length(examples: int, batch_size: int, epochs: float) -> tuple[int, int]:
+    """Steps of so many epochs and of one: as many batches as an ordinary loader makes of the data.
+
+    The rate is one part in the steps of an epoch, so that a batch is expected to hold at most
+    `batch_size` examples.
+    """
+    examples = whole("examples", examples, 1, MOST_EXAMPLES)
+    batch_size = whole("batch_size", batch_size, 1, examples)
+    epochs = real("epochs", epochs, 0, MOST_EPOCHS)
+    length = -(-examples // batch_size)
+    steps = math.ceil(epochs * length * (1 - 1e-12))
+    return whole("the number of steps", steps, 1, MAX_STEPS), length
 
 
 def separations(rate: float, steps: int) -> tuple[int, ...]:

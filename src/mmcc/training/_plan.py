@@ -8,25 +8,24 @@ expected to hold the examples of an epoch divided by it: at most `batch_size`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mmcc.errors import ParameterError, SamplingError, StrategyError, real, shown, whole
+from mmcc.design._recommend import recommend
+from mmcc.errors import ParameterError, SamplingError, StrategyError, shown
 from mmcc.sampling import Scheme
-from mmcc.sampling._families_at_rate import family
-from mmcc.sampling._participations import MAX_STEPS
+from mmcc.sampling._families_at_rate import family, run_length
 from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies import Strategy
 from mmcc.strategies._base import checked_strategy
 from mmcc.strategies._registry import from_word
-from mmcc.training._participants import MAX_EXAMPLES
 
 if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
 
-MOST_EPOCHS = 10**9
+AUTO = "auto"
+"""The name of what `mmcc.recommend` finds."""
 
 
 @dataclass(frozen=True)
@@ -79,22 +78,31 @@ def plan(
     An epoch has ceil(examples / batch_size) steps, as that of a DataLoader, and the rate is one
     part in these.  Names are those of `mmcc compare`: strategies such as `identity` (DP-SGD),
     `banded-toeplitz:8`, `blt:2`, and `tuned-blt`, which needs the target (epsilon, delta); schemes
-    such as `poisson`, `cyclic-poisson:8`, `balls-in-bins`, `random-allocation`.
+    such as `poisson`, `cyclic-poisson:8`, `balls-in-bins`, `random-allocation`.  The strategy
+    `auto` is what `mmcc.recommend` finds for the target and the scheme; the scheme too, if that is
+    `auto`.
     """
-    examples = whole("examples", examples, 1, MAX_EXAMPLES)
-    batch_size = whole("batch_size", batch_size, 1, examples)
-    epochs = real("epochs", epochs, 0, MOST_EPOCHS)
-    length = -(-examples // batch_size)
-    steps = whole("the number of steps", math.ceil(epochs * length * (1 - 1e-12)), 1, MAX_STEPS)
+    steps, length = run_length(examples, batch_size, epochs)
+    if isinstance(sampling, str) and sampling == AUTO and strategy != AUTO:
+        raise ParameterError(
+            f"sampling={AUTO!r} is chosen together with the strategy: give strategy={AUTO!r} too, "
+            "or a scheme."
+        )
+    if isinstance(strategy, str) and strategy == AUTO:
+        schemes = None if sampling == AUTO else _scheme(sampling, 1 / length, steps)
+        chosen = recommend(
+            examples=examples,
+            batch_size=batch_size,
+            epochs=epochs,
+            **_target(strategy, epsilon, delta),
+            schemes=schemes,
+            progress=progress,
+        )
+        return Plan(chosen.strategy, chosen.sampling, examples, batch_size, epochs, length)
     scheme = _scheme(sampling, 1 / length, steps)
     made = _strategy(strategy, steps)
     if hasattr(made, "tune"):
-        if epsilon is None or delta is None:
-            raise ParameterError(
-                f"{strategy!r} is searched for a target: give epsilon and delta, or another "
-                "strategy."
-            )
-        made = made.tune(scheme, epsilon, delta, progress=progress)
+        made = made.tune(scheme, **_target(strategy, epsilon, delta), progress=progress)
     found = checked_strategy(made)
     if found.steps != steps:
         raise StrategyError(
@@ -103,6 +111,15 @@ def plan(
         )
     scheme.check(steps)
     return Plan(found, scheme, examples, batch_size, epochs, length)
+
+
+def _target(strategy: object, epsilon: float | None, delta: float | None) -> dict[str, float]:
+    """What a strategy is searched for."""
+    if epsilon is None or delta is None:
+        raise ParameterError(
+            f"{strategy!r} is searched for a target: give epsilon and delta, or another strategy."
+        )
+    return {"epsilon": epsilon, "delta": delta}
 
 
 def resolved(

@@ -105,7 +105,8 @@ def make_private(
     With `epochs` the strategy and the sampling may be names, such as "blt:2" and "poisson", or
     functions of the number of steps and of the rate; `mmcc.training.plan` says how these follow
     from `epochs` and the batch size, which is the loader's, or `batch_size`.  What it comes to is
-    printed on stderr in one line.
+    printed on stderr in one line.  `strategy="auto"`, and `sampling="auto"` with it, are what
+    `mmcc.recommend` finds for `epsilon`.
 
     The search for the noise of a target shows how far it is where stderr is a terminal; `progress`
     may be a function of (what, done), or False for silence, also about epochs.  The noise found is
