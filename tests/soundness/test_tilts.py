@@ -18,9 +18,9 @@ import mmcc
 from mmcc import sampling, strategies
 from mmcc._simulation.betting import added, bets_around, largest_bet, needed
 from mmcc._simulation.directions import bound_weighed_delta, direction_of, weighed
-from mmcc._simulation.experiments import KINDS, Tilted, experiment_for
+from mmcc._simulation.experiments import KINDS, Blended, Crude, Tilted, experiment_for
 from mmcc._simulation.pairs import pair_of
-from mmcc._simulation.tilts import Plan, tilted
+from mmcc._simulation.tilts import Blend, Plan, tilted
 from mmcc.accounting._bounds import Problem
 
 SIZE = 20_000
@@ -220,6 +220,33 @@ def test_all_tilts_have_the_same_mean(strategy, scheme, sigma, remove):
         found.append((drawn.mean(), drawn.var() / SIZE))
     for (one, error), (two, other) in itertools.combinations(found, 2):
         assert abs(one - two) <= 4 * math.sqrt(error + other)
+
+
+@pytest.mark.parametrize("remove", [True, False])
+@pytest.mark.parametrize(("strategy", "scheme", "sigma"), EVERY_KIND)
+def test_blends_have_the_mean_of_the_pair(strategy, scheme, sigma, remove):
+    """Whatever is tilted, and how much of it; and no X is larger than is said."""
+    problem = Problem(strategy, scheme, sigma)
+    pair = pair_of(problem)
+    direction = direction_of(pair.mechanism)
+    crude = Crude(pair, remove, 0.3).draw(4 * SIZE, np.random.default_rng(6))
+    for tilt, share in ((0.5, 0.5), (1.5, 0.75), (2.5, 0.25)):
+        made = Blended(pair, remove, 0.3, Blend(tilt / direction.square**0.5, share), direction)
+        drawn = made.draw(SIZE, np.random.default_rng(5))
+        assert (drawn <= made.largest).all()
+        assert 1 / share <= made.largest <= 1.001 / share
+        assert made.dropped < 1e-10
+        error = math.hypot(drawn.std() / SIZE**0.5, crude.std() / (4 * SIZE) ** 0.5)
+        assert abs(drawn.mean() - crude.mean()) <= 4 * error
+
+
+@pytest.mark.parametrize(("tilt", "share"), [(1.0, 0.0), (1.0, 1.0), (-1.0, 0.5), (1.0, 0.1)])
+def test_a_record_with_another_blend_is_refused(tilt, share):
+    """A tenth is no chance that coins have exactly."""
+    pair = pair_of(Problem(strategies.toeplitz([1.0, 0.5], 4), sampling.Poisson(0.05), 1.5))
+    direction = direction_of(pair.mechanism)
+    with pytest.raises(ValueError, match="no blend"):
+        Blended(pair, True, 1.0, Blend(tilt, share), direction)
 
 
 def test_no_weight_exceeds_the_largest_by_itself():

@@ -41,6 +41,7 @@ from mmcc._arrays import FloatArray, IntArray
 from mmcc._simulation import epoch_loops, leaf_loops
 from mmcc._simulation import reveal_loops as loops
 from mmcc._simulation.dominating import Pair
+from mmcc._simulation.exact_pairs import exact_pair
 from mmcc._simulation.kicks import MOST_COLUMNS, Kicks, kicks_of
 from mmcc._simulation.one_example import Mechanism
 from mmcc.accounting._bounds.base import Problem
@@ -353,7 +354,7 @@ def _pair(problem: Problem, group: int, extra: float) -> Pair:
     check_chances(mechanism, chances)
     if strategy.tree is not None and (chances.states == 1 or mechanism.columns > MOST_COLUMNS):
         return LeafPair(mechanism, chances, extra)
-    return ColumnPair(mechanism, chances, extra)
+    return exact_pair(mechanism, chances, extra) or ColumnPair(mechanism, chances, extra)
 
 
 def check_chances(mechanism: Mechanism, chances: Chances) -> None:
