@@ -126,7 +126,7 @@ class Pair(ABC):
         """Numbers that are added up at each column, beside those that are counted below."""
         return 0
 
-    def aimed(self, epsilon: float) -> Pair:  # noqa: ARG002
+    def aimed(self, epsilon: float) -> Pair:
         """The same pair, of which losses below epsilon may be told as any number between."""
         return self
 
@@ -146,9 +146,9 @@ class Pair(ABC):
         slopes between -1 and 1.  What remains are exponentials, divisions and products, each off by
         a few u of a factor, so of the loss by as much: 60 a column with the logarithms of products,
         which are at most 345, and 8 for each column looked at, or one for each number added up; and
-        where columns are certain, sums of their x_l, whose parts are at most columns X.  In an epoch, or over positions, the
-        logarithm of a mean of e^x has slopes that sum to 1: less of the same.  The whole is doubled
-        for terms of second order.
+        where columns are certain, sums of their x_l, whose parts are at most columns X.  In an
+        epoch, or over positions, the logarithm of a mean of e^x has slopes that sum to 1: less of
+        the same.  The whole is doubled for terms of second order.
         """
         mechanism = self.mechanism
         rows, columns, toeplitz = mechanism.strategy.rows, self.columns, mechanism.strategy.toeplitz

@@ -251,8 +251,8 @@ class Tilted(Leaning):
 class Blended(Leaning):
     r"""Some samples as they come, some tilted: weights are bounded, and nothing is left out.
 
-    X = W(v) h with W(v) = 1 / (share + (1 - share) e^{kap v - Lam}), the pair's own law over that of
-    the samples.  W falls with v and grows with Lam.
+    X = W(v) h with W(v) = 1 / (share + (1 - share) e^{kap v - Lam}), the pair's own law over that
+    of the samples.  W falls with v and grows with Lam.
     """
 
     plan: Blend
