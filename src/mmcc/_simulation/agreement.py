@@ -89,9 +89,10 @@ def _sorted(marks: IntArray, told: FloatArray) -> Iterator[IntArray]:
     before = np.zeros((len(marks), columns + 1), np.int64)
     np.cumsum(marks, axis=1, out=before[:, 1:])
     for recent in (1, 2, RECENT, columns):
-        yield before[:, :-1] - before[:, np.maximum(place - recent, 0)] > 0
+        taken = before[:, :-1] - before[:, np.maximum(place - recent, 0)]
+        yield np.minimum(taken, 1)
     expected = np.cumsum(told, axis=1) - told
-    yield before[:, :-1] > expected
+    yield (before[:, :-1] > expected).astype(np.int64)
 
 
 def _log_wealth(marks: IntArray, told: FloatArray, kinds: IntArray) -> FloatArray:
@@ -104,6 +105,6 @@ def _log_wealth(marks: IntArray, told: FloatArray, kinds: IntArray) -> FloatArra
     )
     known = np.cumsum(seen, axis=0) - seen, np.cumsum(expected, axis=0) - expected
     odds = np.clip((1 + known[0]) / (1 + known[1]), 1 / LARGEST_ODDS, LARGEST_ODDS)
-    odds = np.take_along_axis(odds, kinds.astype(np.int64), axis=1)
+    odds = np.take_along_axis(odds, kinds, axis=1)
     gains = np.where(marks == 1, np.log(odds), 0.0) - np.log1p(told * (odds - 1))
     return np.asarray(np.cumsum(gains.sum(axis=1)))
