@@ -259,6 +259,16 @@ def test_a_record_with_another_blend_is_refused(tilt, share):
         Blended(pair, True, 1.0, Blend(tilt, share), direction)
 
 
+def test_a_record_gives_the_same_blend():
+    problem = Problem(strategies.toeplitz([1.0, 0.5], 40), sampling.Poisson(0.05), 1.5)
+    pair = pair_of(problem)
+    made = Blended(pair, True, 1.5, Blend(0.7, 44 / 64), direction_of(pair.mechanism))
+    again = KINDS["blended"].from_facts(problem, pair, True, 1.5, made.facts())
+    draws = [one.draw(100, np.random.default_rng(2)) for one in (made, again)]
+    assert (draws[0] == draws[1]).all()
+    assert (again.largest, again.dropped) == (made.largest, made.dropped)
+
+
 def test_no_weight_exceeds_the_largest_by_itself():
     """Nothing is cut off: the largest is the maximum of W, and not far above it."""
     pair = pair_of(Problem(strategies.toeplitz([1.0, 0.5], 20), sampling.Poisson(0.1), 1.0))
