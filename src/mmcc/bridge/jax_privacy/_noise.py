@@ -12,7 +12,6 @@ import os
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mmcc._arrays import FloatArray
 from mmcc.bridge.jax_privacy._library import imported, real_type, their
@@ -170,8 +169,9 @@ def _ending(matrix: Any, steps: int) -> Any:
 def _rounded_up(size: float) -> float:
     """A float32 no smaller: noise in float32 is multiplied with one."""
     size *= 1 + 2.0**-50
-    near: NDArray[np.float32] = np.array(size, np.float32)
-    return float(np.nextafter(near, np.float32(np.inf)) if near < size else near)
+    near = np.float32(size)
+    # As Python's floats: beside a float32 numpy would round the other one first.
+    return float(near if float(near) >= size else np.nextafter(near, np.float32(np.inf)))
 
 
 def _fresh_key() -> Any:
