@@ -19,6 +19,7 @@ from mmcc.bridge.jax_privacy._strategies import buffered, rounded_down
 from mmcc.errors import ParameterError, StrategyError, real
 from mmcc.strategies import Strategy
 from mmcc.strategies._base import checked_strategy
+from mmcc.strategies._checks import release_steps
 from mmcc.strategies._decoders import decoder_matrix
 
 MOST_KEPT = 64
@@ -44,7 +45,7 @@ def noising_matrix(strategy: Strategy, *, dense: bool | None = None) -> Any:
     if dense is None:
         dense = not square or strategy.noise_memory() > MOST_KEPT
     if dense:
-        return imported("jax.numpy").asarray(decoder_matrix(strategy))
+        return imported("jax.numpy").asarray(_weights(strategy))
     if not square:
         raise StrategyError(
             f"{strategy!r} has {strategy.rows} rows for {strategy.steps} steps and no inverse to "
@@ -85,6 +86,19 @@ def privatizer(
     )
 
 
+def _weights(strategy: Strategy) -> FloatArray:
+    """B with B C = I, if each step needs only what is released by then."""
+    weights = decoder_matrix(strategy)
+    released = release_steps(strategy.to_dense(), strategy.adaptive)
+    late = released > np.arange(strategy.steps)[:, None]
+    if weights[late].any():
+        raise StrategyError(
+            f"{strategy!r} releases rows that earlier steps need for their noise: training goes "
+            "step by step. Use a lower triangular matrix."
+        )
+    return weights
+
+
 def _streaming(strategy: Strategy) -> Any:
     factorization = their("matrix_factorization")
     encoder = strategy.toeplitz
@@ -94,9 +108,7 @@ def _streaming(strategy: Strategy) -> Any:
         return buffered(*encoder.buffer_numbers).inverse_as_streaming_matrix()
     if encoder.inverse_coefficients is not None:
         return _moving_sum(encoder.inverse_coefficients)
-    coefficients = imported("jax.numpy").asarray(
-        rounded_down(encoder.coefficients, real_type())
-    )
+    coefficients = imported("jax.numpy").asarray(rounded_down(encoder.coefficients, real_type()))
     return factorization.toeplitz.inverse_as_streaming_matrix(coefficients)
 
 

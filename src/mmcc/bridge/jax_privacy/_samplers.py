@@ -44,18 +44,17 @@ def scheme_from(sampler: Any, examples: int | None = None) -> Scheme:
 
     `examples` is a bound on the size of the data set; only batches that are cut at a size need it.
     """
-    kind = type(sampler).__name__
-    if kind in REFUSED and type(sampler) is getattr(their("batch_selection"), kind):
+    module, kind = their("batch_selection"), type(sampler).__name__
+    known = type(sampler) is getattr(module, kind, None)
+    if known and kind in REFUSED:
         raise SamplingError(f"{kind}: {REFUSED[kind]}")
-    reader = _READERS.get(kind)
-    if reader is None or type(sampler) is not getattr(their("batch_selection"), kind):
-        known = ", ".join(_READERS)
+    if not known or kind not in _READERS:
         raise SamplingError(
-            f"need one of jax_privacy's samplers {known}, got {shown(sampler)}. A class of your "
-            "own draws as it likes: describe it as a scheme of mmcc.sampling yourself."
+            f"need one of jax_privacy's samplers {', '.join(_READERS)}, got {shown(sampler)}. A "
+            "class of your own draws as it likes: describe it as a scheme of mmcc.sampling."
         )
     whole("iterations", sampler.iterations, 1, MAX_STEPS)
-    scheme = reader(sampler, examples)
+    scheme = _READERS[kind](sampler, examples)
     scheme.check(sampler.iterations)
     return scheme
 
