@@ -11,14 +11,15 @@ import pytest
 import mmcc
 from mmcc import sampling, strategies
 from mmcc.bridge import jax_privacy as bridge
+from mmcc.bridge.jax_privacy._noise import _rounded_up
 
 pytest.importorskip("jax_privacy", reason="needs pip install 'mmcc[jax]' and Python 3.11")
 
-import dp_accounting  # noqa: E402
-import jax  # noqa: E402
-from jax_privacy import batch_selection, matrix_factorization  # noqa: E402
-from jax_privacy.experimental import execution_plan  # noqa: E402
-from jax_privacy.noise_addition import matrix_factorization_privatizer  # noqa: E402
+import dp_accounting
+import jax
+from jax_privacy import batch_selection, matrix_factorization
+from jax_privacy.experimental import execution_plan
+from jax_privacy.noise_addition import matrix_factorization_privatizer
 
 STEPS, COORDINATES = 12, 100_000
 INDEPENDENT = batch_selection.PartitionType.INDEPENDENT
@@ -165,8 +166,6 @@ def test_keys_are_fresh_unless_they_are_given():
 
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 1 + 1e-9, 1 / 3, 1e6])
 def test_the_standard_deviation_is_never_below(sigma):
-    from mmcc.bridge.jax_privacy._noise import _rounded_up
-
     assert np.float32(_rounded_up(sigma)) == _rounded_up(sigma) >= sigma
     assert _rounded_up(sigma) <= sigma * (1 + 2e-7)
 

@@ -103,6 +103,7 @@ def _streaming(strategy: Strategy) -> Any:
     factorization = their("matrix_factorization")
     encoder = strategy.toeplitz
     if encoder is None:
+        _weights(strategy)  # refuses what no step could make
         return _banded(strategy.to_dense(), strategy.noise_memory())
     if encoder.buffer_numbers is not None:
         return buffered(*encoder.buffer_numbers).inverse_as_streaming_matrix()
