@@ -19,7 +19,6 @@ from mmcc.bridge.jax_privacy._strategies import buffered, rounded_down
 from mmcc.errors import ParameterError, StrategyError, real
 from mmcc.strategies import Strategy
 from mmcc.strategies._base import checked_strategy
-from mmcc.strategies._checks import release_steps
 from mmcc.strategies._decoders import decoder_matrix
 
 MOST_KEPT = 64
@@ -45,7 +44,7 @@ def noising_matrix(strategy: Strategy, *, dense: bool | None = None) -> Any:
     if dense is None:
         dense = not square or strategy.noise_memory() > MOST_KEPT
     if dense:
-        return imported("jax.numpy").asarray(_weights(strategy))
+        return imported("jax.numpy").asarray(decoder_matrix(strategy))
     if not square:
         raise StrategyError(
             f"{strategy!r} has {strategy.rows} rows for {strategy.steps} steps and no inverse to "
@@ -70,8 +69,8 @@ def privatizer(
     `key` is a key of `jax.random` or a number; None takes 64 bits from the operating system.  The
     key is as secret as the data.
 
-    For as many steps as the strategy has.  What is asked for after the last one is NaN: a certificate
-    ends there, and a dense matrix would repeat its last noise.
+    For as many steps as the strategy has.  What is asked for after the last one is NaN: the
+    certificate ends there, and a dense matrix would repeat its last noise.
     """
     if dtype not in TYPES:
         raise ParameterError(f"dtype must be one of {', '.join(TYPES)}, got {dtype!r}.")
@@ -86,25 +85,17 @@ def privatizer(
     )
 
 
-def _weights(strategy: Strategy) -> FloatArray:
-    """B with B C = I, if each step needs only what is released by then."""
-    weights = decoder_matrix(strategy)
-    released = release_steps(strategy.to_dense(), strategy.adaptive)
-    late = released > np.arange(strategy.steps)[:, None]
-    if weights[late].any():
-        raise StrategyError(
-            f"{strategy!r} releases rows that earlier steps need for their noise: training goes "
-            "step by step. Use a lower triangular matrix."
-        )
-    return weights
-
-
 def _streaming(strategy: Strategy) -> Any:
     factorization = their("matrix_factorization")
     encoder = strategy.toeplitz
     if encoder is None:
-        _weights(strategy)  # refuses what no step could make
-        return _banded(strategy.to_dense(), strategy.noise_memory())
+        matrix = strategy.to_dense()
+        if np.triu(matrix, 1).any():
+            raise StrategyError(
+                f"{strategy!r} is square but not lower triangular: some step is released too late "
+                "for its noise to be made in time. Sort the rows."
+            )
+        return _banded(matrix, strategy.noise_memory())
     if encoder.buffer_numbers is not None:
         return buffered(*encoder.buffer_numbers).inverse_as_streaming_matrix()
     if encoder.inverse_coefficients is not None:

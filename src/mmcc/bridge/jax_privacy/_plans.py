@@ -32,7 +32,7 @@ so that ours is half as far from the truth."""
 
 @dataclass(frozen=True, slots=True)
 class PlannedMechanism:
-    """What a plan does, in the terms of `mmcc.epsilon(strategy, sampling, sigma=..., delta=...)`."""
+    """What a plan does, in the terms of `mmcc.epsilon`."""
 
     strategy: Strategy
     sampling: Scheme

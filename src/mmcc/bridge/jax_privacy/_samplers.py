@@ -105,11 +105,7 @@ def _cyclic(sampler: Any, examples: int | None) -> Scheme:
     return CyclicPoisson(p, groups)
 
 
-def _balls_in_bins(sampler: Any, examples: int | None) -> Scheme:
-    return BallsInBins(sampler.cycle_length)
-
-
-def _min_separation(sampler: Any, examples: int | None) -> Scheme:
+def _min_separation(sampler: Any) -> Scheme:
     """A warm start with probability 1 puts everyone into a bin: first steps are equally likely."""
     if sampler.truncated_batch_size is not None:
         raise SamplingError(
@@ -127,8 +123,8 @@ def _min_separation(sampler: Any, examples: int | None) -> Scheme:
 
 _READERS: dict[str, Callable[[Any, int | None], Scheme]] = {
     "CyclicPoissonSampling": _cyclic,
-    "BallsInBinsSampling": _balls_in_bins,
-    "BMinSepSampling": _min_separation,
+    "BallsInBinsSampling": lambda sampler, _: BallsInBins(sampler.cycle_length),
+    "BMinSepSampling": lambda sampler, _: _min_separation(sampler),
 }
 
 

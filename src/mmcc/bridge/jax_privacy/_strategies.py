@@ -2,8 +2,8 @@
 
 In: C on one side.  Out: C on the other.
 Rounding: where jax has float32 only, numbers are rounded towards zero.  C is entrywise no larger
-then, so that what was certified for our strategy holds for theirs: a larger C, entry by entry, has a
-larger Gram matrix and a larger epsilon.  (Coefficients of a BLT rise with its decays and scales,
+then, so that what was certified for our strategy holds for theirs: a larger C, entry by entry, has
+a larger Gram matrix and a larger epsilon.  (Coefficients of a BLT rise with its decays and scales,
 those of 1 / (1 - a_1 x - ...) with the a_k.)  Of an array, on the way here, nothing is rounded.
 
 A strategy of theirs is an array of Toeplitz coefficients, a `BufferedToeplitz`, a
