@@ -25,6 +25,7 @@ NOT_RUN_HERE = {
     ("clusters.md", "python", 1): "minutes; tests/api/test_executors.py asks the same of less",
     ("clusters.md", "python", 2): "needs a cluster; tests/api/test_executors.py starts a small one",
     ("distributed.md", "python", 1): "run by tests/training/test_distributed.py",
+    ("from-jax-privacy.md", "python", 1): "run by tests/training/test_jax_example.py",
     ("quickstart.md", "sh", 1): "installs",
     ("quickstart.md", "python", 1): "a part; the whole script is the first block of training.md",
     ("verify.md", "python", 1): "hours; tests/api/test_executors.py asks the same of less",

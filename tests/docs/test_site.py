@@ -25,6 +25,7 @@ MODULES = (
     "mmcc.accounting",
     "mmcc.audit",
     "mmcc.bridge",
+    "mmcc.bridge.jax_privacy",
     "mmcc.design",
     "mmcc.ledger",
     "mmcc.mixtures",

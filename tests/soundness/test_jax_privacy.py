@@ -21,6 +21,7 @@ from jax_privacy import batch_selection, matrix_factorization
 from jax_privacy.experimental import execution_plan
 from jax_privacy.noise_addition import matrix_factorization_privatizer
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:optax")
 STEPS, COORDINATES = 12, 100_000
 INDEPENDENT = batch_selection.PartitionType.INDEPENDENT
 RELATION = dp_accounting.NeighboringRelation
