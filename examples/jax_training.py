@@ -106,6 +106,7 @@ def network(seed: int) -> dict[str, jax.Array]:
 
 
 def scores(parameters: dict[str, jax.Array], pixels: jax.Array) -> jax.Array:
+    """Of the ten classes, before the softmax."""
     hidden = jnp.tanh(pixels @ parameters["first"] + parameters["bias"])
     return hidden @ parameters["second"] + parameters["offset"]
 
@@ -158,6 +159,7 @@ def update(gradient: Any, noise: Any, learning_rate: float) -> Callable[..., Any
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """The table, or what is missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DEBIAN, help="folder with the idx files")
     parser.add_argument("--quick", action="store_true", help="fewer steps, 10,000 images")
