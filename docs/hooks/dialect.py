@@ -20,7 +20,9 @@ FORMULA = re.compile(
 BARS = {r"\lvert": "\ue000", r"\rvert": "\ue001"}
 """Bars that know their side: set close to what they enclose."""
 FORMS = {"\ue000": "prefix", "\ue001": "postfix"}
-FUNCTION = re.compile(r"(<mo>[a-z]{2,}</mo>)(?=<m(?:i|n|sub|sup|subsup|over|sqrt)>)")
+FUNCTION = re.compile(
+    r"(<m[io]>(?:log|exp|cosh|sinh|cos|max|min)</m[io]>)(?=<m(?:i|n|sub|sup|subsup|over|sqrt)>)"
+)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -14,9 +11,6 @@ from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 import pytest
-
-pytest.importorskip("mkdocs")
-pytest.importorskip("mkdocstrings")
 
 ROOT = Path(__file__).parents[2]
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
@@ -57,22 +51,6 @@ class Page(HTMLParser):
             self.links.append(found["href"])
         if LOADED.get(tag) in found:
             self.loads.append(found[LOADED[tag]])
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stderr
-    assert "WARNING" not in built.stderr
-    return folder
 
 
 @pytest.fixture(scope="module")
