@@ -65,7 +65,7 @@ def pages(site) -> dict[Path, Page]:
 def test_every_page_of_docs_is_on_the_site(pages):
     names = {path.stem for path in pages}
     written = {path.stem for path in (ROOT / "docs").glob("*.md")}
-    assert written | {"changes", "contributing"} <= names
+    assert written | {"changes", "contributing", "security"} <= names
 
 
 def test_every_link_leads_somewhere(site, pages):
