@@ -1,7 +1,7 @@
 """Files outside docs/ that the site shows, and links to those that it does not.
 
-In: the files and pages of the site.  Out: CHANGELOG.md, CONTRIBUTING.md and SECURITY.md as pages of it, and
-every link to another file outside docs/, or to a folder, as a name: the site has neither.
+In: the files and pages of the site.  Out: CHANGELOG.md, CONTRIBUTING.md and SECURITY.md as pages,
+and every link to another file outside docs/, or to a folder, as a name: the site has neither.
 """
 
 from __future__ import annotations
