@@ -114,10 +114,13 @@ def monte_carlo(
     what: str, scheme: sampling.Scheme, theirs: Callable[[], dict[str, Any]] | None
 ) -> None:
     sigma, delta = MONTE_CARLO
+    sides = "lower | upper | seconds | verified | samples | seconds"
     peer = "peer: estimate | verified | samples | seconds"
-    print(f"\n| {what}: sigma, delta | lower | upper | seconds | {peer} |")
-    print("|" + "---|" * 8)
-    ours = bracketed(separation.mechanism()[0], scheme, sigma=sigma, delta=delta)
+    print(f"\n| {what}: sigma, delta | {sides} | {peer} |")
+    print("|" + "---|" * 11)
+    strategy, _ = separation.mechanism()
+    ours = bracketed(strategy, scheme, sigma=sigma, delta=delta)
+    ours += f" | {separation.verified(strategy, scheme, sigma, delta)}"
     other = " | | | "
     if theirs is not None:
         found = theirs()

@@ -127,16 +127,17 @@ def ours(sigma: float, delta: float) -> str:
     return (
         f"{bracket.lower:.4f} | {bracket.upper:.4f} | {certified:.1f} | "
         f"{guess.low:.4f} to {guess.high:.4f} | {guess.samples} | {estimated:.1f} | "
-        f"{verified(sigma, delta)}"
+        f"{verified(strategy, scheme, sigma, delta)}"
     )
 
 
-def verified(sigma: float, delta: float) -> str:
+def verified(
+    strategy: strategies.Strategy, scheme: sampling.Scheme, sigma: float, delta: float
+) -> str:
     """An epsilon that a pilot finds and a verdict with a chance of error of 1e-9 passes.
 
     Samples of the verdict; seconds of all, the certified bracket included.
     """
-    strategy, scheme = mechanism()
     start = time.process_time()
     found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=delta, verify=True).verified
     seconds = time.process_time() - start
