@@ -16,7 +16,8 @@ from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.design._noise import Target
 from mmcc.design._optimise import budget_for, fixed_strategies
 from mmcc.design._rough_noise import RoughNoise
-from mmcc.design._search import LIMITS, Shapes, coefficients, descend
+from mmcc.design._search import descend
+from mmcc.design._shapes import LIMITS, Shapes, coefficients
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA
 from mmcc.design._noise import Target, calibrate
 from mmcc.design._recommendation import Offer, Recommendation
 from mmcc.design._rough_noise import RoughNoise
-from mmcc.design._search import STARTS, Search, Shapes
+from mmcc.design._search import STARTS, Search
+from mmcc.design._shapes import Shapes
 from mmcc.design._time_limit import TimeLimit, TimeUpError
 from mmcc.errors import MmccError, ParameterError, SamplingError, real, whole
 from mmcc.sampling import Poisson, Scheme

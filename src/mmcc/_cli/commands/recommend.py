@@ -9,6 +9,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from mmcc._calls import looks_called, split_outside_brackets
 from mmcc._cli import output
 from mmcc._cli.command import (
     NUMBER,
@@ -25,10 +26,11 @@ from mmcc._cli.mechanism_options import DELTA, EPSILON
 from mmcc._cli.parsing import UsageError
 from mmcc._cli.question_options import JSON
 from mmcc.errors import suggestion
-from mmcc.sampling._registry import COMPARED
+from mmcc.sampling._registry import COMPARED, from_call
 
 if TYPE_CHECKING:
     from mmcc import Recommendation
+    from mmcc.sampling import Scheme
     from mmcc.strategies._workloads import Workload
 
 RATES = ("constant", "linear", "cosine")
@@ -56,7 +58,10 @@ def run(
 
     steps, _ = run_length(examples, batch_size, epochs)
     workload = _workload(steps, schedule, warmup, momentum, weight_decay)
-    words = None if schemes is None else [word.strip() for word in schemes.split(",")]
+    named: list[str | Scheme] | None = None
+    if schemes is not None:
+        words = split_outside_brackets(schemes)
+        named = [from_call(word) if looks_called(word) else word for word in words]
     with output.progress_bar() as progress:
         found = mmcc.recommend(
             examples=examples,
@@ -65,7 +70,7 @@ def run(
             epsilon=epsilon,
             delta=delta,
             workload=workload,
-            schemes=words,
+            schemes=named,
             memory=memory,
             seconds=SECONDS if seconds is None else seconds,
             progress=progress,
