@@ -32,13 +32,13 @@ from mmcc.strategies._workloads import Workload
 
 WIDEST_OPTIMISED = 512
 """Bands that are optimised for one participation, at most: each step of a descent sums them all."""
-SHARE = 0.5
+SHARE = 0.6
 """Part of the evaluations that one buffer may use; other families have the rest."""
 DOUBLINGS = 3
 """How many widths of optimised bands are tried, from one that fits between two rounds."""
 POWERS = 1024
 """Up to so many steps powers of one buffer are tried: they have a coefficient for each step."""
-FEW = 12
+FEW = 16
 """Strategies of a family with few bands, of C or of C^-1, that are tried."""
 HOPELESS = 0.1
 """Of log error: a family that starts so much above the best is left."""

@@ -8,9 +8,10 @@ error and L = log epsilon a coordinate moves it by
 
     dE + d log sigma,    d log sigma = - dL / (dL / d log sigma),
 
-all at one sigma: a slope costs one evaluation of a certified bound for each coordinate, and one for
-the noise, where values cost two or three.  Both slopes of L are differences.  Bounds are computed
-on grids, with choices that jump by some 1e-4, so a step must not be small.
+all at one sigma: a slope costs two evaluations of a certified bound for each coordinate, and one
+for the noise, where a value costs two or three.  Slopes of L are differences to both sides: valleys
+are narrow, and one side alone would lead astray in them.  Bounds are computed on grids, with
+choices that jump by some 1e-4, so a step must not be small.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def follow(search: Search, family: Family, start: FloatArray, most: int) -> Foll
         return None
     inverse, known = np.eye(point.size), 0
     slope = _slope(search, family, point, here)
-    while search.tried + point.size < end:
+    while search.tried + 2 * point.size < end:
         step = -inverse @ slope
         promised = -0.5 * float(slope @ step)
         longest = float(np.abs(step).max())
@@ -81,7 +82,7 @@ def follow(search: Search, family: Family, start: FloatArray, most: int) -> Foll
             inverse, known = np.eye(point.size), 0
             continue
         there, moved = found
-        if search.tried + point.size >= end:
+        if search.tried + 2 * point.size >= end:
             return Followed(there.value, point + moved, math.nan)
         steeper = _slope(search, family, point + moved, there)
         inverse = _updated(inverse, moved, steeper - slope, known == 0)
@@ -99,12 +100,13 @@ def _slope(search: Search, family: Family, point: FloatArray, here: Looked) -> F
     if not -math.inf < by_noise < 0:
         return found
     for place in range(point.size):
+        sides = []
         for step in (STEP, -STEP):
             beside = family.strategy(point + step * np.eye(1, point.size, place)[0])
-            gained = None if beside is None else _rise(search, beside, here, by_noise)
-            if gained is not None:
-                found[place] = gained / step
-                break
+            rise = None if beside is None else _rise(search, beside, here, by_noise)
+            if rise is not None:
+                sides.append(rise / step)
+        found[place] = float(np.mean(sides)) if sides else 0.0
     return found
 
 

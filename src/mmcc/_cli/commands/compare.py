@@ -27,6 +27,7 @@ from mmcc._cli.commands.group import needed
 from mmcc._cli.mechanism_options import DELTA, METHOD, NON_ADAPTIVE, STEPS, check_method
 from mmcc._cli.parsing import A_FILE, UsageError, names_a_file
 from mmcc._cli.question_options import JSON, PLOT
+from mmcc._cli.workload_options import WORKLOAD, workload_asked
 from mmcc.errors import real, suggestion
 from mmcc.sampling._registry import COMPARED, from_call
 from mmcc.strategies._registry import compared_words
@@ -44,6 +45,10 @@ def run(
     delta: float,
     strategies: str | None,
     non_adaptive: bool,
+    schedule: str | None,
+    warmup: int | None,
+    momentum: float | None,
+    weight_decay: float | None,
     schemes: str | None,
     method: str,
     only_wins: bool,
@@ -62,6 +67,7 @@ def run(
     rate = real("rate", rate, 0, 1, closed="h")
     families = _families(schemes, rate, steps)
     named = _strategies(strategies, rate, steps, not non_adaptive)
+    workload = workload_asked(steps, schedule, warmup, momentum, weight_decay)
     with output.progress_bar() as progress:
         start = time.perf_counter()
         found = design.compare(
@@ -69,6 +75,7 @@ def run(
             families,
             epsilon=epsilon,
             delta=delta,
+            workload=workload,
             method=method,
             only_wins=only_wins,
             estimates=estimates,
@@ -144,6 +151,7 @@ COMMAND = Command(
         "a choice for this length and rate.",
     ),
     NON_ADAPTIVE,
+    *WORKLOAD,
     Option(
         "--schemes",
         several_of([word.removesuffix("N") for word in COMPARED]),
