@@ -31,7 +31,7 @@ DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Errors of prefix sums, in clip norms, at one certified guarantee."""
+    """Errors of prefix sums, in clip norms, at one certified guarantee; in print one line."""
 
     error: float
     baseline: float
@@ -51,13 +51,10 @@ class Beside:
 
     def __str__(self) -> str:
         share = 100 * abs(self.saving)
-        told = f"RMSE of prefix sums {_up(self.error)} clip norms, "
+        told, other = f"RMSE {_up(self.error)}, ", f"{BASELINE}'s {_up(self.baseline)}"
         if self.worse:
-            return (
-                f"{told}{math.ceil(share)} % more than {BASELINE}'s {_up(self.baseline)} at this "
-                "guarantee: ask mmcc recommend"
-            )
-        return f"{told}{math.floor(share)} % less than {BASELINE}'s {_up(self.baseline)}"
+            return f"{told}{math.ceil(share)} % more than {other}: ask mmcc recommend"
+        return f"{told}{math.floor(share)} % less than {other}"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""

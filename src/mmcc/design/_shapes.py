@@ -141,8 +141,10 @@ def coefficients(length: int, power: float, decay: float, other: float) -> Float
 
 def _rounded(value: float) -> float:
     """A few digits, so that a strategy can be written down; 1 - value keeps them too."""
-    near_one = 1 - float(f"{1 - value:.{DIGITS}g}")
-    return near_one if value > 0.5 else float(f"{value:.{DIGITS}g}")
+    if value <= 0.5:
+        return float(f"{value:.{DIGITS}g}")
+    rest = 1 - value
+    return round(1 - rest, DIGITS - 1 - math.floor(math.log10(rest))) if rest > 0 else 1.0
 
 
 def _rounded_down(value: float) -> float:
