@@ -20,10 +20,27 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *NOTEBOOKS]
 SAYS_SO = re.compile(r"more( error)? than\s+DP-SGD|worse than\s+DP-SGD|not made to beat\s+DP-SGD")
 """How a section admits it."""
-MECHANISM = (
-    "strategy steps bands buffers height decay scale coefficients power cancel sampling prob "
-    "separation bins epoch-steps participations warm-start largest-batch examples"
-).split()
+MECHANISM = [
+    "strategy",
+    "steps",
+    "bands",
+    "buffers",
+    "height",
+    "decay",
+    "scale",
+    "coefficients",
+    "power",
+    "cancel",
+    "sampling",
+    "prob",
+    "separation",
+    "bins",
+    "epoch-steps",
+    "participations",
+    "warm-start",
+    "largest-batch",
+    "examples",
+]
 NUMBERS = ("sigma", "epsilon", "delta")
 PRIVATE = re.compile(r"make_private\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 

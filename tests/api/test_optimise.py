@@ -129,13 +129,14 @@ def test_every_scheme_with_a_certificate(scheme):
 def test_what_has_no_certificate_is_left_out():
     scheme = sampling.MinSeparation(1 / 3, 2)
     rivals = [strategies.optimal(8), strategies.identity(8)]
-    found = strategies.optimise(8, scheme, 2.0, DELTA, fixed=rivals, evaluations=0)
+    asked = {"method": "reveal", "evaluations": 0}
+    found = strategies.optimise(8, scheme, 2.0, DELTA, fixed=rivals, **asked)
     assert found.strategy is rivals[1]
     (left_out,) = found.others
     assert isinstance(left_out, LeftOut)
     assert "left out" in str(left_out)
     with pytest.raises(mmcc.MmccError):
-        strategies.optimise(8, scheme, 2.0, DELTA, fixed=rivals[:1], evaluations=0)
+        strategies.optimise(8, scheme, 2.0, DELTA, fixed=rivals[:1], **asked)
 
 
 def test_a_workload_is_what_errors_are_of():
