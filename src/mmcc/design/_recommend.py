@@ -96,7 +96,7 @@ def recommend(
     before = Before(question, steps, seconds) if remembered else None
     known = None if before is None else before.read()
     baseline = None if known is None else known.baseline
-    baseline = baseline or question.offer(identity(steps), scheme, Budget.MINUTES)
+    baseline = baseline or question.baseline(identity(steps), scheme)
     found = Recommendation(
         examples=examples,
         batch_size=batch_size,

@@ -111,7 +111,7 @@ class Before:
             sigma=_number(content, "sigma"),
             delta=target.delta,
             method=content["method"],
-            progress=target.progress,
+            progress=asked.limit.progress,
         )
         if not (1 - CLOSE) * target.epsilon <= guarantee.epsilon <= target.epsilon:
             raise ValueError("another target was meant")

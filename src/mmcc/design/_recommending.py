@@ -51,11 +51,20 @@ class Question:
     memory: int | None
     limit: TimeLimit
 
-    def offer(
-        self, strategy: Strategy, scheme: Scheme, budget: Budget, method: str = TIGHT
-    ) -> Offer:
-        """A mechanism at the noise that is certified for the target."""
-        target = replace(self.target, budget=budget, method=method, progress=self.limit)
+    def baseline(self, strategy: Strategy, scheme: Scheme) -> Offer:
+        """What is always certified, however little time there is."""
+        progress = self.limit.progress
+        return self._offer(
+            strategy, scheme, replace(self.target, budget=Budget.MINUTES, progress=progress)
+        )
+
+    def offer(self, strategy: Strategy, scheme: Scheme, method: str = TIGHT) -> Offer:
+        """A mechanism at the noise that is certified for the target, if time allows."""
+        return self._offer(
+            strategy, scheme, replace(self.target, method=method, progress=self.limit)
+        )
+
+    def _offer(self, strategy: Strategy, scheme: Scheme, target: Target) -> Offer:
         guarantee = calibrate(strategy, scheme, target)
         error = utility.rmse(strategy, guarantee.sigma, self.workload)
         return Offer(strategy, scheme, guarantee, error, strategy.noise_memory())
@@ -144,7 +153,7 @@ class Recommending:
         self._tried.add((id(strategy), scheme))
         question.limit("recommend: mechanisms certified", len(self.found.offers) + 1)
         try:
-            offer = question.offer(strategy, scheme, Budget.TABLE, method)
+            offer = question.offer(strategy, scheme, method)
         except MmccError:  # no certificate of this one: others stand
             return
         offers = sorted((*self.found.offers, offer), key=lambda one: one.error)
