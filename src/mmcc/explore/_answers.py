@@ -190,7 +190,7 @@ def noise_levels(asked: Settings) -> list[float]:
     return sorted({asked.sigma, *apart})
 
 
-def questions(asked: Settings) -> list[BracketQuestion]:
+def questions(asked: Settings) -> list[Question]:
     """Lower ends where they are cheap, then brackets; the chosen noise first, then the nearest."""
     levels = noise_levels(asked)
     levels.sort(key=lambda sigma: (abs(math.log(sigma / asked.sigma)), -sigma))

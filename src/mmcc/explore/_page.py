@@ -188,8 +188,8 @@ def _comparison() -> html.Section:
             ),
             html.Div(
                 [
-                    html.Button("Keep this one and change it", id="keep", type="button"),
-                    html.Button("Clear", id="clear", type="button"),
+                    _button("keep", "Keep this one and change it"),
+                    _button("clear", "Clear"),
                 ],
                 className="buttons",
             ),
@@ -197,6 +197,10 @@ def _comparison() -> html.Section:
         className="plot wide held",
         id="held",
     )
+
+
+def _button(name: str, text: str) -> html.Button:
+    return html.Button(text, id=name, type="button", **{"aria-label": text})
 
 
 def comparison_table(rows: Sequence[Row], epsilon: str) -> Any:

@@ -45,7 +45,7 @@ def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = 
         return _refused(wrong) | asks
     asked = answers.questions(shown)
     cheap = shown.method != TIGHT  # closed forms need not wait for anybody's long question
-    known = {q: answers.answered(q) for q in asked} if cheap else desk.ask(asked, patience)
+    known: Known = {q: answers.answered(q) for q in asked} if cheap else desk.ask(asked, patience)
     chosen = known.get(BracketQuestion(shown))
     if isinstance(chosen, MmccError) and plain is None:
         return _refused(chosen) | asks
@@ -224,10 +224,10 @@ def _curves(shown: Settings, known: Known) -> figures.Figure:
     )
 
 
-def _progress(shown: Settings, known: Known, asked: Sequence[BracketQuestion]) -> str:
+def _progress(shown: Settings, known: Known, asked: Sequence[answers.Question]) -> str:
     if shown.steps > answers.LARGEST:
         return f"Above {answers.LARGEST} steps this page shows what is cheap."
-    wanted = sum(not question.lower_only for question in asked)
+    wanted = sum(isinstance(q, BracketQuestion) and not q.lower_only for q in asked)
     done = sum(isinstance(q, BracketQuestion) and not q.lower_only for q in known)
     if len(known) == len(asked):
         return f"All {wanted} noise levels are computed."
