@@ -19,6 +19,7 @@ MODULES = (
     "mmcc.accounting",
     "mmcc.audit",
     "mmcc.bridge",
+    "mmcc.bridge.jax_privacy",
     "mmcc.design",
     "mmcc.ledger",
     "mmcc.mixtures",

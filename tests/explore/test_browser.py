@@ -510,6 +510,8 @@ def test_errors_are_compared_at_one_epsilon(page, open_page):
 
 def test_on_a_telephone_the_answer_comes_first(page):
     page.set_viewport_size({"width": 390, "height": 844})
+    plot = page.locator("#epsilon-plot .main-svg").first
+    expect(plot).to_have_css("width", re.compile(r"^3\d\d"))
     top = "at => at.getBoundingClientRect().top"
     answer, controls, plot = (
         page.locator(name).first.evaluate(top) for name in ("#epsilon", "aside", "#epsilon-plot")
