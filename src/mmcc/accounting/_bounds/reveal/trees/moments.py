@@ -26,6 +26,7 @@ import numpy as np
 
 from mmcc._arrays import ComplexArray, FloatArray, IntArray
 from mmcc.accounting._bounds.reveal.inversion import Moments
+from mmcc.accounting._bounds.reveal.phases import phases, product
 from mmcc.accounting._bounds.reveal.trees.forest import Forest, Grove
 from mmcc.accounting._bounds.reveal.trees.priors import (
     count_error,
@@ -245,6 +246,4 @@ def _turn_all(
 
 def _turn(table: Table, frequencies: FloatArray) -> ComplexArray:
     """For each part the mean of e^{i om log f}, times its weight."""
-    angles = table.logs[:, None] * frequencies[None, :]
-    weights = table.joint.T
-    return np.asarray(weights @ np.cos(angles) + 1j * (weights @ np.sin(angles)))
+    return product(table.joint.T, phases(table.logs, frequencies))
