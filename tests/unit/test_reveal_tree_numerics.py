@@ -12,8 +12,6 @@ import pytest
 from cases.samples import sampled
 
 from mmcc import strategies
-from mmcc.accounting._bounds.reveal.inversion import Line
-from mmcc.accounting._bounds.reveal.phases import PHASE_ERROR, STRIDE, phases, powers
 from mmcc.accounting._bounds.reveal.trees import moments as recursion
 from mmcc.accounting._bounds.reveal.trees import priors
 from mmcc.accounting._bounds.reveal.trees.cuts import cuts_for
@@ -141,33 +139,6 @@ def test_tables_against_many_digits(case, real):
         assert table.error < 1e-10
         assert abs(scale / whole - 1) <= table.error
         assert abs(scale * found_moment(table, frequency) - turned) <= table.error * whole
-
-
-SPACED = Line(2.0, 0.137, 3 * STRIDE + 5, 1e-3).nodes().imag
-FREQUENCIES = {
-    "one": np.zeros(1),
-    "few": SPACED[:STRIDE],
-    "one more": SPACED[: STRIDE + 1],
-    "spaced": SPACED,
-    "from the middle": SPACED[7:],
-    "with a gap": np.delete(SPACED, [20, 21, 22]),
-    "the first again": np.concatenate([SPACED[:1], SPACED[9:]]),
-    "nearly spaced": SPACED + np.where(np.arange(SPACED.size) == 40, 1e-12, 0.0),
-    "high": 1e7 + SPACED,
-}
-
-
-@pytest.mark.parametrize("frequencies", FREQUENCIES.values(), ids=FREQUENCIES)
-def test_phases_against_many_digits(frequencies):
-    x = np.array([0.0, 1e-9, -0.3, 2.7182818, -37.5, 411.0])
-    for found, real in ((phases(x, frequencies), 0.0), (powers(x[:4], -3.5, frequencies), -3.5)):
-        for row, place in zip(found, x, strict=False):
-            room = PHASE_ERROR * (1 + float(frequencies.max()) * abs(place))
-            room += 4 * 2.0**-52 * (1 + abs(real * place))
-            for value, om in zip(row, frequencies, strict=True):
-                with mpmath.workdps(DIGITS):
-                    exact = mpmath.exp(mpmath.mpc(real, float(om)) * mpmath.mpf(float(place)))
-                    assert abs(mpmath.mpc(complex(value)) / exact - 1) <= room
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))

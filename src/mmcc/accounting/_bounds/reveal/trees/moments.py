@@ -26,7 +26,6 @@ import numpy as np
 
 from mmcc._arrays import ComplexArray, FloatArray, IntArray
 from mmcc.accounting._bounds.reveal.inversion import Moments
-from mmcc.accounting._bounds.reveal.phases import phases, product
 from mmcc.accounting._bounds.reveal.trees.forest import Forest, Grove
 from mmcc.accounting._bounds.reveal.trees.priors import (
     count_error,
@@ -35,6 +34,7 @@ from mmcc.accounting._bounds.reveal.trees.priors import (
     split_law,
 )
 from mmcc.accounting._bounds.reveal.trees.tables import Parts, Power, Table, table_for
+from mmcc.accounting._bounds.waves import product, waves
 
 LARGEST_ERROR = 1e-3
 ROUGH = 5.0
@@ -246,4 +246,4 @@ def _turn_all(
 
 def _turn(table: Table, frequencies: FloatArray) -> ComplexArray:
     """For each part the mean of e^{i om log f}, times its weight."""
-    return product(table.joint.T, phases(table.logs, frequencies))
+    return product(table.joint.T, waves(table.logs, frequencies))
