@@ -63,6 +63,19 @@ WATCH = """() => {
     frame();
 }"""
 """Note what can be read together, after every change of the page and before every frame."""
+UNTIL = """([wanted, seconds]) => new Promise(done => {
+    const end = performance.now() + 1000 * seconds;
+    const holds = ([id, text]) => {
+        const here = document.getElementById(id).textContent;
+        return text ? here.includes(text) : !here;
+    };
+    const look = () => {
+        const all = Object.entries(wanted).every(holds);
+        all || performance.now() > end ? done() : setTimeout(look, 5);
+    };
+    look();
+})"""
+"""Wait for texts, or for none: `expect` would look again after half a second only."""
 LATE = """() => {
     const [plain, delays] = [window.fetch, [300, 0, 100]];
     let asked = 0;
@@ -182,10 +195,16 @@ def fill(page, **fields: str) -> None:
         page.locator(f"#{name}").fill(text)
 
 
+def soon(page, **texts: str) -> None:
+    """Wait until these are there, if they come; it is `expect` that says what is not."""
+    page.evaluate(UNTIL, [texts, 60])
+
+
 def settled(page, strategy, scheme, sigma: float, delta: float = 1e-6) -> None:
     """The page comes to show what the library certifies, on the safe side."""
     found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=delta)
     lower, upper = six_digits(found.lower, ROUND_FLOOR), six_digits(found.upper, ROUND_CEILING)
+    soon(page, command=f"--steps {strategy.steps}", epsilon=upper, bracket=f"[{lower}, {upper}]")
     expect(page.locator("#command")).to_contain_text(f"--steps {strategy.steps}")
     expect(page.locator("#epsilon")).to_have_text(upper)
     expect(page.locator("#bracket")).to_have_text(f"[{lower}, {upper}]")
@@ -299,6 +318,7 @@ def test_without_an_answer_no_old_number_is_shown(open_page, heard, failure):
     if failure == "silence":
         expect(page.get_by_role("alert")).to_be_empty()
         page.evaluate("() => { const now = Date.now; Date.now = () => now() + 16000; }")
+    soon(page, problem=SILENCE)
     expect(page.get_by_role("alert")).to_have_text(SILENCE)
     for name in SHOWN:
         expect(page.locator(f"#{name}")).to_be_hidden()
@@ -331,10 +351,12 @@ def test_wrong_values_are_said_and_the_page_goes_on(page):
     ):
         kept = page.locator(f"#{field}").input_value()
         fill(page, **{field: text})
+        soon(page, problem=said)
         expect(alert).to_contain_text(said)
         expect(page.locator(f"#{field}-field")).to_have_class(re.compile("wrong"))
         expect(page.locator("#epsilon")).to_have_text("\N{EM DASH}")
         fill(page, **{field: kept})
+        soon(page, problem="")
         expect(alert).to_be_empty()
     assert page.locator("img").count() == 0
     settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
@@ -435,6 +457,7 @@ def test_everything_has_a_name_and_can_be_reached_with_the_keyboard(page):
 def test_texts_stand_out_from_what_is_behind_them(page):
     page.locator("#strategy-plot .main-svg").first.wait_for()
     fill(page, sigma="x")
+    soon(page, problem="Sigma needs")
     expect(page.get_by_role("alert")).to_contain_text("Sigma needs")
     faint = [entry for entry in page.locator("body").evaluate(LOUD) if entry[0] < 4.5]
     assert faint == []
