@@ -134,3 +134,28 @@ def test_a_schedule_that_there_is_not_is_refused(capsys):
     run = "--examples 48 --batch-size 12 --epochs 3 --epsilon 8 --delta 1e-5 --schedule cosin"
     assert main(["recommend", *run.split()]) == 2
     assert "did you mean 'cosine'" in capsys.readouterr().err
+
+
+def test_what_was_found_is_remembered_and_certified_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMCC_CACHE", str(tmp_path))
+    asked = {**RUN, "schemes": ["poisson"], "seconds": 1e6}
+    first, again = mmcc.recommend(**asked), mmcc.recommend(**asked)
+    assert (first.remembered, again.remembered) == (False, True)
+    assert strategy_digest(again.strategy) == strategy_digest(first.strategy)
+    assert again.sigma == first.sigma
+    assert again.guarantee.epsilon <= RUN["epsilon"]
+    assert again.baseline.error == first.baseline.error
+    assert "certified again" in str(again)
+    (file,) = tmp_path.glob("recommended-*.json")
+    content = json.loads(file.read_text())
+    for name, value in (("sigma", 1e-3), ("strategy", "blt(17)"), ("sampling", "Poisson(1)")):
+        forged = content | {"offers": [content["offers"][0] | {name: value}]}
+        file.write_text(json.dumps(forged))
+        with pytest.raises(KeyboardInterrupt):  # it is searched again
+            mmcc.recommend(**asked, better=interrupt)
+    assert not mmcc.recommend(**asked | {"seconds": 1e-3}, remembered=False).remembered
+
+
+def interrupt(found):
+    assert not found.remembered
+    raise KeyboardInterrupt
