@@ -85,9 +85,8 @@ def _left(problem: Problem, delta: float) -> float:
     relaxed = _relaxed(problem)
     if relaxed.chance >= delta:
         raise NothingCertifiedError(
-            f"{problem.scheme!r} is {relaxed.scheme!r} but for an event whose chance is up to "
-            f"{relaxed.chance:.3g}, no less than delta = {delta:g}: {relaxed.event}. Use a larger "
-            "delta, or method='unamplified'."
+            f"{problem.scheme!r} is {relaxed.scheme!r} but for {relaxed.no_less_than(delta)}. Use "
+            "a larger delta, or method='unamplified'."
         )
     return (delta - relaxed.chance) * (1 - 2.0**-52)
 

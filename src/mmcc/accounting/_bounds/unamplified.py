@@ -47,7 +47,11 @@ class Unamplified(Bound):
         return LowerEnd(lower_gaussian_delta(problem.reached / problem.sigma, epsilon))
 
     def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
-        return Details({"sensitivity": problem.ratio * problem.sigma})
+        found = Details({"sensitivity": problem.ratio * problem.sigma})
+        relaxed = problem.relaxed
+        if relaxed is None or relaxed.chance < delta:
+            return found
+        return found.extended({"not_amplified": relaxed.no_less_than(delta)})
 
 
 @dataclass(frozen=True)
