@@ -15,6 +15,7 @@ from typing import Any
 
 from mmcc.accounting._bounds import PLAIN
 from mmcc.accounting._guarantee import ADJACENCY, rounded_up
+from mmcc.strategies._workloads import PREFIX_SUMS
 
 BASELINE = "DP-SGD"
 WINS = "wins"
@@ -136,6 +137,8 @@ class Comparison:
     method: str
     baseline: tuple[Row, ...]
     rows: tuple[Row, ...]
+    workload: str = PREFIX_SUMS
+    """What errors are of, in words."""
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -170,6 +173,7 @@ class Comparison:
             "delta": self.delta,
             "epsilon": list(self.epsilons),
             "method": self.method,
+            "workload": self.workload,
             "adjacency": ADJACENCY,
             "baseline": [row.to_dict() for row in self.baseline],
             "rows": [row.to_dict() for row in self.rows],
@@ -179,7 +183,7 @@ class Comparison:
     def __str__(self) -> str:
         lines = [
             f"{self.steps} steps, rate {self.rate:g}, delta {self.delta:g}, method {self.method}; "
-            "errors of prefix sums in units of the clip norm"
+            f"errors of {self.workload} in units of the clip norm"
         ]
         for base in self.baseline:
             lines += ["", f"epsilon {base.epsilon:g}", *aligned((base, *self.at(base.epsilon)))]
