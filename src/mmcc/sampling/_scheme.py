@@ -45,13 +45,6 @@ class Relaxed:
     event: str
     """In words, with what makes it rarer."""
 
-    def no_less_than(self, delta: float) -> str:
-        """Why nothing is certified at a delta that the chance uses up."""
-        return (
-            f"an event whose chance is up to {self.chance:.3g}, no less than delta = {delta:g}: "
-            f"{self.event}"
-        )
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Law:

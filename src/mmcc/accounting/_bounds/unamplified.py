@@ -6,7 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem, same
+from mmcc.accounting._bounds.base import (
+    Answer,
+    Bound,
+    Cost,
+    Groups,
+    LowerEnd,
+    Problem,
+    same,
+    too_likely,
+)
 from mmcc.accounting._gaussian import (
     bound_gaussian_delta,
     bound_gaussian_epsilon,
@@ -51,7 +60,7 @@ class Unamplified(Bound):
         relaxed = problem.relaxed
         if relaxed is None or relaxed.chance < delta:
             return found
-        return found.extended({"not_amplified": relaxed.no_less_than(delta)})
+        return found.extended({"not_amplified": too_likely(relaxed, delta)})
 
 
 @dataclass(frozen=True)
