@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmcc.errors import MmccError, ParameterError, shown
 from mmcc.report._facts import UNIT, Claim, Fact, Report, counted
-from mmcc.report._mechanisms import claim, described
+from mmcc.report._mechanisms import checked_seconds, claim, described
 from mmcc.report._wording import of_loops
 from mmcc.sampling import Scheme
 from mmcc.sampling._registry import SCHEMES
@@ -68,6 +68,7 @@ def of_checkpoint(
     from mmcc.accounting._questions import bracket  # numba takes a second
     from mmcc.training._mechanism import amplified, declared, training_method
 
+    seconds = checked_seconds(seconds)
     name, content = Path(path).name, _content(path)
     run = _mechanism(content["fingerprint"], strategy, sampling, name)
     position = _position(content, run.steps, name)

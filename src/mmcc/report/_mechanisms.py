@@ -60,6 +60,7 @@ def of_mechanism(
     from mmcc.accounting._questions import bracket  # numba takes a second
 
     clip = None if clip_norm is None else real("clip_norm", clip_norm, 0, 1e30)
+    seconds = checked_seconds(seconds)
     began = time.monotonic()
     found = bracket(
         strategy,
@@ -89,6 +90,11 @@ def of_mechanism(
         took=time.monotonic() - began,
         progress=progress,
     )
+
+
+def checked_seconds(seconds: float | None) -> float | None:
+    """Time for the dots of a curve, looked at before the work and not after it."""
+    return None if seconds is None else real("seconds", seconds, 0, 1e9, closed="l")
 
 
 def described(
@@ -124,7 +130,7 @@ def described(
         strategy,
         scheme,
         order=order,
-        seconds=SECONDS if seconds is None else real("seconds", seconds, 0, 1e9, closed="l"),
+        seconds=SECONDS if seconds is None else seconds,
         took=took,
         progress=progress,
     )
