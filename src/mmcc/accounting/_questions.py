@@ -44,9 +44,11 @@ from mmcc.accounting._bounds import (
 from mmcc.accounting._calibrate import gaussian_problem, smallest_sigma
 from mmcc.accounting._curve_points import Point
 from mmcc.accounting._guarantee import Bracket, Guarantee, adjacency_of
+from mmcc.accounting._in_words import REMEDIES, is_open
 from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._privacy_curve import curve_of
+from mmcc.accounting._width import remedies_for
 from mmcc.errors import (
     MethodError,
     NothingCertifiedError,
@@ -93,7 +95,7 @@ def epsilon(
     problem = _problem(strategy, sampling, sigma, group_size, _effort(executor, progress))
     bounds = _feasible(problem, bounds_by(problem, method, order))
     if method == TIGHT:
-        best = best_epsilon(problem, delta, bounds)
+        best = best_epsilon(problem, delta, bounds, tell=progress)
     else:
         best = best_of([ask_epsilon(bounds[0], problem, delta)])
     if not best.value < math.inf:
@@ -122,7 +124,7 @@ def delta(
     problem = _problem(strategy, sampling, sigma, group_size, _effort(executor, progress))
     bounds = _feasible(problem, bounds_by(problem, method, order))
     if method == TIGHT:
-        best = best_delta(problem, epsilon, bounds)
+        best = best_delta(problem, epsilon, bounds, progress)
     else:
         best = best_of([ask_delta(bounds[0], problem, epsilon)])
     return _guarantee(problem, method, bounds, best, epsilon, best.value, "delta")
@@ -348,6 +350,11 @@ def _guarantee(
         extra["any_sigma"] = True
     if floor > 0:
         extra |= {"sigma_lower": floor, "slack": problem.sigma / floor - 1}
+    least = floor if asked == "sigma" else best.lower
+    if method == TIGHT and bound != CHANCE and is_open(least, _value(asked, problem, best)):
+        extra[REMEDIES] = remedies_for(
+            problem, asked, epsilon if asked != "epsilon" else best.lower
+        )
     return Guarantee(
         epsilon=epsilon,
         delta=delta,
@@ -361,7 +368,13 @@ def _guarantee(
         details=details.extended(extra),
         adjacency=adjacency_of(problem.group_size),
         group_size=problem.group_size,
+        column_norm=problem.strategy.sensitivity(problem.steps),
         curve=curve_of(
             problem, Point(epsilon, delta), best, bounds if method == TIGHT else [], setting
         ),
     )
+
+
+def _value(asked: str, problem: Problem, best: Best) -> float:
+    """The number that was asked for."""
+    return problem.sigma if asked == "sigma" else best.value

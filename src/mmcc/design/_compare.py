@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from mmcc._progress import as_detail, so_far
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
 from mmcc.design._table import BASELINE, Comparison, Row
@@ -82,7 +83,7 @@ def compare(
         for some in families
         for label, strategy in named.items()
     ]
-    rows = [row for found in _run(cells, executor, progress, "rows of the table") for row in found]
+    rows = [row for found in _run(cells, executor, progress, "the table") for row in found]
     return Comparison(steps, rate, delta, method, baseline, tuple(rows))
 
 
@@ -142,10 +143,11 @@ def _run(
     cells: list[Cell], executor: Executor | None, progress: Progress | None, what: str
 ) -> Iterator[tuple[Row, ...]]:
     """All cells in order, on the executor if there is one."""
-    ask = partial(answer, progress=progress) if executor is None else answer
+    inside = None if progress is None else as_detail(progress)
+    ask = partial(answer, progress=inside) if executor is None else answer
     for done, rows in enumerate(spread(ask, cells, executor, chunk=1)):
         if progress is not None:
-            progress(what, done + 1)
+            progress(so_far(what, "row", len(cells)), done + 1)
         yield rows
 
 
