@@ -224,7 +224,7 @@ def _add_noise(table: Table, found: Guarantee, shown: str) -> None:
         table.add_row(
             "noise multiplier",
             f"{rounded_up(found.noise_multiplier)}: sigma over the sensitivity to one "
-            f"participation, {rounded_up(found.column_norm)}",
+            f"participation, {found.column_norm:.4g}",
         )
 
 

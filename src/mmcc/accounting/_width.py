@@ -17,7 +17,10 @@ CLOSE_UP_TO = 8.0
 
 
 def remedies_for(problem: Problem, asked: str, epsilon: float) -> list[str]:
-    """As far as that is known; `asked` is the number asked for, `epsilon` the target or lower end."""
+    """As far as that is known.
+
+    `asked` is the number asked for, `epsilon` the one that is given, or its lower end.
+    """
     scheme, steps = problem.scheme, problem.steps
     column = problem.strategy.sensitivity(steps)
     found = []
