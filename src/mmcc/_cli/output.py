@@ -62,11 +62,11 @@ LEAST_WIDTH = 80
 """Characters in a line; a narrower terminal breaks it, but drops nothing."""
 
 Comparison = Mapping[str, float | None]
-"""What other certified bounds say, by name; None where a bound could not be computed."""
+"""Epsilon by other certified bounds, by name; None where one could not be computed."""
 
 
 def console() -> Console:
-    """Where answers are printed; not narrower than `LEAST_WIDTH`, so that numbers stay whole."""
+    """Where answers are printed; at least `LEAST_WIDTH` wide, so that numbers stay whole."""
     from rich.console import Console
 
     made = Console(highlight=False)
@@ -163,7 +163,7 @@ def _remark(found: Bracket) -> str:
     estimate = found.estimate
     if estimate is None or (estimate.low <= found.upper and estimate.high >= found.lower):
         return f"nothing: {NO_PROOF}"
-    return "nothing, and outside the certified ends: disregard this estimate"
+    return "nothing; it lies outside the certified ends: disregard it"
 
 
 def _not_certified(found: Guarantee) -> str:

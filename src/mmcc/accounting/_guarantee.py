@@ -79,7 +79,7 @@ class Guarantee:
     For a matrix mechanism that releases C x + z, z ~ N(0, sigma^2) in units of the clip norm, with
     examples sampled as `sampling` says, adjacency zero-out (one example's contribution replaced
     by zero, either way).  If `adaptive`, inputs may depend on everything released before them.
-    With a `group_size` the contributions of any so many examples are replaced at once.
+    With a `group_size`, the contributions of any that many examples are replaced at once.
     """
 
     epsilon: float
@@ -135,7 +135,7 @@ class Guarantee:
         )
 
     def gdp(self, floor: float = FLOOR) -> float:
-        """Mu of Gaussian differential privacy, certified, up to `floor`.
+        """Mu of Gaussian differential privacy, certified, up to a delta of `floor`.
 
         Delta at every epsilon is at most that of the Gaussian mechanism with this mu plus `floor`.
         With `floor=0` it is the mu without amplification, which is the smallest that there is where
@@ -148,9 +148,10 @@ class Guarantee:
         return self._curve().zcdp()
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
-        """At most so often does an attack recognise the example that took part, certified.
+        """Certified: how often an attack can recognise an example that took part, at most.
 
-        It may take one that did not for one that did at the rate given; or the other way round.
+        At the given rate it mistakes an example that did not take part for one that did; or the
+        other way round.
         """
         return self._curve().power(false_positive_rate)
 

@@ -79,7 +79,12 @@ COMMAND = Command(
     DELTA,
     GROUP_SIZE,
     *BOUND,
-    Option("--compare", FLAG, QUESTION, "Also print what other certified bounds give."),
+    Option(
+        "--compare",
+        FLAG,
+        QUESTION,
+        "Also print what other certified bounds give.",
+    ),
     UNITS,
     JSON,
     help="Print the certified epsilon of a mechanism at a delta.",

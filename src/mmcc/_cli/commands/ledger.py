@@ -24,7 +24,7 @@ def run(file: str, data: str | None, delta: float | None, as_json: bool) -> None
 
     history = Ledger(file).history()
     if data is None and not history.data_sets():
-        raise UsageError(f"no run is known: the ledger {file!r} is empty.")
+        raise UsageError(f"the ledger {file!r} is empty: it knows of no run.")
     with output.progress_bar() as progress:
         start = time.perf_counter()
         found = totals(history, data, delta=delta, progress=progress)
@@ -56,8 +56,8 @@ COMMAND = Command(
     "ledger",
     run,
     Argument("file", "The ledger: JSON lines.", "FILE"),
-    Option("--data", TEXT, QUESTION, "One data set; left out, all of them."),
-    Option("--delta", NUMBER, GUARANTEE, "Delta of the plan; left out, the sum of its deltas."),
+    Option("--data", TEXT, QUESTION, "One data set; all of them if left out."),
+    Option("--delta", NUMBER, GUARANTEE, "Delta of the plan; the sum of its deltas if left out."),
     JSON,
     help="Print what all runs on a data set amount to: one guarantee, killed runs included.",
     example="mmcc ledger runs.jsonl --data patients",

@@ -196,9 +196,9 @@ COMMAND = Command(
         "Report on the run of a checkpoint; its strategy is found there.",
     ),
     Option("--ledger", FILE, QUESTION, "Report on all runs of a ledger."),
-    Option("--seconds", NUMBER, QUESTION, "Time for the curve besides the point asked for."),
+    Option("--seconds", NUMBER, QUESTION, "Time for the curve, beyond the point asked for."),
     UNITS,
-    Option("--record", FILE, QUESTION, "Also tell what a record of mmcc verify has verified."),
+    Option("--record", FILE, QUESTION, "Also report what a record of mmcc verify has verified."),
     Option("--title", TEXT, OUTPUT, "Title of the report."),
     Option(
         "--unit",
@@ -207,7 +207,7 @@ COMMAND = Command(
         "What the training treats as one example: one training example, one user.",
     ),
     Option("--data", TEXT, OUTPUT, "Name of the data set; with --ledger: report on this one only."),
-    Option("--clip-norm", NUMBER, OUTPUT, "Clip norm of the training, to be told."),
+    Option("--clip-norm", NUMBER, OUTPUT, "Clip norm of the training, to be stated."),
     Option(
         "--format",
         one_of(FORMATS),
