@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -161,7 +162,7 @@ def test_colours_can_be_told_apart_in_grey():
     from mmcc._picture import COLOURS
 
     grey = [float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) for colour in COLOURS]
-    assert all(abs(a - b) > 0.12 for a, b in zip(grey, grey[1:], strict=False))
+    assert all(abs(a - b) > 0.12 for a, b in pairwise(grey))
 
 
 # ------------------------------------------------------------------------------------------ files
