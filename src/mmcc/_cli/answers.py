@@ -50,6 +50,12 @@ def answer(
             f"--compare asks four questions at once and is meant for at most "
             f"{MAX_COMPARED_STEPS} steps, not {strategy.steps}; ask for one --method at a time."
         )
+    if strategy.quicker and scheme.random:
+        print(
+            f"mmcc: {strategy!r} is accounted for as a matrix without structure, which is slow; "
+            f"--strategy {strategy.quicker} has nearly the same error and is faster.",
+            file=sys.stderr,
+        )
     question = getattr(mmcc, asked)  # imported now: that is not what is timed
     with output.progress_bar() as progress:
         start = time.perf_counter()
