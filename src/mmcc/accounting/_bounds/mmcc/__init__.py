@@ -34,8 +34,8 @@ FIRST_SHARE, LEAST_SHARE = 0.1, 0.02
 CROWDED = 24
 """With more bad events than this for each column MMCC is far behind the projection, and slow."""
 MANY, CROWDED_MANY = 600, 6
-"""With so many columns it is so from this number on: 8 bands over 2000 steps take minutes, for twice
-the projection's epsilon at .5 and twenty times at 2 (docs/tightness.md)."""
+"""With so many columns it is so from this number on: 8 bands, 2000 steps take minutes for twice
+the projection's epsilon at .5, and for twenty times at 2 (docs/tightness.md)."""
 COMPOSED = 0.98
 """A composed lower bound of more than this part of the upper one needs no other."""
 MOST_KINDS = 200
