@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from mmcc.accounting._best_bound import amplified
 from mmcc.accounting._bounds import Problem
+from mmcc.errors import StrategyError
 from mmcc.strategies import blt
 
 PLENTY = 5.0
@@ -24,17 +25,25 @@ def remedies_for(problem: Problem, asked: str, epsilon: float) -> list[str]:
     scheme, steps = problem.scheme, problem.steps
     column = problem.strategy.sensitivity(steps)
     found = []
-    if problem.sigma < PLENTY * column:
+    if problem.sigma < PLENTY * column and amplified(problem):
         more = "a smaller epsilon, which takes more noise" if asked == "sigma" else "more noise"
         found.append(f"{more} (a noise multiplier of {PLENTY:g} is plenty)")
     if problem.group_size > 1:
         return found
-    single = problem.with_strategy(blt(steps, decay=[0.5], scale=[0.5]))
-    if epsilon <= CLOSE_UP_TO and not _close(problem) and _close(single):
+    if epsilon <= CLOSE_UP_TO and not _close(problem) and _close_for_blts(problem):
         found.append("a BLT of one buffer (strategy blt)")
     if scheme.random and scheme.chances(steps) is not None:
         found.append("a simulation with a declared chance of error (mmcc verify)")
     return found
+
+
+def _close_for_blts(problem: Problem) -> bool:
+    """The same for a BLT of one buffer in the place of the strategy."""
+    try:
+        single = blt(problem.steps, decay=[0.5], scale=[0.5])
+    except StrategyError:  # too many steps
+        return False
+    return _close(problem.with_strategy(single))
 
 
 def _close(problem: Problem) -> bool:
