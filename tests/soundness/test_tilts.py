@@ -18,9 +18,9 @@ import mmcc
 from mmcc import sampling, strategies
 from mmcc._simulation.betting import added, bets_around, largest_bet, needed
 from mmcc._simulation.directions import bound_weighed_delta, direction_of, weighed
-from mmcc._simulation.experiments import KINDS, Tilted, experiment_for
+from mmcc._simulation.experiments import KINDS, Blended, Crude, Tilted, experiment_for
 from mmcc._simulation.pairs import pair_of
-from mmcc._simulation.tilts import Plan, tilted
+from mmcc._simulation.tilts import Blend, Plan, tilted
 from mmcc.accounting._bounds import Problem
 
 SIZE = 20_000
@@ -170,25 +170,15 @@ def test_mean_and_rest_are_no_less_than_delta(scheme, sigma, remove):
 
 
 @pytest.mark.parametrize("number", [60, pytest.param(600, marks=pytest.mark.slow)])
-def test_what_is_false_passes_no_more_often_than_its_level(number):
+@pytest.mark.parametrize("kind", [Tilted, Blended])
+def test_what_is_false_passes_no_more_often_than_its_level(kind, number):
     """Any plan, any bet: that E[X] + rest is below the true delta is hardly ever shown."""
     passed = 0
     for seed in range(number):
         rng = np.random.default_rng([seed, 3])
         scheme, sigma = TWO_STEPS[seed % len(TWO_STEPS)]
         problem = Problem(strategies.toeplitz([1.0, 0.6], 2), scheme, sigma)
-        pair, remove = pair_of(problem), bool(seed % 3)
-        sets, chances = sets_of(scheme, 2)
-        matrix = problem.strategy.to_dense() / sigma
-        largest = 2.0 if remove else -math.log(chances[~sets.any(axis=1)].sum())
-        epsilon = float(rng.uniform(0.1, 0.8)) * largest
-        corner, side = np.linalg.cholesky(matrix.T @ matrix), "remove" if remove else "add"
-        delta, _ = truth.plane_bracket(sets @ corner, np.log(chances), epsilon, side)
-        tilt, slope = (float(x) for x in rng.uniform(0.3, 2.5, 2))
-        _, rest = exact_rest(problem, remove, epsilon, slope)
-        place = math.log(delta * rng.uniform(0.05, 0.8) / rest) / slope
-        plan, direction = Plan(tilt, slope, place), direction_of(pair.mechanism)
-        made = Tilted(pair, remove, epsilon, plan, direction, math.log(rest))
+        made, delta = any_experiment(kind, problem, bool(seed % 3), rng)
         mean = (delta - made.dropped) * (1 - 1e-9)
         if made.largest <= 1.2 * mean:
             continue
@@ -201,6 +191,26 @@ def test_what_is_false_passes_no_more_often_than_its_level(number):
                 passed += 1
                 break
     assert stats.binomtest(passed, number, LEVEL, alternative="greater").pvalue > 1e-3, passed
+
+
+def any_experiment(kind, problem, remove, rng):
+    """Of that kind, at any epsilon below the largest loss; and the true delta there."""
+    pair = pair_of(problem)
+    direction = direction_of(pair.mechanism)
+    sets, chances = sets_of(problem.scheme, 2)
+    matrix = problem.strategy.to_dense() / problem.sigma
+    largest = 2.0 if remove else -math.log(chances[~sets.any(axis=1)].sum())
+    epsilon = float(rng.uniform(0.1, 0.8)) * largest
+    corner, side = np.linalg.cholesky(matrix.T @ matrix), "remove" if remove else "add"
+    delta, _ = truth.plane_bracket(sets @ corner, np.log(chances), epsilon, side)
+    tilt, slope = (float(x) for x in rng.uniform(0.3, 2.5, 2))
+    if kind is Blended:
+        blend = Blend(tilt, int(rng.integers(4, 61)) / 64)
+        return Blended(pair, remove, epsilon, blend, direction), delta
+    _, rest = exact_rest(problem, remove, epsilon, slope)
+    place = math.log(delta * rng.uniform(0.05, 0.8) / rest) / slope
+    plan = Plan(tilt, slope, place)
+    return Tilted(pair, remove, epsilon, plan, direction, math.log(rest)), delta
 
 
 @pytest.mark.parametrize("remove", [True, False])
@@ -220,6 +230,43 @@ def test_all_tilts_have_the_same_mean(strategy, scheme, sigma, remove):
         found.append((drawn.mean(), drawn.var() / SIZE))
     for (one, error), (two, other) in itertools.combinations(found, 2):
         assert abs(one - two) <= 4 * math.sqrt(error + other)
+
+
+@pytest.mark.parametrize("remove", [True, False])
+@pytest.mark.parametrize(("strategy", "scheme", "sigma"), EVERY_KIND)
+def test_blends_have_the_mean_of_the_pair(strategy, scheme, sigma, remove):
+    """Whatever is tilted, and how much of it; and no X is larger than is said."""
+    problem = Problem(strategy, scheme, sigma)
+    pair = pair_of(problem)
+    direction = direction_of(pair.mechanism)
+    crude = Crude(pair, remove, 0.3).draw(4 * SIZE, np.random.default_rng(6))
+    for tilt, share in ((0.5, 0.5), (1.5, 0.75), (2.5, 0.25)):
+        made = Blended(pair, remove, 0.3, Blend(tilt / direction.square**0.5, share), direction)
+        drawn = made.draw(SIZE, np.random.default_rng(5))
+        assert (drawn <= made.largest).all()
+        assert 1 / share <= made.largest <= 1.001 / share
+        assert made.dropped < 1e-10
+        error = math.hypot(drawn.std() / SIZE**0.5, crude.std() / (4 * SIZE) ** 0.5)
+        assert abs(drawn.mean() - crude.mean()) <= 4 * error
+
+
+@pytest.mark.parametrize(("tilt", "share"), [(1.0, 0.0), (1.0, 1.0), (-1.0, 0.5), (1.0, 0.1)])
+def test_a_record_with_another_blend_is_refused(tilt, share):
+    """A tenth is no chance that coins have exactly."""
+    pair = pair_of(Problem(strategies.toeplitz([1.0, 0.5], 4), sampling.Poisson(0.05), 1.5))
+    direction = direction_of(pair.mechanism)
+    with pytest.raises(ValueError, match="no blend"):
+        Blended(pair, True, 1.0, Blend(tilt, share), direction)
+
+
+def test_a_record_gives_the_same_blend():
+    problem = Problem(strategies.toeplitz([1.0, 0.5], 40), sampling.Poisson(0.05), 1.5)
+    pair = pair_of(problem)
+    made = Blended(pair, True, 1.5, Blend(0.7, 44 / 64), direction_of(pair.mechanism))
+    again = KINDS["blended"].from_facts(problem, pair, True, 1.5, made.facts())
+    draws = [one.draw(100, np.random.default_rng(2)) for one in (made, again)]
+    assert (draws[0] == draws[1]).all()
+    assert (again.largest, again.dropped) == (made.largest, made.dropped)
 
 
 def test_no_weight_exceeds_the_largest_by_itself():

@@ -18,9 +18,9 @@ from mmcc import sampling, strategies
 from mmcc._simulation import record
 from mmcc._simulation.betting import added, bets_around, largest_bet, needed
 from mmcc._simulation.directions import bound_weighed_delta, direction_of
-from mmcc._simulation.experiments import KINDS, Crude, Tilted
+from mmcc._simulation.experiments import KINDS, Blended, Crude, Tilted
 from mmcc._simulation.pairs import pair_of
-from mmcc._simulation.tilts import Plan
+from mmcc._simulation.tilts import Blend, Plan
 from mmcc.accounting import Problem
 from mmcc.errors import NotVerifiedError
 
@@ -123,9 +123,19 @@ def tilted(problem, pair, remove, epsilon, delta, rng):
     return Crude(pair, remove, epsilon)
 
 
+def blended(problem, pair, remove, epsilon, delta, rng):
+    """Any blend; crude where no direction meets all columns."""
+    direction = direction_of(pair.mechanism)
+    if direction is None:
+        return Crude(pair, remove, epsilon)
+    tilt, share = float(rng.uniform(0.3, 3.0)), int(rng.integers(1, 64)) / 64
+    return Blended(pair, remove, epsilon, Blend(tilt, share), direction)
+
+
 BUILDERS = {
     "crude": lambda problem, pair, remove, epsilon, delta, rng: Crude(pair, remove, epsilon),
     "tilted": tilted,
+    "blended": blended,
 }
 
 

@@ -232,17 +232,17 @@ def test_a_run_is_taken_up_bit_by_bit(tmp_path, at):
 
 
 def test_parts_of_batches_are_saved_at_ends_of_epochs_and_nowhere_else(tmp_path):
-    def keeper(**when):
-        return ModelCheckpoint(tmp_path / "light", "{epoch}", **when)
+    def keeper(folder, **when):
+        return ModelCheckpoint(tmp_path / folder, "{epoch}", **when)
 
     cut = {"physical_batch_size": 4}
     whole, again, broken = run(**cut), run(seed=99, **cut), run(**cut)
-    fitted(whole, tmp_path / "run", callbacks=[keeper(save_top_k=-1)])
+    fitted(whole, tmp_path / "run", callbacks=[keeper("light", save_top_k=-1)])
     fitted(again, tmp_path / "run", path=str(tmp_path / "light" / "epoch=0.ckpt"))
     assert again[1].finished
     assert same(whole[0], again[0])
     with pytest.raises(RunError, match="a checkpoint belongs between two steps"):
-        fitted(broken, tmp_path / "broken", callbacks=[keeper(every_n_train_steps=1)])
+        fitted(broken, tmp_path / "broken", callbacks=[keeper("between", every_n_train_steps=1)])
 
 
 def test_the_last_few_are_kept_and_lightning_s_hold_no_keys(tmp_path):

@@ -18,6 +18,7 @@ STANDARD = {
     "functools",
     "itertools",
     "math",
+    "struct",
     "typing",
 }
 

@@ -14,6 +14,7 @@ import mmcc
 from mmcc import sampling, strategies
 from mmcc._simulation import record as records
 from mmcc._simulation import verify as verdicts
+from mmcc._simulation.agreement import log_wealth
 from mmcc._simulation.claims import Claim, Work
 from mmcc._simulation.experiments import Crude
 from mmcc._simulation.pairs import pair_of
@@ -262,7 +263,40 @@ class Lying(sampling.Scheme):
         return sampling.Chances.constant(self.told)
 
 
-@pytest.mark.parametrize(("true", "told"), [(0.5, 0.1), (0.2, 0.1), (0.05, 0.2), (0.1, 1e-9)])
+@dataclass(frozen=True)
+class Together(Lying):
+    """The right chance for each step; but whoever takes part does so in pairs of steps."""
+
+    def draw(self, steps, count, generator, group=0):
+        pairs = generator.random((count, steps // 2)) < self.probability
+        return participations(np.repeat(pairs, 2, axis=1))
+
+
+@dataclass(frozen=True)
+class Preferring(Lying):
+    """As many participations as told, but more of them in every fourth step."""
+
+    def draw(self, steps, count, generator, group=0):
+        more = np.where(np.arange(steps) % 4, 1 - 1 / 6, 1.5)
+        return participations(generator.random((count, steps)) < self.probability * more)
+
+
+def participations(marks):
+    edges = np.concatenate([[0], np.cumsum(marks.sum(axis=1))])
+    return sampling.Participations(np.nonzero(marks)[1], edges)
+
+
+@pytest.mark.parametrize("chance", [0.05, 0.4])
+@pytest.mark.parametrize("kind", [Together, Preferring])
+def test_draws_that_depend_on_each_other_are_found_out(kind, chance):
+    with pytest.raises(SamplingError, match="does not draw what"):
+        pair_of(Problem(strategies.identity(40), kind(chance, chance), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("true", "told"),
+    [(0.5, 0.1), (0.2, 0.1), (0.11, 0.1), (0.45, 0.5), (0.05, 0.2), (0.1, 1e-9)],
+)
 def test_chances_that_draws_do_not_follow_are_refused(true, told):
     with pytest.raises(SamplingError, match=r"participations|cannot happen"):
         pair_of(Problem(strategies.identity(40), Lying(true, told), 2.0))
@@ -272,3 +306,12 @@ def test_chances_that_draws_do_not_follow_are_refused(true, told):
 def test_chances_that_draws_follow_are_not(chance):
     pair_of(Problem(strategies.identity(40), Lying(chance, chance), 2.0))
     pair_of(Problem(strategies.identity(40), sampling.MinSeparation(chance, 3), 2.0))
+
+
+def test_right_chances_hardly_ever_lose():
+    """The wealth of those who bet against them is a martingale: its mean stays 1."""
+    rng = np.random.default_rng(1)
+    told = np.tile(rng.uniform(0, 0.6, 12), (64, 1))
+    logs = [log_wealth((rng.random(told.shape) < told).astype(int), told) for _ in range(400)]
+    assert np.mean(np.array(logs) > np.log(20)) <= 0.05 + 4 * (0.05 * 0.95 / 400) ** 0.5
+    assert max(logs) < 12

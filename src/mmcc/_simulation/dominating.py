@@ -121,6 +121,15 @@ class Pair(ABC):
         """Columns on which each c_l rests."""
         return 0
 
+    @property
+    def added_up(self) -> int:
+        """Numbers that are added up at each column, beside those that are counted below."""
+        return 0
+
+    def aimed(self, epsilon: float) -> Pair:
+        """The same pair, of which losses below epsilon may be told as any number between."""
+        return self
+
     @cached_property
     def rounding(self) -> float:
         """At most so far is a loss off, by rounding alone.
@@ -136,10 +145,10 @@ class Pair(ABC):
         logarithms of sums of e^(sums of x_j) have slopes between 0 and 1, and their differences
         slopes between -1 and 1.  What remains are exponentials, divisions and products, each off by
         a few u of a factor, so of the loss by as much: 60 a column with the logarithms of products,
-        which are at most 345, and 8 for each column looked at; and where columns are certain, sums
-        of their x_l, whose parts are at most columns X.  In an epoch, or over positions, the
-        logarithm of a mean of e^x has slopes that sum to 1: less of the same.  The whole is doubled
-        for terms of second order.
+        which are at most 345, and 8 for each column looked at, or one for each number added up; and
+        where columns are certain, sums of their x_l, whose parts are at most columns X.  In an
+        epoch, or over positions, the logarithm of a mean of e^x has slopes that sum to 1: less of
+        the same.  The whole is doubled for terms of second order.
         """
         mechanism = self.mechanism
         rows, columns, toeplitz = mechanism.strategy.rows, self.columns, mechanism.strategy.toeplitz
@@ -151,7 +160,7 @@ class Pair(ABC):
         if toeplitz is not None and toeplitz.bands > FEW_BANDS:
             # |A_l| <= |A_l|_1
             one += 40 * math.log2(4 * rows + 4) * LARGEST_NORMAL * math.sqrt(rows) * sums
-        rest = 60 + 8 * self.looked_at + columns * largest * self._certain
+        rest = 60 + 8 * self.looked_at + self.added_up + columns * largest * self._certain
         return float(2 * UNIT * columns * ((1 + self.looked_at) * one + rest))
 
     @property

@@ -25,7 +25,7 @@ import numpy as np
 from mmcc._arrays import FloatArray
 from mmcc._simulation.directions import Direction, bound_weighed_delta, direction_of
 from mmcc._simulation.dominating import LARGEST_NORMAL, Pair, Tilt
-from mmcc._simulation.tilts import Plan, plan_for, tilted
+from mmcc._simulation.tilts import Blend, Plan, plan_for, tilted
 from mmcc.accounting._bounds import Problem
 
 UNIT = 2.0**-50
@@ -55,6 +55,11 @@ class Experiment(ABC):
     @abstractmethod
     def dropped(self) -> float:
         """What E[X] may lack of delta, rounded up: certified, not estimated."""
+
+    @cached_property
+    def aimed(self) -> Pair:
+        """The pair, spared from telling smaller losses."""
+        return self.pair.aimed(self.epsilon)
 
     @abstractmethod
     def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -100,7 +105,7 @@ class Crude(Experiment):
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """From the pair itself."""
-        losses = self.pair.losses(self.remove, count, rng)
+        losses = self.aimed.losses(self.remove, count, rng)
         return losses, np.ones_like(losses)
 
     def facts(self) -> dict[str, Any]:
@@ -121,24 +126,11 @@ class Crude(Experiment):
 
 
 @dataclass(frozen=True, eq=False)
-class Tilted(Experiment):
-    r"""Losses drawn where they are large, with weights W that are bounded by a certified rest.
+class Leaning(Experiment):
+    """Losses drawn where they are large, as a direction has it: v is the place of the output."""
 
-    W(v) = e^{Lam - kap v} (1 - e^{th (t - v)})_+ where v is the place of the output in a direction
-    (see `tilts`); the rest e^{th t} D, e^{log D} from `directions`.  Let e bound the error of v:
-    e^{Lam - kap (v - e)} (1 - e^{th (t - v - e)})_+ is at least W wherever v is.
-    """
-
-    plan: Plan
+    plan: Plan | Blend
     direction: Direction
-    log_rest: float
-    """Log D, certified."""
-    kind = "tilted"
-
-    def __post_init__(self) -> None:
-        plan = self.plan
-        if not (0 < plan.tilt < MOST and 0 < plan.slope < MOST and abs(plan.place) < MOST):
-            raise ValueError(f"this is no plan: {plan}")
 
     @cached_property
     def _drawn(self) -> tuple[float, Tilt]:
@@ -156,9 +148,14 @@ class Tilted(Experiment):
         slack = self.pair.columns * UNIT * size / least + 2.0**-39 * (1 + abs(log_mean))
         return log_mean + slack, drawn
 
-    @cached_property
+    @property
     def error(self) -> float:
-        """At most so far v is off, beside `UNIT` of its size.
+        """At most so far v is off, beside `UNIT` of its size."""
+        return self._misplaced
+
+    @cached_property
+    def _misplaced(self) -> float:
+        """At most so far sums are off that say where an output lies.
 
         No A_l^T z is off by more than rounding / (2 columns), and the sum over the columns loses no
         more than that again; a participation is taken to lie where all do.
@@ -166,7 +163,43 @@ class Tilted(Experiment):
         pair, direction = self.pair, self.direction
         noise = float(np.abs(direction.weights).sum()) / pair.columns * pair.rounding
         lying = pair.columns * direction.spread + 2.0**-38 * (self.plan.tilt + direction.pull)
-        return 2 * (noise + lying) + UNIT * abs(self.plan.place)
+        return 2 * (noise + lying)
+
+    def _leaning(
+        self, count: int, rng: np.random.Generator, drawn: Tilt
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Losses, places, and by how much these may be off.
+
+        Outputs are shifted by kap beside noise of up to 14: so much more a loss may be off.
+        """
+        losses, places = self.aimed.tilted_losses(self.remove, count, rng, drawn)
+        losses += self.pair.rounding * (self.plan.tilt / LARGEST_NORMAL)
+        return losses, places, self.error + UNIT * np.abs(places)
+
+
+@dataclass(frozen=True, eq=False)
+class Tilted(Leaning):
+    r"""With weights W that are bounded by a certified rest.
+
+    W(v) = e^{Lam - kap v} (1 - e^{th (t - v)})_+ where v is the place of the output in a direction
+    (see `tilts`); the rest e^{th t} D, e^{log D} from `directions`.  Let e bound the error of v:
+    e^{Lam - kap (v - e)} (1 - e^{th (t - v - e)})_+ is at least W wherever v is.
+    """
+
+    plan: Plan
+    log_rest: float
+    """Log D, certified."""
+    kind = "tilted"
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        if not (0 < plan.tilt < MOST and 0 < plan.slope < MOST and abs(plan.place) < MOST):
+            raise ValueError(f"this is no plan: {plan}")
+
+    @property
+    def error(self) -> float:
+        """With what a difference from `place` may lose."""
+        return self._misplaced + UNIT * abs(self.plan.place)
 
     @cached_property
     def largest(self) -> float:
@@ -184,20 +217,15 @@ class Tilted(Experiment):
         return _rounded_up(math.exp(min(exponent, 700.0)) + coins)
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """From the tilted law.
-
-        Outputs are shifted by kap beside noise of up to 14: so much more a loss may be off.
-        """
+        """From the tilted law."""
         log_mean, drawn = self._drawn
         plan = self.plan
-        losses, places = self.pair.tilted_losses(self.remove, count, rng, drawn)
-        error = self.error + UNIT * np.abs(places)
+        losses, places, error = self._leaning(count, rng, drawn)
         below = plan.slope * (plan.place - places - error)
         kept = below < 0
         weights = np.zeros(count)
         logs = log_mean - plan.tilt * (places[kept] - error[kept])
         weights[kept] = np.exp(np.minimum(logs, 700.0)) * -np.expm1(below[kept]) * (1 + 2.0**-40)
-        losses += self.pair.rounding * (plan.tilt / LARGEST_NORMAL)
         return losses, np.minimum(weights, self.largest)
 
     def facts(self) -> dict[str, Any]:
@@ -219,6 +247,69 @@ class Tilted(Experiment):
         return cls(pair, remove, epsilon, plan, direction, log_rest)
 
 
+@dataclass(frozen=True, eq=False)
+class Blended(Leaning):
+    r"""Some samples as they come, some tilted: weights are bounded, and nothing is left out.
+
+    X = W(v) h with W(v) = 1 / (share + (1 - share) e^{kap v - Lam}), the pair's own law over that
+    of the samples.  W falls with v and grows with Lam.
+    """
+
+    plan: Blend
+    kind = "blended"
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        coin = plan.share * 2.0**32  # whether a number of 53 bits lies below is exact
+        if not (0 < plan.tilt < MOST and 0 < plan.share < 1 and coin == round(coin)):
+            raise ValueError(f"this is no blend: {plan}")
+
+    @property
+    def largest(self) -> float:
+        """The weight where the tilt draws nothing."""
+        return RISE / self.plan.share
+
+    @property
+    def dropped(self) -> float:
+        """What coins of 53 bits may do, as a part of the largest X."""
+        return self.pair.dropped * self.largest * RISE
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Those as they come first: a product over all samples does not ask for their order."""
+        share, (log_mean, drawn) = self.plan.share, self._drawn
+        plain = int(np.count_nonzero(rng.random(count) < share))
+        as_they_come = Tilt(drawn.weights, np.zeros_like(drawn.shift), 0.0, drawn.pull)
+        parts = [
+            self._leaning(number, rng, tilt)
+            for number, tilt in ((plain, as_they_come), (count - plain, drawn))
+        ]
+        losses, places, error = (np.concatenate(part) for part in zip(*parts, strict=True))
+        logs = self.plan.tilt * (places - error) - log_mean
+        size = 1 + abs(log_mean) + self.plan.tilt * np.abs(places)
+        odds = np.exp(np.minimum(logs - 2.0**-45 * size, 700.0)) * (1 - 2.0**-45)
+        return losses, np.minimum(RISE / (share + (1 - share) * odds), self.largest)
+
+    def facts(self) -> dict[str, Any]:
+        """The blend."""
+        return asdict(self.plan)
+
+    @classmethod
+    def from_facts(
+        cls,
+        problem: Problem,  # noqa: ARG003
+        pair: Pair,
+        remove: bool,
+        epsilon: float,
+        facts: Mapping[str, Any],
+    ) -> Blended:
+        """With the numbers of the record; the direction anew."""
+        direction = direction_of(pair.mechanism)
+        if direction is None:
+            raise ValueError("no direction meets all columns")
+        blend = Blend(float(facts["tilt"]), float(facts["share"]))
+        return cls(pair, remove, epsilon, blend, direction)
+
+
 def _rounded_up(value: float) -> float:
     """To six digits: another machine may find another last bit."""
     if not 0 < value < math.inf:
@@ -227,7 +318,7 @@ def _rounded_up(value: float) -> float:
     return math.ceil(value * digits * (1 + 2.0**-50)) / digits * (1 + 2.0**-50)
 
 
-KINDS: Mapping[str, type[Experiment]] = {made.kind: made for made in (Crude, Tilted)}
+KINDS: Mapping[str, type[Experiment]] = {made.kind: made for made in (Crude, Tilted, Blended)}
 
 
 def experiment_for(
@@ -243,4 +334,8 @@ def experiment_for(
     It may look at draws of `rng`, which are used for nothing else.
     """
     found = plan_for(problem, pair, remove, epsilon, delta, rng)
-    return Crude(pair, remove, epsilon) if found is None else Tilted(pair, remove, epsilon, *found)
+    if found is None:
+        return Crude(pair, remove, epsilon)
+    if isinstance(found[0], Blend):
+        return Blended(pair, remove, epsilon, found[0], found[1])
+    return Tilted(pair, remove, epsilon, *found)

@@ -31,7 +31,6 @@ Rounding: as in `dominating`, which knows the slopes of all kinds.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -40,22 +39,19 @@ import numpy as np
 from mmcc._arrays import FloatArray, IntArray
 from mmcc._simulation import epoch_loops, leaf_loops
 from mmcc._simulation import reveal_loops as loops
+from mmcc._simulation.agreement import check_chances
 from mmcc._simulation.dominating import Pair
+from mmcc._simulation.exact_pairs import exact_pair
 from mmcc._simulation.kicks import MOST_COLUMNS, Kicks, kicks_of
 from mmcc._simulation.one_example import Mechanism
 from mmcc.accounting._bounds.base import Problem
-from mmcc.errors import MethodError, SamplingError
+from mmcc.errors import MethodError
 from mmcc.sampling import Allocation, Chances
 from mmcc.sampling._scheme import undrawn
 
 MOST_AHEAD = 16
 """Columns that a look-ahead looks at; the rest is centred."""
 MOST_EPOCH_STATES = 64
-SOME_SETS = 64
-LOG_UNLIKELY = -25.0
-"""Of draws that chances refuse to believe: one in 10^10."""
-SURPRISE = 6.0
-"""Deviations of a Poisson number; fewer are not looked into."""
 MOST_RENEWED = 64
 """Columns whose messages are made anew after a participation."""
 MOST_CENTRE = 36.0
@@ -353,41 +349,4 @@ def _pair(problem: Problem, group: int, extra: float) -> Pair:
     check_chances(mechanism, chances)
     if strategy.tree is not None and (chances.states == 1 or mechanism.columns > MOST_COLUMNS):
         return LeafPair(mechanism, chances, extra)
-    return ColumnPair(mechanism, chances, extra)
-
-
-def check_chances(mechanism: Mechanism, chances: Chances) -> None:
-    """Refuse chances under which sets that the scheme draws cannot happen, or hardly so many."""
-    drawn = mechanism.draw(SOME_SETS, np.random.default_rng(0))
-    marks = np.zeros((SOME_SETS, mechanism.columns), np.int64)
-    marks[drawn.owners(), drawn.steps] = 1
-    if not chances.possible(marks).all():
-        raise SamplingError(
-            f"{mechanism.scheme!r} draws a set that cannot happen by its `chances`. Correct one of "
-            "the two: they must have the same law."
-        )
-    expected = float(chances.rates(mechanism.columns).sum())
-    seen = float(marks.sum()) / SOME_SETS
-    if _log_chance(chances, mechanism.columns, expected, seen) < LOG_UNLIKELY:
-        raise SamplingError(
-            f"{mechanism.scheme!r} draws {seen:.4g} participations an example on average, where "
-            f"{expected:.4g} are to be expected by its `chances`. Correct one of the two: they "
-            "must have the same law."
-        )
-
-
-def _log_chance(chances: Chances, columns: int, expected: float, seen: float) -> float:
-    """Log of the chance that `SOME_SETS` sets have so many participations, or a number above it.
-
-    Markov's inequality for e^(weight times their number), with the weights that would be good for
-    Poisson numbers; not asked where that is no surprise.
-    """
-    if abs(seen - expected) * SOME_SETS <= SURPRISE * math.sqrt(SOME_SETS * max(seen, expected)):
-        return 0.0
-    weight = math.log(max(seen, 1 / SOME_SETS) / max(expected, 1 / SOME_SETS))
-    found = 0.0
-    for part in (1.0, 0.5, 0.25, 0.125):
-        tau = part * weight
-        log_mean = chances.tilted(np.full(columns, tau))[0]
-        found = min(found, SOME_SETS * (log_mean - tau * seen))
-    return found
+    return exact_pair(mechanism, chances, extra) or ColumnPair(mechanism, chances, extra)

@@ -32,6 +32,8 @@ PILOTS = (1024, 8192)
 STEP, STEPS = 0.6, 14
 """Of the tilts that are tried, in units of one over the deviation of v."""
 SLOPES = (0.5, 1.0, 1.4, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0)
+BLENDS = tuple(k / 64 for k in (24, 32, 40, 44, 48, 52, 56, 60))
+"""Shares of a blend's samples that are not tilted; a coin of 53 bits has such chances exactly."""
 SHARES = (0.005, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6)
 """Of delta, for the part that is bounded."""
 LEVEL = 21.0
@@ -82,6 +84,14 @@ def tilted(pair: Pair, direction: Direction, remove: bool, tilt: float) -> tuple
         law,
     )
     return log_mean, drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """A part `share` of the samples as they come, the others tilted by `tilt`."""
+
+    tilt: float
+    share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +147,20 @@ class Look:
                 found = float(counts[least]), Plan(self.tilts[least], slope, place)
         return found
 
+    def blended(self) -> tuple[float, Blend]:
+        """The blend that needs fewest samples, and their number."""
+        mean = float(self.chances @ self.values)
+        found = math.inf, Blend(self.tilts[0], BLENDS[-1])
+        for tilt, weights in zip(self.tilts, self.weights, strict=True):
+            with np.errstate(divide="ignore"):
+                odds = 1 / weights
+            for share in BLENDS:
+                kept = self.chances * self.values**2 / (share + (1 - share) * odds)
+                count = needed(mean, kept.sum(), np.array(1 / share), self.aim)
+                if count < found[0]:
+                    found = float(count), Blend(tilt, share)
+        return found
+
     def _counts(self, slope: float, place: float, rest: float) -> FloatArray:
         """About how many samples it takes with each tilt."""
         cut = self.values * np.maximum(-np.expm1(slope * (place - self.places)), 0.0)
@@ -151,7 +175,9 @@ class Look:
         return np.where(fine, counts, math.inf)
 
 
-def needed(mean: float, second: FloatArray, largest: FloatArray, below: float) -> FloatArray:
+def needed(
+    mean: float, second: FloatArray | float, largest: FloatArray, below: float
+) -> FloatArray:
     """About how many X with these moments show that their mean is below."""
     gap = max(below - mean, CLOSE * below)
     variance = second - 2 * mean * (mean + gap) + (mean + gap) ** 2
@@ -199,11 +225,12 @@ def plan_for(
     epsilon: float,
     delta: float,
     rng: np.random.Generator,
-) -> tuple[Plan, Direction, float] | None:
-    """A plan with its direction and log D; None where none is much better than no tilt."""
+) -> tuple[Plan, Direction, float] | tuple[Blend, Direction] | None:
+    """A plan with its direction and log D, or a blend; None where no tilt is much better."""
     direction = direction_of(pair.mechanism) if delta < COMMON else None
     if direction is None:
         return None
+    pair = pair.aimed(epsilon)
     bound = partial(bound_weighed_delta, problem, direction, pair.columns, remove, epsilon)
     known: dict[float, float] = {}
     best: tuple[float, Plan] | None = None
@@ -215,8 +242,11 @@ def plan_for(
         best = _best_plan(seen, known, bound)
         if best is None or best[0] < PILOTS[-1] * STEPS:
             break
-    if best is None or not best[0] < WORTH * crude:
+    blended, blend = seen.blended()
+    if not min(blended, math.inf if best is None else best[0]) < WORTH * crude:
         return None
+    if best is None or blended < best[0]:
+        return blend, direction
     return best[1], direction, known[best[1].slope]
 
 

@@ -106,6 +106,21 @@ def epsilon(
     return _guarantee(problem, method, bounds, best, best.value, delta, "epsilon")
 
 
+def epsilon_on_grid(
+    strategy: Strategy, sampling: Scheme, *, sigma: float, delta: float, spacing: float
+) -> Guarantee:
+    """The same by composing losses (MMCC) on a grid that is given, not chosen for the answer.
+
+    `epsilon` spends 5e-5 of the answer on its grid.  Who wants the last digits pays with time.
+    """
+    sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
+    delta = real("delta", delta, MIN_DELTA, 1)
+    problem = _problem(strategy, sampling, sigma, 1, Effort(spacing=real("spacing", spacing, 0, 1)))
+    bounds = _feasible(problem, bounds_by(problem, Mmcc.name))
+    best = best_of([ask_epsilon(bounds[0], problem, delta)])
+    return _guarantee(problem, Mmcc.name, bounds, best, best.value, delta, "epsilon")
+
+
 def delta(
     strategy: Strategy,
     sampling: Scheme,

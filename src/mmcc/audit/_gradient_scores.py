@@ -134,7 +134,8 @@ class GradientScores:
         device = next(iter(trained.values())).device
         found = self._gradient(trained, inputs.to(device), targets.to(device))
         rows = torch.cat([found[name].flatten(1).float() for name in trained], dim=1)
-        return rows / rows.norm(dim=1, keepdim=True).clamp(min=SHORTEST)
+        directions: Tensor = rows / rows.norm(dim=1, keepdim=True).clamp(min=SHORTEST)
+        return directions
 
     def _loss_of_one(self, trained: dict[str, Tensor], one: Tensor, target: Tensor) -> Tensor:
         outputs = functional_call(self._module, trained, (one.unsqueeze(0),))
@@ -151,4 +152,5 @@ def _told_apart(products: Tensor, overlaps: Tensor, sigma: float) -> Tensor:
     overlaps = overlaps.double()
     inverse = torch.linalg.inv(overlaps + penalty * torch.eye(len(overlaps)).to(overlaps))
     own = 1 - penalty * inverse.diagonal()
-    return (inverse @ products.double()) / own.clamp(min=SHORTEST)
+    parts: Tensor = (inverse @ products.double()) / own.clamp(min=SHORTEST)
+    return parts

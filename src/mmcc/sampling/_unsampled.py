@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mmcc.errors import whole
+from mmcc.errors import ParameterError, shown, whole
 from mmcc.sampling._participations import MAX_STEPS, Participations
 from mmcc.sampling._scheme import Scheme, undrawn
 
@@ -63,3 +63,19 @@ class Unsampled(Scheme):
             "Both limits hold for everyone, because the deployment enforces them and not because "
             "more is unlikely; who else takes part does not depend on what the protected one adds."
         )
+
+
+Limits = Unsampled | tuple[int, int]
+"""`Unsampled(separation, at_most)`, or these two numbers."""
+
+
+def limits_of(given: Limits | None) -> Unsampled | None:
+    """The limits, if there are any."""
+    if isinstance(given, tuple) and len(given) == 2:
+        return Unsampled(*given)
+    if given is not None and not isinstance(given, Unsampled):
+        raise ParameterError(
+            f"participations must be sampling.Unsampled(separation, at_most), or these two "
+            f"numbers, got {shown(given)}."
+        )
+    return given

@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike
 
 from mmcc._arrays import BoolArray, FloatArray
 from mmcc.errors import StrategyError, whole
+from mmcc.sampling._unsampled import Limits
 from mmcc.strategies._banded_toeplitz import best_coefficients
 from mmcc.strategies._dense import Dense
 from mmcc.strategies._descent import Progress, check_progress, minimise
 from mmcc.strategies._descriptions import Record
 from mmcc.strategies._provenance import Provenance, made_by
-from mmcc.strategies._toeplitz_objective import Objective, Participations, objective_of
+from mmcc.strategies._toeplitz_objective import Objective, objective_of
 from mmcc.strategies._workloads import Workload
 
 MAX_STEPS = 10_000
@@ -100,7 +101,7 @@ def banded(
     bands: int,
     *,
     workload: ArrayLike | Workload | None = None,
-    participations: Participations | None = None,
+    participations: Limits | None = None,
     progress: Progress | None = None,
 ) -> Banded:
     """The best encoder found with so many bands and columns of norm 1.

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray, own_arrays
 from mmcc.errors import StrategyError, real, whole
+from mmcc.sampling._unsampled import Limits
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._descent import Progress, check_progress, minimise
@@ -27,7 +28,7 @@ from mmcc.strategies._descriptions import Call, Record
 from mmcc.strategies._provenance import Argument, Provenance, made_by
 from mmcc.strategies._series import product, quotient
 from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
-from mmcc.strategies._toeplitz_objective import Objective, Participations, objective_of
+from mmcc.strategies._toeplitz_objective import Objective, objective_of
 from mmcc.strategies._workloads import ToeplitzWorkload, Workload, workload_of
 
 MAX_PRODUCTS = 10**10
@@ -95,7 +96,7 @@ def banded_inverse(
     power: float | None = None,
     workload: ArrayLike | Workload | None = None,
     optimised: bool = False,
-    participations: Participations | None = None,
+    participations: Limits | None = None,
     progress: Progress | None = None,
 ) -> BandedInverse:
     """Encoders with so many bands of C^-1; by default the banded inverse square root (BISR).

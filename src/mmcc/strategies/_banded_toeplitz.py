@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray
 from mmcc.errors import StrategyError, whole
+from mmcc.sampling._unsampled import Limits
 from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._descent import Progress, check_progress, minimise
 from mmcc.strategies._provenance import made_by
 from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
-from mmcc.strategies._toeplitz_objective import Objective, Participations, objective_of
+from mmcc.strategies._toeplitz_objective import Objective, objective_of
 from mmcc.strategies._workloads import Workload
 
 TOLERANCE = 1e-8
@@ -32,7 +33,7 @@ def banded_toeplitz(
     bands: int,
     *,
     workload: ArrayLike | Workload | None = None,
-    participations: Participations | None = None,
+    participations: Limits | None = None,
     progress: Progress | None = None,
 ) -> Toeplitz:
     """The best Toeplitz encoder found with so many bands; diagonal 1.

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from mmcc._arrays import FloatArray, own_arrays, real_array
 from mmcc.errors import ParameterError, StrategyError, suggestion, whole
 from mmcc.sampling._participations import MAX_STEPS
+from mmcc.sampling._unsampled import Limits
 from mmcc.strategies._blt_optimum import (
     best_buffers,
     best_buffers_for,
@@ -29,7 +30,7 @@ from mmcc.strategies._descriptions import MOST_LISTED, Call, Record, exact_text
 from mmcc.strategies._provenance import Argument, Provenance, made_by
 from mmcc.strategies._registry import BLT, OBJECTIVES
 from mmcc.strategies._toeplitz import MAX_COEFFICIENTS, Toeplitz
-from mmcc.strategies._toeplitz_objective import Participations, objective_of
+from mmcc.strategies._toeplitz_objective import objective_of
 from mmcc.strategies._workloads import Workload
 
 MAX_BUFFERS = 1000
@@ -124,7 +125,7 @@ def blt(
     scale: Sequence[float] | FloatArray | None = None,
     objective: str = "mean",
     workload: ArrayLike | Workload | None = None,
-    participations: Participations | None = None,
+    participations: Limits | None = None,
     progress: Progress | None = None,
 ) -> BufferedToeplitz:
     """A BLT: optimised (one buffer if not said), or given by its decay and scale.

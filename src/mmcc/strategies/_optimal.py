@@ -21,11 +21,12 @@ from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray
 from mmcc.errors import PrecisionError, StrategyError, whole
+from mmcc.sampling._unsampled import Limits
 from mmcc.strategies._dense import Dense
 from mmcc.strategies._descent import Progress, check_progress
 from mmcc.strategies._iterates import OutputWorkload
 from mmcc.strategies._provenance import made_by
-from mmcc.strategies._toeplitz_objective import Participations, objective_of
+from mmcc.strategies._toeplitz_objective import objective_of
 from mmcc.strategies._workloads import Workload
 
 MAX_STEPS = 4096
@@ -45,7 +46,7 @@ def optimal(
     steps: int,
     *,
     workload: ArrayLike | Workload | None = None,
-    participations: Participations | None = None,
+    participations: Limits | None = None,
     progress: Progress | None = None,
 ) -> Dense:
     """The encoder with the least mean squared error at one participation.

@@ -19,15 +19,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mmcc._arrays import FloatArray, IntArray
-from mmcc.errors import ParameterError, StrategyError, shown
-from mmcc.sampling import Unsampled
+from mmcc.errors import StrategyError
+from mmcc.sampling._unsampled import Limits, Unsampled, limits_of
 from mmcc.strategies._iterates import OutputWorkload
 from mmcc.strategies._provenance import Argument
 from mmcc.strategies._toeplitz import Toeplitz
 from mmcc.strategies._workloads import SeriesForm, ToeplitzWorkload, Workload, workload_of
-
-Participations = Unsampled | tuple[int, int]
-"""`Unsampled(separation, at_most)`, or these two numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,12 +97,12 @@ class Objective:
 def objective_of(
     steps: int,
     workload: ArrayLike | Workload | None,
-    participations: Participations | None,
+    participations: Limits | None,
     objective: str = "mean",
 ) -> Objective:
     """What was asked for."""
     found = workload_of(workload, steps)
-    limits = checked_participations(participations)
+    limits = limits_of(participations)
     extra: dict[str, Argument] = {}
     if workload is not None:
         extra["workload"] = str(found)
@@ -122,18 +119,6 @@ def _largest_later(c: FloatArray, first: int) -> IntArray:
     raised = np.maximum.accumulate(np.where(tail == highest, places[: tail.size], 0))
     places[first:] = c.size - 1 - raised[::-1]
     return places
-
-
-def checked_participations(given: Participations | None) -> Unsampled | None:
-    """The limits, if there are any."""
-    if isinstance(given, tuple) and len(given) == 2:
-        return Unsampled(*given)
-    if given is not None and not isinstance(given, Unsampled):
-        raise ParameterError(
-            f"participations must be sampling.Unsampled(separation, at_most), or these two "
-            f"numbers, got {shown(given)}."
-        )
-    return given
 
 
 def _largest(workload: Workload) -> Workload:

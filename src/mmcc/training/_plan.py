@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from mmcc.design._recommend import recommend
 from mmcc.errors import ParameterError, SamplingError, StrategyError, shown
@@ -113,7 +113,14 @@ def plan(
     return Plan(found, scheme, examples, batch_size, epochs, length)
 
 
-def _target(strategy: object, epsilon: float | None, delta: float | None) -> dict[str, float]:
+class Searched(TypedDict):
+    """A target, as searches take it."""
+
+    epsilon: float
+    delta: float
+
+
+def _target(strategy: object, epsilon: float | None, delta: float | None) -> Searched:
     """What a strategy is searched for."""
     if epsilon is None or delta is None:
         raise ParameterError(
