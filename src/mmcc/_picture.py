@@ -26,7 +26,7 @@ COLOURS = (BLUE, "#d9822b", "#5b2a86", "#3f9c6b", "#a31621", "#57b4d6", "#7a5c00
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (4, 1.5, 1, 1.5)), (0, (2, 1.5)), (0, (8, 2)))
 DOTTED = (0, (1, 1.5))
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "axes.edgecolor": GREY,
     "axes.labelcolor": DARK,

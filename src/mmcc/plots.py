@@ -229,12 +229,12 @@ def _bars(base: Sequence[Row], rows: Sequence[Row]) -> Picture:
         own = row.verdict == BASELINE
         plain = bool(row.reservations)
         colour = DARK if own else colours[row.strategy]
-        face = (
+        face: dict[str, Any] = (
             {"color": "white", "edgecolor": colour, "hatch": "///"} if plain else {"color": colour}
         )
         axes.barh(place, value, height=0.66, zorder=2, **face)
         marker = MARKERS[0] if own else markers[row.scheme]
-        spot = {"marker": marker, "color": "white", "markeredgecolor": DARK}
+        spot: dict[str, Any] = {"marker": marker, "color": "white", "markeredgecolor": DARK}
         if not own:
             axes.plot(value - 0.012 * longest, place, zorder=4, markersize=5, **spot)
         change = "" if own else f" ({100 * (value / dp_sgd - 1):+.1f} %)"

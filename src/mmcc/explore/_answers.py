@@ -19,7 +19,8 @@ from mmcc.accounting._guarantee import Bracket
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import MmccError
 from mmcc.explore._settings import FieldError, Settings
-from mmcc.sampling._families_at_rate import Scheme, in_fixed_order
+from mmcc.sampling import Scheme
+from mmcc.sampling._families_at_rate import in_fixed_order
 from mmcc.sampling._scheme import unproven
 from mmcc.strategies._registry import IDENTITY
 
