@@ -188,7 +188,7 @@ class Guarantee:
         lower = self.details.get(f"{name}_lower", 0.0)
         return between(lower, getattr(self, name), name, self.details.get(REMEDIES, ()))
 
-    def _noise_in_words(self) -> str:
+    def noise_in_words(self) -> str:
         """Sigma and the noise multiplier, rounded up."""
         text = f"{rounded_up(self.sigma)} clip norms"
         if self.noise_multiplier is None:
@@ -202,7 +202,7 @@ class Guarantee:
             ("epsilon", rounded_up(self.epsilon)),
             *([("truth", truth)] if truth else []),
             ("delta", rounded_up(self.delta)),
-            ("sigma", self._noise_in_words()),
+            ("sigma", self.noise_in_words()),
             ("strategy", self.strategy),
             ("sampling", self.sampling),
             ("adjacency", self.adjacency),
@@ -336,7 +336,7 @@ class Bracket:
         facts = [
             ("truth", self.truth),
             ("delta", rounded_up(found.delta)),
-            ("sigma", found._noise_in_words()),
+            ("sigma", found.noise_in_words()),
             ("strategy", found.strategy),
             ("sampling", found.sampling),
             ("adjacency", found.adjacency),
