@@ -188,8 +188,9 @@ def errors_against_epsilon(found: Comparison, file: str | Path | None = None) ->
     if not certified:
         raise ParameterError("no row has a certified error: there is nothing to draw.")
     rows = [row for row in certified if not _is_dp_sgd(row, base)]
+    draw = _bars if len(found.epsilons) == 1 else _curves
     with house_style():
-        figure = _bars(base, rows) if len(found.epsilons) == 1 else _curves(base, rows)
+        figure = draw(base, rows, f"RMSE of {found.workload}, in clip norms")
         (axes,) = figure.axes
         at = f"epsilon {found.epsilons[0]:g}, " if len(found.epsilons) == 1 else ""
         axes.set_title(
@@ -197,9 +198,6 @@ def errors_against_epsilon(found: Comparison, file: str | Path | None = None) ->
         )
         figure.write(file)
     return figure
-
-
-ERROR = "RMSE of prefix sums, in clip norms"
 
 
 def _drawn(row: Row) -> bool:
@@ -214,7 +212,7 @@ def _is_dp_sgd(row: Row, base: Sequence[Row]) -> bool:
     return not row.correlated and row.sampling in [one.sampling for one in base]
 
 
-def _bars(base: Sequence[Row], rows: Sequence[Row]) -> Picture:
+def _bars(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
     """One bar a row, the least error on top; DP-SGD is dark, and its error a line."""
     from mmcc._picture import DARK, GREY, MARKERS, PALE, picture
 
@@ -252,11 +250,11 @@ def _bars(base: Sequence[Row], rows: Sequence[Row]) -> Picture:
     axes.set_ylim(len(ranked) - 0.4, -0.6)
     axes.set_xlim(0, 1.3 * longest)
     axes.spines["left"].set_color(PALE)
-    axes.set_xlabel(f"{ERROR} (and against {BASELINE}'s)")
+    axes.set_xlabel(f"{error} (and against {BASELINE}'s)")
     return figure
 
 
-def _curves(base: Sequence[Row], rows: Sequence[Row]) -> Picture:
+def _curves(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
     """One line for each strategy under each scheme; DP-SGD is dark."""
     from mmcc._picture import DARK, DASHES, DOTTED, picture, set_log
 
@@ -291,7 +289,7 @@ def _curves(base: Sequence[Row], rows: Sequence[Row]) -> Picture:
     set_log(axes, "y", (min(errors) / 1.1, max(errors) * 1.1))
     axes.set_ylim(min(errors) / 1.15, max(errors) * 1.15)
     axes.set_xlabel("epsilon")
-    axes.set_ylabel(ERROR)
+    axes.set_ylabel(error)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 

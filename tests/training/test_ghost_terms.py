@@ -223,6 +223,23 @@ def test_an_example_whose_own_pieces_cancel(away):
     torch.testing.assert_close(squared_norms([term]).double(), exact, rtol=1e-3, atol=0.0)
 
 
+@pytest.mark.parametrize("tied", [False, True], ids=["one layer", "tied layers"])
+@pytest.mark.parametrize(("width", "other"), [(30_000, 700), (700, 30_000)])
+def test_wide_pieces_of_equal_numbers_that_cancel(width, other, tied):
+    """Single precision rounds equal numbers the same way: norms were 13 % too small."""
+    kept = 0.03
+    left, right = torch.full((1, 2, width), 0.7000123), torch.full((1, 2, other), 1.0003)
+    left[:, 1] *= kept - 1
+    terms = [outer(left, right)]
+    exact = terms[0].rows().squares().double()
+    if tied:  # all but a part of the first word's row is taken away again
+        values = right[:, :1] * (kept - 1) * left[0, 0, 0] * kept
+        terms.append(Gather(torch.zeros(1, 1, dtype=torch.long), values, (width, other)))
+        exact = sum(term.rows().values.double() for term in terms).square().sum().view(1)
+    assert not terms[0].exact
+    torch.testing.assert_close(squared_norms(joined(terms)).double(), exact, rtol=1e-4, atol=0.0)
+
+
 def test_pieces_that_cancel_between_tied_layers():
     torch.manual_seed(5)
     values = torch.randn(EXAMPLES, 1, 20)

@@ -33,6 +33,8 @@ MAX_COMPARED_STEPS = 4096
 Others = Callable[["Strategy", "Scheme", "Guarantee", "Progress | None"], output.Comparison]
 """The answers of other bounds to the same question."""
 REFUSED = 1
+WITH_ERROR = ("epsilon", "sigma")
+"""Questions whose answers say what the error is beside DP-SGD's."""
 COSTS = ("verify: about", "verify: a pilot of")
 """Messages that begin so are printed before the work starts."""
 
@@ -44,7 +46,7 @@ def answer(
     import mmcc
 
     check_bound(given["method"], given["order"])
-    strategy, scheme = mechanism(given)
+    strategy, scheme = mechanism(given, _target(numbers))
     if others is not None and strategy.steps > MAX_COMPARED_STEPS:
         raise UsageError(
             f"--compare asks four questions at once and is meant for at most "
@@ -57,6 +59,8 @@ def answer(
             file=sys.stderr,
         )
     question = getattr(mmcc, asked)  # imported now: that is not what is timed
+    from mmcc.design._beside import beside_dp_sgd
+
     with output.progress_bar() as progress:
         start = time.perf_counter()
         found: Guarantee = question(
@@ -71,10 +75,18 @@ def answer(
         seconds = time.perf_counter() - start
         compared = None if others is None else others(strategy, scheme, found, progress)
         units = in_units(found) if given.get("units") else None
+        beside = beside_dp_sgd(strategy, scheme, found) if asked in WITH_ERROR else None
     if given["as_json"]:
-        output.print_json(found, seconds, compared, units)
+        output.print_json(found, seconds, compared, units, beside)
     else:
-        output.print_tables(asked, found, seconds, compared, units)
+        output.print_tables(asked, found, seconds, compared, units, beside)
+
+
+def _target(numbers: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The (epsilon, delta) that are asked for, where both are given."""
+    if not {"epsilon", "delta"} <= numbers.keys():
+        return None
+    return numbers["epsilon"], numbers["delta"]
 
 
 def in_units(found: Guarantee) -> Units:
@@ -88,7 +100,7 @@ def verified_answer(
     asked: str, given: Given, numbers: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
     """Ask for a verdict, of `mmcc.verify` or by `mmcc.sigma`, and print what comes of it."""
-    strategy, scheme = mechanism(given)
+    strategy, scheme = mechanism(given, _target(numbers))
     if given.get("units"):
         raise UsageError("--units is for certified answers; leave it or --method verify out.")
     if given.get("order") is not None:

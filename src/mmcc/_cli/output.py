@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mmcc import Bracket, Estimate, Guarantee
     from mmcc.accounting._units import Units
+    from mmcc.design._beside import Beside
 
 LABELS = {
     "remove": "{}, remove",
@@ -79,9 +80,12 @@ def print_json(
     seconds: float,
     comparison: Comparison | None,
     units: Units | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """One object on stdout."""
     content = found.to_dict() | {"seconds": round(seconds, 3)}
+    if beside is not None:
+        content["error"] = beside.to_dict()
     if units is not None:
         content["units"] = units.to_dict()
     if comparison is not None:
@@ -95,10 +99,14 @@ def print_tables(
     seconds: float,
     comparison: Comparison | None,
     units: Units | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """The answer, what it assumes and how it came about."""
     paper = console()
-    paper.print(_answer_table(asked, found))
+    answer = _answer_table(asked, found)
+    if beside is not None:
+        answer.add_row("error", str(beside))
+    paper.print(answer)
     if units is not None:
         paper.print("", _units_table(units))
     if comparison is not None:

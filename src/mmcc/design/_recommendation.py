@@ -84,6 +84,8 @@ class Recommendation:
     cut_short: bool
     """Whether time was up before everything had been looked at."""
     seconds: float
+    remembered: bool = False
+    """Whether it was found before, in another run, and certified again now."""
 
     @property
     def steps(self) -> int:
@@ -182,7 +184,9 @@ class Recommendation:
         note = self._written[0].note
         if note:
             found["file"] = note
-        if self.cut_short:
+        if self.remembered:
+            found["note"] = "found before, and certified again now (MMCC_CACHE=off: search again)"
+        elif self.cut_short:
             found["note"] = "time was up before everything had been looked at; allow more seconds"
         return found
 
@@ -223,6 +227,7 @@ class Recommendation:
             "python": self.python,
             "evaluations": self.evaluations,
             "cut_short": self.cut_short,
+            "remembered": self.remembered,
             "seconds": round(self.seconds, 3),
         }
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mmcc import _html
 from mmcc.accounting._bounds import PLAIN
 from mmcc.accounting._guarantee import ADJACENCY, rounded_up
+from mmcc.strategies._workloads import PREFIX_SUMS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,6 +144,8 @@ class Comparison:
     method: str
     baseline: tuple[Row, ...]
     rows: tuple[Row, ...]
+    workload: str = PREFIX_SUMS
+    """What errors are of, in words."""
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -177,6 +180,7 @@ class Comparison:
             "delta": self.delta,
             "epsilon": list(self.epsilons),
             "method": self.method,
+            "workload": self.workload,
             "adjacency": ADJACENCY,
             "baseline": [row.to_dict() for row in self.baseline],
             "rows": [row.to_dict() for row in self.rows],
@@ -207,7 +211,7 @@ class Comparison:
     def _title(self) -> str:
         return (
             f"{self.steps} steps, rate {self.rate:g}, delta {self.delta:g}, method {self.method}; "
-            "errors of prefix sums in clip norms"
+            f"errors of {self.workload} in clip norms"
         )
 
     @property

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from mmcc import __version__
 from mmcc._progress import shown
+from mmcc.design._beside import beside_dp_sgd
 from mmcc.errors import ParameterError, real
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
@@ -237,6 +238,10 @@ def make_private(
         known = f"{planned}, sigma {mechanism.sigma:g}"
         told_of = known if epsilon is None else f"{planned.sizes}; {account()}"
         print(f"mmcc: {told_of}", file=sys.stderr)
+    if epsilon is not None and told is not False:
+        beside = beside_dp_sgd(encoder, scheme, account())
+        if beside is not None and (planned is not None or beside.worse):
+            print(f"mmcc: {beside}.", file=sys.stderr)
     return wrapped, PrivateOptimizer(optimizer, run), PrivateLoader(dataset, run, **options)
 
 
