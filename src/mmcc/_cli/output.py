@@ -36,6 +36,7 @@ LABELS = {
     "black_box": "from one example's epsilon alone, links at their best",
     "black_box_even": "from one example's epsilon alone, all links alike",
     "links": "single steps from the data with the group to those without",
+    "not_amplified": "not amplified because of",
     "links_by": "one example's guarantee by",
     "composition": "all iterates, any losses (composition)",
     "samples": "samples",
