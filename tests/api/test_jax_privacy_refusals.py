@@ -126,6 +126,8 @@ class TestWithJaxPrivacy:
             bridge.privatizer(late, **size)
         with pytest.raises(StrategyError, match="no inverse"):
             bridge.noising_matrix(strategies.binary_tree(4), dense=False)
+        with pytest.raises(ParameterError, match="jax_enable_x64"):
+            bridge.privatizer(STRATEGY, **size, dtype="float64")
         for wrong in ({"sigma": 0.0}, {"sensitivity": -1.0}, {"dtype": "float16"}):
             with pytest.raises(ParameterError, match=next(iter(wrong))):
                 bridge.privatizer(STRATEGY, **{**size, **wrong})

@@ -106,6 +106,16 @@ def test_the_covariance_of_the_noise_is_that_of_the_strategy(name, dense):
     assert_white(matrix @ noise_of(strategy, dense=dense) / 0.75)
 
 
+def test_a_coefficient_that_is_off_by_three_hundredths_is_seen():
+    """What the test above can tell apart."""
+    strategy, _ = ENCODERS["bands"]
+    noise = noise_of(strategy) / 0.75
+    with pytest.raises(AssertionError):
+        assert_white(bands([0.8, 0.53, 0.25], STEPS) @ noise)
+    with pytest.raises(AssertionError):
+        assert_white(bands([0.8, 0.5, 0.25], STEPS).T @ noise)
+
+
 def test_the_noise_of_a_tree_is_that_of_its_least_squares_estimate():
     tree = strategies.binary_tree(8)
     noise = noise_of(tree)

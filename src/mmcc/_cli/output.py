@@ -42,6 +42,7 @@ LABELS = {
     "black_box_even": "from one example's epsilon alone, all links alike",
     "links": "single steps from the data with the group to those without",
     "level": "chance of error of this attempt",
+    "not_amplified": "not amplified because of",
     "pilot_samples": "samples of the pilot",
     "links_by": "one example's guarantee by",
     "composition": "all iterates, any losses (composition)",

@@ -28,7 +28,13 @@ from mmcc.accounting._bounds import (
     Problem,
     known_bounds,
 )
-from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
+from mmcc.errors import (
+    MethodError,
+    MmccError,
+    NothingCertifiedError,
+    PrecisionError,
+    StrategyError,
+)
 from mmcc.sampling._scheme import unproven
 
 CLOSED = 1.02
@@ -269,8 +275,9 @@ def _in_turn(
         except (MethodError, StrategyError) as not_possible:
             refusal = not_possible
     proven = any(answer.bound is not PLAIN for answer in answers)
-    # Where floats cannot go the plain bound will do; that a mechanism is too large must be known.
-    plain_will_do = answers and isinstance(refusal, PrecisionError)
+    # Where floats cannot go, or nothing is certified at this delta, the plain bound will do; that a
+    # mechanism is too large must be known.
+    plain_will_do = answers and isinstance(refusal, (PrecisionError, NothingCertifiedError))
     if refusal is not None and not proven and not plain_will_do:
         raise refusal
     return answers

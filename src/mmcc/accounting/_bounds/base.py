@@ -345,6 +345,12 @@ class Bound(ABC):
         return Details({"worst_group": answer.group, **sides, **notes})
 
 
+def too_likely(relaxed: Relaxed, delta: float) -> str:
+    """Why nothing is certified by another scheme: the chance of the event uses delta up."""
+    chance = f"{relaxed.chance:.3g}, no less than delta = {delta:g}"
+    return f"an event whose chance is up to {chance}: {relaxed.event}"
+
+
 def same(value: float) -> Answer:
     """One number for both adjacencies."""
     return Answer(value, value)

@@ -74,6 +74,11 @@ def privatizer(
     """
     if dtype not in TYPES:
         raise ParameterError(f"dtype must be one of {', '.join(TYPES)}, got {dtype!r}.")
+    if np.dtype(dtype).itemsize > np.dtype(real_type()).itemsize:
+        raise ParameterError(
+            f"dtype={dtype!r} needs jax.config.update('jax_enable_x64', True): without it jax "
+            "makes float32 of it."
+        )
     size = real("sigma", sigma, 0, LARGEST_NOISE) * real("sensitivity", sensitivity, 0, 1e30)
     matrix = noising_matrix(strategy, dense=dense)
     make = their("noise_addition").matrix_factorization_privatizer

@@ -23,10 +23,7 @@ from mmcc.bridge.jax_privacy._library import imported, real_type, their
 from mmcc.errors import StrategyError, shown
 from mmcc.strategies import Strategy, blt, dense, toeplitz
 from mmcc.strategies._banded import from_diagonals, inside_matrix
-from mmcc.strategies._base import checked_strategy
-
-UP = 1 + 2.0**-50
-"""Pays for a norm and a division."""
+from mmcc.strategies._base import checked_strategy, rounded_up
 
 
 def strategy_from(theirs: Any, steps: int | None = None) -> Strategy:
@@ -91,7 +88,7 @@ def rounded_down(values: FloatArray, kind: Any) -> NDArray[Any]:
 
 def column_normalised(coefficients: FloatArray, norms: FloatArray) -> Strategy:
     """Column j of the banded Toeplitz encoder over norms[j], rounded up."""
-    rows = coefficients / norms[:, None] * UP
+    rows = coefficients / norms[:, None] * rounded_up(1.0, 1)
     return from_diagonals(np.where(inside_matrix(*rows.shape), rows, 0.0), None)
 
 
@@ -105,7 +102,7 @@ def _normalised(parameters: FloatArray) -> Strategy:
     norms = np.linalg.norm(inside, axis=1, keepdims=True)
     if not (norms > 0).all():
         raise StrategyError("a column of this ColumnNormalizedBanded is zero; leave that step out.")
-    return from_diagonals(inside / norms * UP, None)
+    return from_diagonals(inside / norms * rounded_up(1.0, inside.shape[1]), None)
 
 
 def _steps(steps: int | None) -> int:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import (
     NOTHING_KNOWN,
     Answer,
@@ -144,26 +143,12 @@ class Mmcc(Bound):
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
         """Independent steps composed, rounded down."""
-        steps = independent_steps(problem)
-        if not steps:
-            return NOTHING_KNOWN
-        try:
-            about = self.epsilon(problem, delta)
-        except MmccError:
-            return NOTHING_KNOWN
-        ask = partial(independent.lower_epsilon, steps, _rounds(problem).probability, delta)
-        return _larger_side(ask, about)
+        about = partial(self.epsilon, problem, delta)
+        return _composed(problem, about, independent.lower_epsilon, delta)
 
     def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
-        steps = independent_steps(problem)
-        if not steps:
-            return NOTHING_KNOWN
-        try:
-            about = self.delta(problem, epsilon)
-        except MmccError:
-            return NOTHING_KNOWN
-        ask = partial(independent.lower_delta, steps, _rounds(problem).probability, epsilon)
-        return _larger_side(ask, about)
+        about = partial(self.delta, problem, epsilon)
+        return _composed(problem, about, independent.lower_delta, epsilon)
 
     def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
         """The paper's measures of tightness, and both adjacencies."""
@@ -245,12 +230,22 @@ def independent_steps(problem: Problem) -> list[independent.Step]:
     return [(float(block.values[0]) * down, block.count) for block in blocks]
 
 
-def _larger_side(ask: Callable[[Adjacency, float], float], about: Answer) -> LowerEnd:
+def _composed(
+    problem: Problem, about: Callable[[], Answer], lower: Callable[..., float], at: float
+) -> LowerEnd:
     """The larger lower bound of both adjacencies; add is asked only if it can be the larger."""
-    lower = ask("remove", about.remove)
-    if lower < about.add:
-        lower = max(lower, ask("add", about.add))
-    return LowerEnd(lower, closed=lower > COMPOSED * about.value)
+    steps = independent_steps(problem)
+    if not steps:
+        return NOTHING_KNOWN
+    try:
+        upper = about()
+    except MmccError:
+        return NOTHING_KNOWN
+    ask = partial(lower, steps, _rounds(problem).probability, at)
+    found = ask("remove", upper.remove)
+    if found < upper.add:
+        found = max(found, ask("add", upper.add))
+    return LowerEnd(found, closed=found > COMPOSED * upper.value)
 
 
 def _rounds(problem: Problem) -> Rounds:
