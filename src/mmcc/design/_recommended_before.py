@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import mmcc
 from mmcc import utility
 from mmcc._cache import cache_folder, content_of, file_of, write
 from mmcc._written import written_scheme, written_strategy
@@ -50,11 +51,9 @@ class Before:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        from mmcc import __version__  # the package is complete only when its parts are
-
         asked = self.question
         return {
-            "mmcc": __version__,
+            "mmcc": mmcc.__version__,
             "steps": self.steps,
             "epsilon": asked.target.epsilon,
             "delta": asked.target.delta,
