@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import mmcc
-from mmcc import utility
+from mmcc import __version__, utility
 from mmcc._cache import cache_folder, content_of, file_of, write
 from mmcc._written import written_scheme, written_strategy
 from mmcc.accounting import _questions as questions
@@ -53,7 +52,7 @@ class Before:
     def _facts(self) -> dict[str, Any]:
         asked = self.question
         return {
-            "mmcc": mmcc.__version__,
+            "mmcc": __version__,
             "steps": self.steps,
             "epsilon": asked.target.epsilon,
             "delta": asked.target.delta,
