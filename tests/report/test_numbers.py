@@ -41,10 +41,10 @@ def test_the_headline_is_the_certified_epsilon_rounded_up(noise):
     exact = mmcc.bracket(strategies.identity(8), Poisson(1 / 8), sigma=10.0, delta=1e-6)
     for text in (Page(noise.html()).text, noise.markdown()):
         upper = re.findall(rf"ε ≤ {NUMBER}", text)
-        assert exact.upper <= float(upper[0]) <= exact.upper * (1 + 1e-5)
+        assert exact.upper <= float(upper[0]) <= exact.upper * (1 + 1e-3)
         assert re.search(rf"δ = {NUMBER}", text)[1] == "1e-06"
     lower = re.search(rf"{NUMBER}: no method can prove less", Page(noise.html()).text)[1]
-    assert exact.lower * (1 - 1e-5) <= float(lower) <= exact.lower
+    assert exact.lower * (1 - 1e-3) <= float(lower) <= exact.lower
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-9, 0.1234567891, 1 / 3, 4.0, 123.456])
@@ -87,7 +87,7 @@ def test_nobody_guesses_better_than_the_report_says(ratio, epsilon):
 
 def test_the_guess_is_sharp_for_randomised_response():
     """With no delta, the better of two answers is given with chance e^eps / (1 + e^eps)."""
-    assert float(Claim("all", math.log(3), 0.0).guess) == pytest.approx(75.0, abs=1e-3)
+    assert float(Claim("all", math.log(3), 0.0).guess) == pytest.approx(75.0, abs=2e-2)
 
 
 # ---------------------------------------------------------------- the curve

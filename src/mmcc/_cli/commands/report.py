@@ -202,8 +202,8 @@ COMMAND = Command(
     Option("--ledger", FILE, QUESTION, "Report on all runs of a ledger."),
     Option("--seconds", NUMBER, QUESTION, "0 leaves out what takes longest: curve, DP-SGD."),
     UNITS,
-    Option("--groups", TEXT, QUESTION, "Also tell epsilon for groups of these sizes: 2,4,8."),
-    Option("--record", FILE, QUESTION, "Also tell what a record of mmcc verify has verified."),
+    Option("--groups", TEXT, QUESTION, "Also report epsilon for groups of these sizes: 2,4,8."),
+    Option("--record", FILE, QUESTION, "Also report what a record of mmcc verify has verified."),
     Option("--title", TEXT, OUTPUT, "Title of the report."),
     Option(
         "--unit",
@@ -215,8 +215,8 @@ COMMAND = Command(
     Option("--model", TEXT, OUTPUT, "Identifier of the model that is released."),
     Option("--commit", TEXT, OUTPUT, "Commit of the code that trained it."),
     Option("--author", TEXT, OUTPUT, "Who answers for the report."),
-    Option("--tuning", TEXT, OUTPUT, "What other runs were made to tune this one."),
-    Option("--clip-norm", NUMBER, OUTPUT, "Clip norm of the training, to be told."),
+    Option("--tuning", TEXT, OUTPUT, "Which other runs were made to tune this one."),
+    Option("--clip-norm", NUMBER, OUTPUT, "Clip norm of the training, to be stated."),
     Option(
         "--format",
         one_of(FORMATS),
