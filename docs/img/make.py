@@ -1,4 +1,4 @@
-"""Redraw the figures of README.md and of docs/tightness.md: python docs/img/make.py."""
+"""Redraw the figures of README.md and of the docs: python docs/img/make.py."""
 
 from __future__ import annotations
 
@@ -105,6 +105,27 @@ def draw_errors(page: Path, path: Path) -> None:
     figure.savefig(path, dpi=150, metadata={"Software": None})
 
 
+def draw_savings(page: Path, path: Path) -> None:
+    """What each scheme saves beside DP-SGD against epsilon, from the table of schemes."""
+    row = re.compile(
+        r"^\| ([^|]*) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE
+    )
+    (_, *plain), *others = row.findall(page.read_text())[:6]  # sigmas are in the next table
+    figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    for (name, *errors), marker in zip(others, "osD^v", strict=True):
+        saved = 100 * (1 - np.array(errors, dtype=float) / np.array(plain, dtype=float))
+        axes.plot([1, 2, 4, 8], saved, marker=marker, ms=4, label=name.replace("`", ""))
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("epsilon at delta = 1e-5, certified")
+    axes.set_ylabel("less error than DP-SGD")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g} %")
+    axes.set_ylim(0, None)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=9)
+    figure.savefig(path, dpi=150, metadata={"Software": None})
+
+
 def draw_one_epoch(page: Path, path: Path) -> None:
     """Upper over lower end against the noise in column norms, from the tables of one epoch."""
     row = re.compile(r"\| (tree|counting) \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| [\d.]+ \|")
@@ -153,5 +174,6 @@ if __name__ == "__main__":
     draw_widths(measured, here / "tightness.png")
     draw_one_epoch(measured, here / "one-epoch.png")
     draw_shuffled(measured, here / "shuffled.png")
+    draw_savings(here.parent / "choosing.md", here / "savings.png")
     draw_errors(here.parent / "tightness.md", here / "error.png")
     draw(here / "bracket.png")

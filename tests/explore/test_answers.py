@@ -69,7 +69,7 @@ def at_once(asked, *, curve=False):
 def test_delta_is_never_shown_smaller_than_it_is():
     note = at_once(values(delta="1.234562e-6"))["epsilon-note"]
     shown = Decimal(note.removeprefix("at δ = ").partition(",")[0])
-    assert Decimal("1.234562e-6") <= shown < Decimal("1.23458e-6")
+    assert Decimal("1.234562e-6") <= shown < Decimal("1.2358e-6")
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_numbers_are_those_of_the_library(case):
     asked, strategy, bracket = case
     shown = at_once(asked)
     assert float(shown["epsilon"]) >= bracket.upper  # rounded up, never down
-    assert float(shown["epsilon"]) == pytest.approx(bracket.upper, rel=1e-5)
+    assert float(shown["epsilon"]) == pytest.approx(bracket.upper, rel=1e-3)
     lower, upper = shown["bracket"].strip("[]").split(", ")
     assert float(lower) <= bracket.lower
-    assert float(lower) == pytest.approx(bracket.lower, rel=1e-5)
+    assert float(lower) == pytest.approx(bracket.lower, rel=1e-3)
     assert upper == shown["epsilon"]
     assert bracket.method in shown["epsilon-note"]
     assert shown["problem"] == ""
@@ -207,7 +207,7 @@ def test_a_bound_for_less_noise_is_shown_until_there_is_a_better_one(mechanism):
     least, known = (
         mmcc.bracket(strategy, scheme, sigma=sigma, delta=1e-6).upper for sigma in (3.1, below)
     )
-    assert least < known <= float(shown["epsilon"].removeprefix("≤ ")) < 1.0001 * known
+    assert least < known <= float(shown["epsilon"].removeprefix("≤ ")) < 1.001 * known
     assert shown["epsilon-note"].startswith(f"already with {SIGMA} = {below:.4g}; ")
     assert ("0-1 setting" in shown["epsilon-flag"]) == (mechanism[1] == "shuffle")
 
@@ -331,7 +331,7 @@ def test_every_scheme_has_a_number_that_is_certified(scheme):
     except NothingCertifiedError:  # a rare event is not rare enough: the page says which
         found = mmcc.epsilon(strategy, drawn, method="unamplified", **options).epsilon
         assert "event" in shown["epsilon-flag"]
-    assert found <= float(shown["epsilon"]) < 1.0001 * found
+    assert found <= float(shown["epsilon"]) < 1.001 * found
     assert ("No amplification" in shown["epsilon-flag"]) == (not settings.proven)
 
 
@@ -364,7 +364,7 @@ def test_mechanisms_are_compared_at_one_certified_epsilon():
     poisson = sampling.Poisson(1 / 8)
     for row, strategy in zip(found.rows, kinds, strict=True):
         needed = mmcc.sigma(strategy, poisson, epsilon=1.5, delta=1e-6).sigma
-        assert needed <= float(row.sigma) < 1.0001 * needed
+        assert needed <= float(row.sigma) < 1.001 * needed
         assert float(row.rmse) == pytest.approx(utility.rmse(strategy, needed), rel=1e-4)
     assert [trace["name"] for trace in found.figure["data"]] == names
 

@@ -1,6 +1,6 @@
 """Certified answers and verdicts in print.
 
-A verdict's cost is told before it starts, and a refusal is exit code 1.
+A verdict's cost is printed before it starts, and a refusal is exit code 1.
 In: options as typed.  Out: a table or one JSON object on stdout; cost and progress on stderr.
 """
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 MAX_COMPARED_STEPS = 4096
 Others = Callable[["Strategy", "Scheme", "Guarantee", "Progress | None"], output.Comparison]
-"""What other bounds say to the same question."""
+"""The answers of other bounds to the same question."""
 REFUSED = 1
 WITH_ERROR = ("epsilon", "sigma")
 """Questions whose answers say what the error is beside DP-SGD's."""
 COSTS = ("verify: about", "verify: a pilot of")
-"""How what is told before the work starts begins."""
+"""Messages that begin so are printed before the work starts."""
 
 
 def answer(
@@ -51,6 +51,12 @@ def answer(
         raise UsageError(
             f"--compare asks four questions at once and is meant for at most "
             f"{MAX_COMPARED_STEPS} steps, not {strategy.steps}; ask for one --method at a time."
+        )
+    if strategy.quicker and scheme.random:
+        print(
+            f"mmcc: {strategy!r} is accounted for as a matrix without structure, which is slow; "
+            f"--strategy {strategy.quicker} has nearly the same error and is faster.",
+            file=sys.stderr,
         )
     question = getattr(mmcc, asked)  # imported now: that is not what is timed
     from mmcc.design._beside import beside_dp_sgd
@@ -123,7 +129,7 @@ def verified_answer(
 
 @contextmanager
 def telling() -> Iterator[Progress]:
-    """A callback that says the cost once, whoever looks, and moves a bar if somebody does."""
+    """A callback that prints the cost once, and moves a progress line on a terminal."""
     with output.progress_bar() as bar:
 
         def report(what: str, done: float) -> None:
@@ -137,7 +143,7 @@ def telling() -> Iterator[Progress]:
 
 @contextmanager
 def working(workers: int | None) -> Iterator[Executor | None]:
-    """So many processes, or this one."""
+    """An executor with this many processes, or None for this process alone."""
     if workers is None or workers == 1:
         yield None
         return

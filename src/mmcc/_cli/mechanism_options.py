@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 METHODS = ("tight", "mmcc", "projection", "reveal", "cascade", "unamplified", "group-lemma")
 """As in `mmcc.accounting`, which takes a second to import."""
 VERIFY = "verify"
-"""Not a bound: what finds noise by simulation, for a target."""
+"""Not a bound: finds the noise for a target by simulation."""
 OLD_METHODS = ("chain",)
-"""Names that go on working."""
+"""Old names that still work."""
 Given = Mapping[str, Any]
 """Values of options by name; None where an option was left out."""
 
@@ -82,7 +82,7 @@ def _scheme_options() -> dict[str, Option]:
 
 
 SHAPES, ROUNDS = _strategy_options(), _scheme_options()
-"""Options that say what a strategy and what a scheme looks like."""
+"""Options that describe a strategy, and a scheme."""
 STEPS, PROB = SHAPES["steps"], ROUNDS["prob"]
 NAME = Option(
     "--strategy",
@@ -109,7 +109,7 @@ SIGMA = Option(
     "--sigma",
     NUMBER,
     GUARANTEE,
-    "Noise standard deviation in units of the clip norm.",
+    "Standard deviation of the noise, in clip norms.",
     required=True,
 )
 EPSILON = Option("--epsilon", NUMBER, GUARANTEE, "Epsilon of the guarantee.", required=True)
@@ -131,7 +131,7 @@ GROUP_SIZE = Option(
     "--group-size",
     WHOLE,
     GUARANTEE,
-    "Examples that are protected together; 1 if left out.",
+    "How many examples are protected together; 1 if left out.",
     metavar="K",
 )
 BOUND = (METHOD, ORDER)
@@ -159,18 +159,18 @@ def _untargeted(name: str) -> UsageError:
 
 
 def check_method(method: str) -> None:
-    """Refuse a method that there is not."""
+    """Refuse an unknown method."""
     if method == VERIFY:
         raise UsageError(
-            "--method verify shows an epsilon at a delta that are both given: use mmcc verify, or "
-            "mmcc sigma for the noise of such a target."
+            "--method verify checks a given epsilon at a given delta: use mmcc verify, or mmcc "
+            "sigma to find the noise for such a target."
         )
     if method not in METHODS and method not in OLD_METHODS:
         raise UsageError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
 
 
 def check_bound(method: str, order: str | None) -> None:
-    """Refuse a method or an order that there is not."""
+    """Refuse an unknown method or order."""
     check_method(method)
     if order is not None and method != "mmcc":
         raise UsageError(f"--order applies to --method mmcc only, not to {method}.")

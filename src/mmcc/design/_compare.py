@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from numpy.typing import ArrayLike
 
+from mmcc._progress import as_detail, so_far
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
 from mmcc.design._table import BASELINE, Comparison, Row
@@ -88,7 +89,7 @@ def compare(
         for some in families
         for label, strategy in named.items()
     ]
-    rows = [row for found in _run(cells, executor, progress, "rows of the table") for row in found]
+    rows = [row for found in _run(cells, executor, progress, "the table") for row in found]
     return Comparison(steps, rate, delta, method, baseline, tuple(rows), str(asked))
 
 
@@ -150,10 +151,11 @@ def _run(
     cells: list[Cell], executor: Executor | None, progress: Progress | None, what: str
 ) -> Iterator[tuple[Row, ...]]:
     """All cells in order, on the executor if there is one."""
-    ask = partial(answer, progress=progress) if executor is None else answer
+    inside = None if progress is None else as_detail(progress)
+    ask = partial(answer, progress=inside) if executor is None else answer
     for done, rows in enumerate(spread(ask, cells, executor, chunk=1)):
         if progress is not None:
-            progress(what, done + 1)
+            progress(so_far(what, "row", len(cells)), done + 1)
         yield rows
 
 

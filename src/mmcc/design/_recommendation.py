@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from mmcc._written import Written, typed, written_scheme, written_strategy
-from mmcc.accounting._guarantee import ADJACENCY, CERTIFIED, Guarantee, rounded_up
+from mmcc.accounting._guarantee import ADJACENCY, CERTIFIED, Guarantee
 from mmcc.design._table import BASELINE
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
@@ -166,7 +166,7 @@ class Recommendation:
         best, other = self.best, self.runner_up
         found = {
             "recommended": str(best) if self.wins else f"{BASELINE}: {best}",
-            "sigma": f"{rounded_up(best.sigma)} clip norms; {CERTIFIED} by {best.guarantee.bound}",
+            "sigma": f"{best.guarantee.noise_in_words()}; {CERTIFIED} by {best.guarantee.bound}",
             "guarantee": f"epsilon {self.epsilon:g} at delta {self.delta:g}, {ADJACENCY}",
             "error": self._error_in_words(),
         }

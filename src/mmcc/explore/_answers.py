@@ -19,7 +19,8 @@ from mmcc.accounting._guarantee import Bracket, Guarantee
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import MmccError
 from mmcc.explore._settings import FieldError, Settings
-from mmcc.sampling import CyclicPoisson, Scheme
+from mmcc.sampling import Scheme
+from mmcc.sampling._families_at_rate import in_fixed_order
 from mmcc.strategies._registry import IDENTITY
 
 PROMPT = 1000
@@ -141,8 +142,9 @@ def unamplified_epsilon(asked: Settings) -> float | None:
 
 @lru_cache(maxsize=1024)
 def one_pass_epsilon(asked: Settings) -> float | None:
-    """Certified epsilon of a fixed order in which an example has a single step."""
-    return _without_amplification(asked, CyclicPoisson(1, asked.steps))
+    """Certified epsilon of as many epochs in a fixed order, without sampling."""
+    ordered = in_fixed_order(asked.build_scheme(), asked.steps)
+    return None if ordered is None else _without_amplification(asked, ordered)
 
 
 def _without_amplification(asked: Settings, scheme: Scheme) -> float | None:

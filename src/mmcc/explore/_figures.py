@@ -69,7 +69,7 @@ def epsilon_figure(
     roof = TALLEST * max(known, default=math.inf)
     for name, curve, dash, color in (
         ("no amplification", unamplified, "dot", WARM),
-        ("one fixed pass", one_pass, "dash", INK),
+        ("fixed order, as many epochs", one_pass, "dash", INK),
     ):
         kept = [(sigma, value) for sigma, value in curve if 0 < value <= roof]
         traces.append(

@@ -69,7 +69,7 @@ EPOCH_STEPS = Argument(
     "epoch_steps", "epoch-steps", "whole", "Steps of an epoch; left out, one pass.", required=False
 )
 EPOCH_LENGTH = Argument(
-    "epoch_steps", "epoch-steps", "whole", "Steps of an epoch, so many of which an example draws."
+    "epoch_steps", "epoch-steps", "whole", "Steps of an epoch, from which an example draws its own."
 )
 PARTICIPATIONS = Argument(
     "participations",

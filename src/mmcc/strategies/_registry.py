@@ -172,7 +172,7 @@ OPTIMAL = Entry(
 BANDED = Entry(
     "banded",
     "mmcc.strategies._banded:banded",
-    "The best encoder with so many bands.",
+    "The best encoder with this many bands.",
     ((STEPS, BANDS),),
     kind="banded",
     searched=True,
@@ -181,7 +181,7 @@ BANDED = Entry(
 BANDED_TOEPLITZ = Entry(
     "banded-toeplitz",
     "mmcc.strategies._banded_toeplitz:banded_toeplitz",
-    "The best Toeplitz encoder with so many bands.",
+    "The best Toeplitz encoder with this many bands.",
     ((STEPS, BANDS),),
     kind="toeplitz",
     searched=True,

@@ -164,12 +164,12 @@ COMMAND = Command(
     Option("--epsilon", LIST, GUARANTEE, "Epsilon, or several: 1,2,4.", required=True),
     DELTA,
     METHOD,
-    Option("--only-wins", FLAG, QUESTION, "Ask only who wins: one evaluation a row."),
-    Option("--estimates", FLAG, QUESTION, "Simulated rows where no amplification is proven."),
-    Option("--seconds", NUMBER, QUESTION, "Leave a row without an answer after about this time."),
+    Option("--only-wins", FLAG, QUESTION, "Ask only who wins: one evaluation for each row."),
+    Option("--estimates", FLAG, QUESTION, "Add simulated rows where no amplification is proven."),
+    Option("--seconds", NUMBER, QUESTION, "Give up on a row after about this many seconds."),
     PLOT,
     JSON,
-    help="Print strategies at equal guarantees, with the noise and the error of each.",
+    help="Compare strategies at equal guarantees: the noise and the error of each.",
     example="mmcc compare --steps 16 --rate 1/4 --epsilon 2 --delta 1e-5 "
     "--strategies identity,continual-counting --schemes poisson",
 )

@@ -1,4 +1,4 @@
-"""The command `mmcc recommend`: from a target to a mechanism, refined while one watches.
+"""The command `mmcc recommend`: from a target to a mechanism, refined as time goes by.
 
 Rounding: that of the library; sigmas and errors are rounded up in print, savings down.
 """
@@ -78,7 +78,7 @@ def run(
 
 
 def _tell(found: Recommendation) -> None:
-    """The best so far, on stderr: final is what goes to stdout."""
+    """The best so far, on stderr; the final answer goes to stdout."""
     best = found.best
     print(
         f"mmcc: so far {best}, error {100 * found.saving(best):.1f} % below DP-SGD's.",
@@ -89,7 +89,7 @@ def _tell(found: Recommendation) -> None:
 COMMAND = Command(
     "recommend",
     run,
-    Option("--examples", WHOLE, SCHEME, "Examples of the data set.", required=True),
+    Option("--examples", WHOLE, SCHEME, "Examples in the data set.", required=True),
     Option("--batch-size", WHOLE, SCHEME, "Examples in a batch, on average.", required=True),
     Option("--epochs", NUMBER, SCHEME, "Passes over the data.", required=True),
     EPSILON,
@@ -102,7 +102,12 @@ COMMAND = Command(
         SCHEME,
         "Schemes to choose from, as for mmcc compare; left out, poisson and random-allocation.",
     ),
-    Option("--seconds", NUMBER, QUESTION, "Begin nothing new after about this time; 60."),
+    Option(
+        "--seconds",
+        NUMBER,
+        QUESTION,
+        "Start nothing new after about this many seconds; 60..",
+    ),
     JSON,
     help="Print the mechanism with the least error found for a run and a target, beside DP-SGD.",
     example="mmcc recommend --examples 60000 --batch-size 600 --epochs 20 --epsilon 2 --delta 1e-6",

@@ -83,6 +83,10 @@ class Problem:
         """The same mechanism, group and noise under another scheme."""
         return self.kept(scheme, lambda: replace(self, scheme=scheme, _kept={}))
 
+    def with_strategy(self, strategy: Strategy) -> Problem:
+        """Another strategy under the same scheme, with the same noise."""
+        return replace(self, strategy=strategy, _kept={})
+
     def counts(self) -> Problem | None:
         """One example with the likelihood ratio of the whole group; None where none is proven.
 

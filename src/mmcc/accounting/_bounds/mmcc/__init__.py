@@ -32,6 +32,9 @@ FIRST_SHARE, LEAST_SHARE = 0.1, 0.02
 """With which orders are compared, and what deltas are tried with beside the even split."""
 CROWDED = 24
 """With more bad events than this for each column MMCC is far behind the projection, and slow."""
+MANY, CROWDED_MANY = 600, 6
+"""With so many columns it is so from this number on: 8 bands, 2000 steps take minutes for twice
+the projection's epsilon at .5, and for twenty times at 2 (docs/tightness.md)."""
 COMPOSED = 0.98
 """A composed lower bound of more than this part of the upper one needs no other."""
 MOST_KINDS = 200
@@ -115,7 +118,8 @@ class Mmcc(Bound):
         if not any(math.isfinite(a.value) for a in others):
             return True
         geometry = problem.strategy.geometry(self.order, _rounds(problem).separation, 0)
-        return not geometry.events > CROWDED * geometry.columns
+        most = CROWDED_MANY if geometry.columns > MANY else CROWDED
+        return not geometry.events > most * geometry.columns
 
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Mmcc:
         """The best order, then the best share: a rough search, one adjacency."""
