@@ -1,4 +1,4 @@
-"""How tight and how fast the bracket is: the tables of docs/tightness.md, one a run.
+"""How tight and how fast the bracket is: the tables of docs/tightness-tables.md, one a run.
 
     python benchmarks/bracket.py one-epoch | many | bands | blt | growth
 

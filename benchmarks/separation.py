@@ -42,10 +42,7 @@ from jax_privacy.experimental.monte_carlo import delta_calculation as deltas
 from jax_privacy.experimental.monte_carlo import sample_generation as samples
 
 asked = json.loads(sys.argv[1])
-strategy = batch_selection.BMinSepSampling(
-    sampling_prob=asked["p"], iterations=asked["steps"], min_sep=asked["separation"],
-    warm_start=False,
-)
+strategy = getattr(batch_selection, asked["sampler"])(**asked["arguments"])
 delta, column = asked["delta"], np.array(asked["coefficients"])
 count = asked["samples"] or deltas.minimum_samples_to_calibrate(delta / 2, delta)
 
@@ -88,10 +85,23 @@ def mechanism() -> tuple[strategies.Toeplitz, sampling.MinSeparation]:
 
 
 def peer(python: str, sigma: float, delta: float, samples: int | None) -> dict[str, Any]:
+    given = {"iterations": STEPS, "min_sep": BANDS, "sampling_prob": PROBABILITY}
+    sampler = "BMinSepSampling", {**given, "warm_start": False}
+    return monte_carlo(python, *sampler, sigma, delta, samples)
+
+
+def monte_carlo(
+    python: str,
+    sampler: str,
+    arguments: dict[str, Any],
+    sigma: float,
+    delta: float,
+    samples: int | None,
+) -> dict[str, Any]:
+    """Its point estimate and what its verifier passes, for the bands above under its sampler."""
     asked = {
-        "p": PROBABILITY,
-        "steps": STEPS,
-        "separation": BANDS,
+        "sampler": sampler,
+        "arguments": arguments,
         "coefficients": mechanism()[0].coefficients.tolist(),
         "sigma": sigma,
         "delta": delta,
@@ -117,16 +127,17 @@ def ours(sigma: float, delta: float) -> str:
     return (
         f"{bracket.lower:.4f} | {bracket.upper:.4f} | {certified:.1f} | "
         f"{guess.low:.4f} to {guess.high:.4f} | {guess.samples} | {estimated:.1f} | "
-        f"{verified(sigma, delta)}"
+        f"{verified(strategy, scheme, sigma, delta)}"
     )
 
 
-def verified(sigma: float, delta: float) -> str:
+def verified(
+    strategy: strategies.Strategy, scheme: sampling.Scheme, sigma: float, delta: float
+) -> str:
     """An epsilon that a pilot finds and a verdict with a chance of error of 1e-9 passes.
 
     Samples of the verdict; seconds of all, the certified bracket included.
     """
-    strategy, scheme = mechanism()
     start = time.process_time()
     found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=delta, verify=True).verified
     seconds = time.process_time() - start

@@ -7,6 +7,7 @@ a change and not bad luck; `pytest --hypothesis-profile=search` looks for new on
 from __future__ import annotations
 
 import os
+from typing import Any
 
 # Before numpy is imported: workers that each start threads for small matrices wait for each other.
 for library in ("OPENBLAS", "OMP", "MKL"):
@@ -25,6 +26,15 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("search", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Workers begin with a half each, in order: what a file's tests share is made once."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    plain = config.getoption("dist") == "load"  # what -n alone means
+    return WorkStealingScheduling(config, log) if plain else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,6 +17,12 @@ FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">(?:\\\(|\\\[)(?P<tex>.*?)(?:\\\)|\\\])</(?P=tag)>',
     flags=re.DOTALL,
 )
+BARS = {r"\lvert": "\ue000", r"\rvert": "\ue001"}
+"""Bars that know their side: set close to what they enclose."""
+FORMS = {"\ue000": "prefix", "\ue001": "postfix"}
+FUNCTION = re.compile(
+    r"(<m[io]>(?:log|exp|cosh|sinh|cos|max|min)</m[io]>)(?=<m(?:i|n|sub|sup|subsup|over|sqrt)>)"
+)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -36,4 +42,12 @@ def _bars(code: re.Match[str]) -> str:
 
 def _mathml(formula: re.Match[str]) -> str:
     display = "block" if formula["tag"] == "div" else "inline"
-    return convert(html.unescape(formula["tex"]).strip(), display=display)
+    tex = html.unescape(formula["tex"]).strip()
+    for bar, mark in BARS.items():
+        tex = tex.replace(bar, mark)
+    drawn = convert(tex, display=display)
+    for mark, form in FORMS.items():
+        found = re.compile(f"<m[io]>(?:{mark}|&#x0{ord(mark):X};)</m[io]>")
+        close = f'<mo form="{form}" stretchy="false" lspace="0" rspace="0">|</mo>'
+        drawn = found.sub(close, drawn)
+    return FUNCTION.sub(r'\1<mspace width="0.167em" />', drawn)

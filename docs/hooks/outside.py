@@ -1,7 +1,7 @@
 """Files outside docs/ that the site shows, and links to those that it does not.
 
-In: the files and pages of the site.  Out: CHANGELOG.md and CONTRIBUTING.md as pages of it, and
-every link to another file outside docs/, or to a folder, as a name: the site has neither.
+In: the files and pages of the site.  Out: CHANGELOG.md, CONTRIBUTING.md and SECURITY.md as pages,
+and every link to another file outside docs/, or to a folder, as a name: the site has neither.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from mkdocs.structure.files import File, Files
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
-PAGES = {"CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES = {
+    "CHANGELOG.md": "changes.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 
 

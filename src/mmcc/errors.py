@@ -19,9 +19,9 @@ import numbers
 from collections.abc import Sequence
 
 SHORTEST_PART = 3
-"""Letters that say which name was meant: `tree` is a part of `binary-tree`."""
+"""Characters that tell which name was meant: `tree` is a part of `binary-tree`."""
 MOST_SHOWN = 200
-"""Letters of a value in a message."""
+"""Characters of a value in a message."""
 
 
 class MmccError(ValueError):
@@ -41,7 +41,7 @@ class SamplingError(MmccError):
 
 
 class MethodError(MmccError):
-    """No proof exists for this combination, or the name is unknown."""
+    """No proof exists for this combination, or a name is unknown."""
 
 
 class NothingCertifiedError(MethodError):
@@ -118,17 +118,20 @@ def harmless(text: str) -> str:
 
 
 def suggestion(name: object, known: Sequence[str]) -> str:
-    """What was probably meant, and everything there is."""
+    """The name that was probably meant, and all names."""
     close = closest(str(name), known)
     meant = f"did you mean {close!r}? " if close else ""
     return f"{meant}choose from {', '.join(known)}."
 
 
-def closest(name: str, known: Sequence[str]) -> str | None:
-    """The known name that was probably meant: a slip of the keys, or a part of the name."""
+def closest(name: str, known: Sequence[str], alike: float = 0.6) -> str | None:
+    """The known name that was probably meant: a slip of the keys, or a part of the name.
+
+    `alike` is how much of the letters must be the same.
+    """
     spelled = {plain.lower().replace("_", "-"): plain for plain in known}
     typed = name.lower().replace("_", "-")
-    near = difflib.get_close_matches(typed, spelled, n=1)
+    near = difflib.get_close_matches(typed, spelled, n=1, cutoff=alike)
     if not near and len(typed) >= SHORTEST_PART:
         near = [plain for plain in spelled if typed in plain][:1]
     return spelled[near[0]] if near else None

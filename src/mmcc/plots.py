@@ -1,51 +1,60 @@
-"""Pictures of certified numbers.  Needs matplotlib, which is imported when a picture is drawn."""
+"""Pictures of certified numbers.  Needs matplotlib, which is imported when a picture is drawn.
+
+In: a mechanism, or a comparison.  Out: a matplotlib figure, written to a file if one is named.
+The house style is in `mmcc._picture`.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import mmcc
+from mmcc._arrays import FloatArray
 from mmcc._outputs import check_place
+from mmcc._progress import so_far
 from mmcc.accounting._best_bound import amplified, lower_epsilon
 from mmcc.accounting._bounds import PLAIN, Bound, Problem, known_bounds
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.design import Comparison
-from mmcc.design._table import UNAMPLIFIED
+from mmcc.design._table import BASELINE, UNAMPLIFIED, Row
 from mmcc.errors import MmccError, ParameterError
 from mmcc.sampling import Scheme
+from mmcc.sampling._families_at_rate import in_fixed_order
 from mmcc.strategies._base import Strategy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mmcc._picture import Picture
 
 FORMATS = (".png", ".svg", ".pdf")
 POINTS = 7
 RANGE = 2.0
 """Sigmas from the given one divided by this to the given one times this."""
-TALLEST = 100.0
-"""Bounds more than this many times the lower one are left out of the picture."""
-PLAIN_LINE: dict[str, Any] = {"color": "0.6", "linestyle": ":"}
-LINES: tuple[dict[str, Any], ...] = (
-    {"color": "tab:orange", "linestyle": "--"},
-    {"color": "tab:purple", "linestyle": "-"},
-    {"color": "tab:blue", "linestyle": "-"},
-    {"color": "tab:green", "linestyle": "-."},
-    {"color": "tab:red", "linestyle": "--"},
-    {"color": "tab:brown", "linestyle": "-."},
-)
-"""Of the amplified bounds, in the order in which they are known."""
+TALLEST = 12.0
+"""Points more than this many times the best bound of the picture are above its edge."""
+LOWER, ORDERED = "lower bound: no method can prove less", "as many epochs in a fixed order"
+BAR = 0.32
+"""Inches of height for each bar."""
 
 
-def check_file(file: str | Path) -> None:
+def check_file(file: str | Path | None) -> None:
     """Refuse a picture that could not be drawn, before the long work starts."""
-    path = Path(file)
-    if path.suffix.lower() not in FORMATS:
-        raise ParameterError(f"a plot needs a {', '.join(FORMATS)} file, got {path.name!r}.")
-    check_place(path, "plot")
+    if file is not None:
+        path = Path(file)
+        if path.suffix.lower() not in FORMATS:
+            raise ParameterError(f"a plot needs a {', '.join(FORMATS)} file, got {path.name!r}.")
+        check_place(path, "plot")
     if find_spec("matplotlib") is None:
         raise ParameterError("plots need matplotlib: pip install 'mmcc[plot]'.")
 
@@ -56,103 +65,274 @@ def epsilon_against_sigma(
     *,
     sigma: float,
     delta: float,
-    file: str | Path,
+    file: str | Path | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
-) -> None:
+) -> Figure:
     """Draw the certified lower bound and every upper bound around a noise level.
 
     The points are computed one by one, on the executor if there is one.
     """
     check_file(file)
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullLocator
+    from mmcc._picture import house_style, picture
 
     sigmas = sigma * np.geomspace(1 / RANGE, RANGE, POINTS)
     bounds = [PLAIN, *amplified(Problem(strategy, sampling, sigma))]
-    points = list(product((None, *bounds), sigmas.tolist()))
+    ordered = in_fixed_order(sampling, strategy.steps)
+    asked: list[tuple[Bound | None, Scheme]] = [(None, sampling), *((b, sampling) for b in bounds)]
+    if ordered is not None and ordered != sampling:
+        asked.append((PLAIN, ordered))
+    points = list(product(asked, sigmas.tolist()))
     found: list[float] = []
-    for value in spread(partial(_point, strategy, sampling, delta), points, executor, chunk=1):
+    for value in spread(partial(_point, strategy, delta), points, executor, chunk=1):
         found.append(value)
         if progress is not None:
-            progress("points of the plot", len(found))
+            progress(so_far("the plot", "point", len(points)), len(found))
     lower, *rows = np.array(found).reshape(-1, POINTS)
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    axes = figure.add_subplot()
-    best = np.fmin.reduce(rows)
-    known = lower > 0
-    axes.fill_between(sigmas[known], lower[known], best[known], color="tab:blue", alpha=0.2)
-    for bound, values in zip(bounds, rows, strict=True):
-        shown = np.where(values <= TALLEST * np.maximum(best, 1e-12), values, np.nan)
-        axes.plot(sigmas, shown, label=bound.label, marker=".", **_line(bound))
-    axes.plot(
-        sigmas[known], lower[known], color="black", linewidth=1, label="lower bound, any method"
-    )
-    axes.axvline(sigma, color="0.8", linewidth=1, zorder=0)
+    best = np.fmin.reduce(rows[: len(bounds)])
     if not np.nanmax([*lower, *best], initial=0.0) > 0:
         raise ParameterError("every epsilon here is 0: there is nothing to draw on a log scale.")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter("{x:g}")
-    axes.set_xlabel("noise multiplier sigma")
-    axes.set_ylabel(f"epsilon at delta = {delta:g}, certified")
-    setting = " (amplified: the paper's 0-1 setting)" if sampling.setting else ""
-    axes.set_title(f"{strategy!r}, {sampling!r}{setting}", fontsize="medium")
-    axes.legend(fontsize="small")
-    figure.savefig(file, dpi=150)
+    with house_style():
+        figure, axes = picture(6.4, 4.4)
+        _draw_bracket(axes, sigmas, lower, best)
+        for (bound, scheme), values in zip(asked[1:], rows, strict=True):
+            if bound is not None:
+                _draw_bound(axes, sigmas, values, best, bound, ordered=scheme is ordered)
+        _frame_bracket(axes, sigmas, np.array([lower, *rows]), best, sigma)
+        column = strategy.sensitivity(strategy.steps)
+        axes.set_xlabel(f"sigma, in clip norms (noise multiplier: sigma / {column:.4g})")
+        axes.set_ylabel(f"epsilon at delta = {delta:g}, certified")
+        setting = ", amplified in the paper's 0-1 setting" if sampling.setting else ""
+        axes.set_title(f"{strategy!r}\n{sampling!r}{setting}")
+        axes.legend()
+        figure.write(file)
+    return figure
 
 
-def errors_against_epsilon(found: Comparison, file: str | Path) -> None:
-    """Draw the RMSE of every certified row against epsilon; DP-SGD is black.
+def _draw_bracket(axes: Axes, sigmas: FloatArray, lower: FloatArray, best: FloatArray) -> None:
+    """What is between the two ends, and the lower one if it is known anywhere."""
+    from mmcc._picture import BLUE, DARK
 
-    Rows without amplification are dotted, other reservations and estimates are left out.
+    known = lower > 0
+    if known.any():
+        axes.fill_between(sigmas[known], lower[known], best[known], color=BLUE, alpha=0.15, lw=0)
+        axes.plot(sigmas[known], lower[known], color=DARK, linewidth=1.0, label=LOWER, zorder=3)
+
+
+def _draw_bound(
+    axes: Axes,
+    sigmas: FloatArray,
+    values: FloatArray,
+    best: FloatArray,
+    bound: Bound,
+    *,
+    ordered: bool,
+) -> None:
+    """A line, if any of it is inside the picture: the legend has no others."""
+    from mmcc._picture import DOTTED, GREY
+
+    inside = values <= _roof(best)
+    if not inside.any():
+        return
+    if ordered:
+        style: dict[str, Any] = {"color": GREY, "linestyle": (0, (6, 2)), "label": ORDERED}
+    elif not bound.amplified:
+        style = {"color": GREY, "linestyle": DOTTED, "label": bound.label}
+    else:
+        style = {**_line(bound), "label": bound.label}
+    axes.plot(sigmas, np.where(values > 0, values, np.nan), zorder=2, **style)
+
+
+def _frame_bracket(
+    axes: Axes, sigmas: FloatArray, every: FloatArray, best: FloatArray, sigma: float
+) -> None:
+    """Scales, ticks, and the noise that was asked about."""
+    from mmcc._picture import GREY, set_log
+
+    roof = _roof(best)
+    inside = every[(every > 0) & (every <= roof)]
+    low, high = 0.85 * float(inside.min()), min(1.2 * float(inside.max()), roof)
+    ends = float(sigmas[0]), float(sigmas[-1])
+    set_log(axes, "x", ends)
+    set_log(axes, "y", (low, high))
+    axes.set_xlim(ends[0] / 1.03, ends[1] * 1.03)
+    axes.set_ylim(low, high)
+    axes.axvline(sigma, color=GREY, linewidth=1.0, zorder=1)
+    axes.annotate(
+        f"sigma = {sigma:.6g}",
+        (sigma, 0.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, 5),
+        textcoords="offset points",
+        color=GREY,
+        rotation=90,
+        fontsize=8,
+    )
+
+
+def _roof(best: FloatArray) -> float:
+    """The upper edge of a bracket's picture, if anything is as tall."""
+    return TALLEST * float(np.nanmax(best))
+
+
+def errors_against_epsilon(found: Comparison, file: str | Path | None = None) -> Figure:
+    """Draw the RMSE of every certified row: bars at one epsilon, lines against several.
+
+    Rows without amplification are marked; other reservations and estimates are left out.
     """
     check_file(file)
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullLocator
+    from mmcc._picture import house_style
 
-    curves: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    plain = {UNAMPLIFIED}
-    for row in found.rows:
-        if row.certified and row.rmse and not row.at_tie and {*row.reservations} <= plain:
-            dotted = " (without amplification)" if row.reservations else ""
-            name = f"{row.strategy}, {row.scheme}{dotted}"
-            curves.setdefault((name, ":" if dotted else "-"), []).append((row.epsilon, row.rmse))
-    if not curves:
+    base = [row for row in found.baseline if row.rmse]
+    certified = [row for row in found.rows if _drawn(row)]
+    if not certified:
         raise ParameterError("no row has a certified error: there is nothing to draw.")
-    figure = Figure(figsize=(7.2, 4.8), layout="constrained")
-    axes = figure.add_subplot()
-    for (name, style), points in curves.items():
-        axes.plot(*zip(*points, strict=True), label=name, linestyle=style, marker=".")
-    base = [(row.epsilon, row.rmse) for row in found.baseline if row.rmse]
-    axes.plot(*zip(*base, strict=True), label="DP-SGD", color="black", marker="o")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter("{x:g}")
-    axes.set_xlabel(f"epsilon at delta = {found.delta:g}, certified")
-    axes.set_ylabel("RMSE of prefix sums, in units of the clip norm")
-    axes.set_title(f"{found.steps} steps, rate {found.rate:g}", fontsize="medium")
-    axes.legend(fontsize="x-small")
-    figure.savefig(file, dpi=150)
+    rows = [row for row in certified if not _is_dp_sgd(row, base)]
+    draw = _bars if len(found.epsilons) == 1 else _curves
+    with house_style():
+        figure = draw(base, rows, f"RMSE of {found.workload}, in clip norms")
+        (axes,) = figure.axes
+        at = f"epsilon {found.epsilons[0]:g}, " if len(found.epsilons) == 1 else ""
+        axes.set_title(
+            f"{found.steps} steps, rate {found.rate:g}, {at}delta {found.delta:g}; certified noise"
+        )
+        figure.write(file)
+    return figure
+
+
+def _drawn(row: Row) -> bool:
+    """Whether a row has a certified error, with no other reservation than missing amplification."""
+    return bool(row.certified and row.rmse and not row.at_tie) and {*row.reservations} <= {
+        UNAMPLIFIED
+    }
+
+
+def _is_dp_sgd(row: Row, base: Sequence[Row]) -> bool:
+    """Whether a row is the baseline once more, which is drawn already."""
+    return not row.correlated and row.sampling in [one.sampling for one in base]
+
+
+def _bars(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
+    """One bar a row, the least error on top; DP-SGD is dark, and its error a line."""
+    from mmcc._picture import DARK, GREY, MARKERS, PALE, picture
+
+    ranked = sorted((*base, *rows), key=lambda row: row.rmse or math.inf)
+    colours, markers = _looks(rows)
+    figure, axes = picture(6.8, 1.3 + BAR * len(ranked))
+    axes.grid(visible=False, axis="y")
+    dp_sgd = base[0].rmse or math.nan
+    longest = max(row.rmse or 0.0 for row in ranked)
+    for place, row in enumerate(ranked):
+        value = row.rmse or 0.0
+        own = row.verdict == BASELINE
+        plain = bool(row.reservations)
+        colour = DARK if own else colours[row.strategy]
+        face: dict[str, Any] = (
+            {"color": "white", "edgecolor": colour, "hatch": "///"} if plain else {"color": colour}
+        )
+        axes.barh(place, value, height=0.66, zorder=2, **face)
+        marker = MARKERS[0] if own else markers[row.scheme]
+        spot: dict[str, Any] = {"marker": marker, "color": "white", "markeredgecolor": DARK}
+        if not own:
+            axes.plot(value - 0.012 * longest, place, zorder=4, markersize=5, **spot)
+        change = "" if own else f" ({100 * (value / dp_sgd - 1):+.1f} %)"
+        axes.annotate(
+            f"{value:.4g}{change}",
+            (value, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+        )
+    axes.axvline(dp_sgd, color=GREY, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1)
+    axes.set_yticks(range(len(ranked)), [_name(row) for row in ranked])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(ranked) - 0.4, -0.6)
+    axes.set_xlim(0, 1.3 * longest)
+    axes.spines["left"].set_color(PALE)
+    axes.set_xlabel(f"{error} (and against {BASELINE}'s)")
+    return figure
+
+
+def _curves(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
+    """One line for each strategy under each scheme; DP-SGD is dark."""
+    from mmcc._picture import DARK, DASHES, DOTTED, picture, set_log
+
+    colours, markers = _looks(rows)
+    dashes = {name: DASHES[k % len(DASHES)] for k, name in enumerate(markers)}
+    lines: dict[tuple[str, str, bool], list[Row]] = {}
+    for row in rows:
+        lines.setdefault((row.strategy, row.scheme, bool(row.reservations)), []).append(row)
+    figure, axes = picture(7.4, 4.8)
+    for (strategy, scheme, plain), points in lines.items():
+        axes.plot(
+            [row.epsilon for row in points],
+            [row.rmse or math.nan for row in points],
+            color=colours[strategy],
+            marker=markers[scheme],
+            markerfacecolor="white" if plain else colours[strategy],
+            linestyle=DOTTED if plain else dashes[scheme],
+            label=_name(points[0]),
+        )
+    axes.plot(
+        [row.epsilon for row in base],
+        [row.rmse or math.nan for row in base],
+        color=DARK,
+        linewidth=2.0,
+        marker="|",
+        markersize=9,
+        label=BASELINE,
+    )
+    epsilons = [row.epsilon for row in base]
+    errors = [row.rmse or math.nan for row in (*base, *rows)]
+    set_log(axes, "x", (min(epsilons), max(epsilons)), at=epsilons)
+    set_log(axes, "y", (min(errors) / 1.1, max(errors) * 1.1))
+    axes.set_ylim(min(errors) / 1.15, max(errors) * 1.15)
+    axes.set_xlabel("epsilon")
+    axes.set_ylabel(error)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def _looks(rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, str]]:
+    """A colour for each strategy and a marker for each scheme."""
+    from mmcc._picture import COLOURS, MARKERS
+
+    strategies = dict.fromkeys(row.strategy for row in rows)
+    schemes = dict.fromkeys(row.scheme for row in rows)
+    return (
+        {name: COLOURS[k % len(COLOURS)] for k, name in enumerate(strategies)},
+        {name: MARKERS[k % len(MARKERS)] for k, name in enumerate(schemes)},
+    )
+
+
+def _name(row: Row) -> str:
+    """What a bar or a line is of."""
+    if row.verdict == BASELINE:
+        return f"{BASELINE}, poisson"
+    told = f" ({UNAMPLIFIED})" if row.reservations else ""
+    return f"{row.strategy}, {row.scheme}{told}"
 
 
 def _line(bound: Bound) -> dict[str, Any]:
-    """The colour of a bound, the same in every picture."""
-    known = [other for other in known_bounds() if other.amplified]
-    return LINES[known.index(bound) % len(LINES)] if bound in known else PLAIN_LINE
+    """Colour, dashes and marker of an amplified bound, the same in every picture."""
+    from mmcc._picture import COLOURS, DASHES, MARKERS
+
+    known = [other.name for other in known_bounds() if other.amplified]
+    k = known.index(bound.name) if bound.name in known else len(known)
+    return {
+        "color": COLOURS[k % len(COLOURS)],
+        "linestyle": DASHES[k % len(DASHES)],
+        "marker": MARKERS[k % len(MARKERS)],
+    }
 
 
 def _point(
-    strategy: Strategy, sampling: Scheme, delta: float, point: tuple[Bound | None, float]
+    strategy: Strategy, delta: float, point: tuple[tuple[Bound | None, Scheme], float]
 ) -> float:
     """One point of a curve, the lower one for None; NaN where a bound cannot be computed."""
-    bound, sigma = point
+    (bound, sampling), sigma = point
     try:
         if bound is None:
             return lower_epsilon(Problem(strategy, sampling, sigma), delta)

@@ -88,7 +88,7 @@ def test_unamplified_shuffling_assumes_nothing():
         (strategies.identity(8), 2),
         (strategies.identity(8), 1),
         (strategies.binary_tree(6), 6),
-        (strategies.continual_counting(12), 4),
+        (strategies.continual_counting(8), 4),
         (strategies.dense(np.diag([1.0, 1e-6])), 2),
         (strategies.dense(np.ones((1, 3))), 3),
     ],

@@ -189,7 +189,7 @@ def test_an_executor_gives_the_same_rows():
     with ThreadPoolExecutor(1) as executor:
         there = ask(named, schemes, executor=executor, progress=lambda what, k: done.append(what))
     assert timeless(there) == timeless(ask(named, schemes))
-    assert "rows of the table" in done
+    assert "the table, rows of 4" in done
 
 
 def test_one_step_and_certain_participation():

@@ -37,6 +37,17 @@ NUMBERS = "--steps 4 --prob 1/2 --sigma 9 --delta 1e-6"
         ("group --exmaples 4", "--examples"),
         ("ledger f --dat x", "--data"),
         ("doctor --jsn", "--json"),
+        ("epsilon --noise 3", "--sigma"),
+        ("epsilon --noise_multiplier 3", "--sigma"),
+        ("sigma --eps 1", "--epsilon"),
+        ("compare --prob 1/4", "--rate"),
+        ("compare --sampling poisson", "--schemes"),
+        ("compare --strategy identity", "--strategies"),
+        ("epsilon --rate 1/4", "--prob"),
+        ("epsilon --schemes poisson", "--sampling"),
+        ("epsilon --batch-size 4", "--prob"),
+        ("sigma --epochs 4", "--steps"),
+        ("report --output f.html", "--out"),
         (f"epsilon --sampling poisson {NUMBERS} --strategy binry-tree", "'binary-tree'"),
         (f"epsilon --sampling poisson {NUMBERS} --strategy counting", "'continual-counting'"),
         (f"epsilon --sampling poisson {NUMBERS} --strategy Identity", "'identity'"),
@@ -70,6 +81,36 @@ def test_nothing_is_suggested_for_nonsense(capsys, line):
     assert printed.err.count("\n") == 1
     assert "did you mean" not in printed.err
     assert "--help" in printed.err or all(name in printed.err for name in COMMANDS)
+
+
+@pytest.mark.parametrize("line", ["compare --sigma 1", "epsilon --out f", "audit --plot f.png"])
+def test_nothing_is_suggested_that_is_not_meant(capsys, line):
+    """`--sigma` is not a slip of the keys for `--estimates`."""
+    assert main(line.split()) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("epsilon", "epsilon"), ("delta", "delta"), ("sigma", "sigma"), ("epsilon", "eps")],
+)
+def test_what_is_computed_is_not_given(capsys, name, option):
+    assert main([name, f"--{option}", "1"]) == 2
+    assert f"{name} is what this command computes; leave it out." in capsys.readouterr().err
+
+
+def test_a_noise_multiplier_is_not_sigma(capsys):
+    assert main(["epsilon", "--noise-multiplier", "1"]) == 2
+    assert "the noise multiplier times the sensitivity" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("delta", ["1e-400", "1e-500/2", "0.1e-400"])
+def test_what_is_too_small_is_not_called_zero(capsys, delta):
+    line = ASKED.replace("1e-6", delta)
+    assert main(["epsilon", *line.split()]) == 2
+    told = capsys.readouterr().err
+    assert f"--delta '{delta}' is below 4.9e-324, the smallest number" in told
+    assert "0.0" not in told
 
 
 ONE = pld.mixture_of_gaussians([0, 1], [0.9, 0.1], 1.0)

@@ -26,6 +26,7 @@ NOT_RUN_HERE = {
     ("clusters.md", "python", 2): "needs a cluster; tests/api/test_executors.py starts a small one",
     ("distributed.md", "python", 1): "run by tests/training/test_distributed.py",
     ("distributed.md", "python", 2): "run by tests/training/test_distributed.py",
+    ("from-jax-privacy.md", "python", 1): "run by tests/training/test_jax_example.py",
     ("from-opacus.md", "python", 1): "run by tests/training/test_private_docs.py",
     ("from-opacus.md", "python", 2): "run by tests/training/test_private_docs.py",
     ("quickstart.md", "sh", 1): "installs",

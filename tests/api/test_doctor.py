@@ -178,7 +178,7 @@ def test_an_import_that_ends_the_process_is_broken_and_hides_no_verdict_before_i
 @pytest.mark.usefixtures("rightly", "everything")
 def test_an_import_that_takes_too_long_is_noted(checked, monkeypatch):
     monkeypatch.setitem(doctor.IMPORTS, "train", "import time; time.sleep(1000)")
-    monkeypatch.setattr(doctor, "PATIENCE", 3.0)
+    monkeypatch.setattr(doctor, "PATIENCE", 0.5)
     code, checks = checked()
     assert code == 0
     assert checks["extra train"]["state"] == "note"

@@ -59,8 +59,8 @@ def estimate(executor=None, progress=None) -> mmcc.Estimate:
 
 def blocks(executor=None, progress=None) -> list:
     """Every block of a verdict with given seeds: bets, sums of logarithms and masses."""
-    at = {"sigma": 4.0, "epsilon": 1.35, "delta": 1e-3, "failure": 1e-4}
-    mechanism = strategies.continual_counting(24), sampling.MinSeparation(0.1, 3)
+    at = {"sigma": 4.0, "epsilon": 1.2, "delta": 1e-3, "failure": 1e-4}
+    mechanism = strategies.continual_counting(16), sampling.MinSeparation(0.1, 3)
     claim, work = Claim.about(*mechanism, 1, **at), Work(executor, progress)
     attempt, _ = verdicts._prepared(claim, 1, 5, 6, work)
     verdicts._run(attempt, work, lambda: None)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mmcc
-from mmcc import sampling, strategies
-from mmcc.design._optimised_result import Candidate, Optimised, RuledOut
+from mmcc import sampling, strategies, utility
+from mmcc.design._optimised_result import Candidate, LeftOut, Optimised, RuledOut
 from mmcc.errors import MethodError, ParameterError, SamplingError, StrategyError
 
 DELTA = 1e-5
@@ -106,6 +106,60 @@ def test_one_participation_comes_near_the_optimum():
     assert found.error <= 1.05 * bound
 
 
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        sampling.MinSeparation(1 / 3, 2),
+        sampling.RandomAllocation(4),
+        pytest.param(sampling.TruncatedPoisson(0.25, 90, 200), marks=pytest.mark.slow),
+    ],
+    ids=lambda scheme: scheme.name,
+)
+def test_every_scheme_with_a_certificate(scheme):
+    rivals = [strategies.identity(8), strategies.blt(8)]
+    found = strategies.optimise(8, scheme, 2.0, 1e-3, fixed=rivals, evaluations=4)
+    again = mmcc.epsilon(found.strategy, scheme, sigma=found.sigma, delta=1e-3)
+    assert again.epsilon <= 2.0
+    assert found.error <= found.fixed.error
+    assert found.error == pytest.approx(
+        found.sigma * float(np.sqrt((dense_errors(found.strategy) ** 2).mean())), rel=1e-9
+    )
+
+
+def test_what_has_no_certificate_is_left_out():
+    scheme = sampling.MinSeparation(1 / 3, 2)
+    rivals = [strategies.optimal(8), strategies.identity(8)]
+    asked = {"method": "reveal", "evaluations": 0}
+    found = strategies.optimise(8, scheme, 2.0, DELTA, fixed=rivals, **asked)
+    assert found.strategy is rivals[1]
+    (left_out,) = found.others
+    assert isinstance(left_out, LeftOut)
+    assert "left out" in str(left_out)
+    with pytest.raises(mmcc.MmccError):
+        strategies.optimise(8, scheme, 2.0, DELTA, fixed=rivals[:1], **asked)
+
+
+def test_a_workload_is_what_errors_are_of():
+    workload = utility.schedule(utility.cosine_rates(8), momentum=0.9)
+    scheme = sampling.BallsInBins(4)
+    rivals = [strategies.identity(8)]
+    found = strategies.optimise(
+        8, scheme, 2.0, DELTA, workload=workload, evaluations=6, fixed=rivals
+    )
+    assert found.error == pytest.approx(utility.rmse(found.strategy, found.sigma, workload))
+    assert found.error <= found.fixed.error
+    assert found.workload == workload.name
+    assert workload.name in str(found)
+    assert found.to_dict()["workload"] == workload.name
+
+
+def test_more_buffers():
+    found = strategies.optimise(
+        8, sampling.BallsInBins(4), 2.0, DELTA, buffers=2, evaluations=30, fixed=[strategies.blt(8)]
+    )
+    check(found, sampling.BallsInBins(4), 2.0)
+
+
 def test_it_is_deterministic_and_shows_progress():
     seen = []
     runs = [
@@ -173,7 +227,9 @@ def test_it_can_be_interrupted():
         ({"sampling": sampling.Poisson(1e-9)}, ParameterError, "nothing to optimise"),
         ({"sampling": sampling.BallsInBins(5)}, SamplingError, "epochs"),
         ({"sampling": sampling.Shuffle()}, SamplingError, "Shuffle"),
-        ({"sampling": sampling.MinSeparation(0.1, 3)}, SamplingError, "MinSeparation"),
+        ({"sampling": sampling.Unsampled(3, 2)}, SamplingError, "no amplification"),
+        ({"workload": [1.0, 2.0]}, StrategyError, "workload has 2 steps"),
+        ({"buffers": 5}, ParameterError, "buffers"),
         ({"sampling": 0.1}, SamplingError, "got float"),
         ({"objective": "worst"}, ParameterError, "objective"),
         ({"method": "tigth"}, MethodError, "tight"),

@@ -13,8 +13,8 @@ from mmcc import sampling, strategies, utility
 from mmcc._cli.app import main
 from mmcc.strategies._records import strategy_digest
 
-RUN = {"examples": 96, "batch_size": 12, "epochs": 2, "epsilon": 4.0, "delta": 1e-5}
-STEPS = 16
+RUN = {"examples": 48, "batch_size": 12, "epochs": 3, "epsilon": 8.0, "delta": 1e-5}
+STEPS, RATE = 12, 1 / 4
 UNLIMITED = {"seconds": float("inf")}
 
 
@@ -40,7 +40,7 @@ def test_every_offer_is_certified_for_the_target_and_has_the_error_that_is_told(
         there = mmcc.epsilon(offer.strategy, offer.sampling, sigma=offer.sigma, delta=RUN["delta"])
         assert there.epsilon <= RUN["epsilon"]
         assert offer.error == pytest.approx(prefix_sum_error(offer.strategy, offer.sigma), rel=1e-9)
-        assert offer.sampling.rate(STEPS) == pytest.approx(1 / 8)
+        assert offer.sampling.rate(STEPS) == pytest.approx(RATE)
 
 
 def test_the_best_has_the_least_error_and_beats_dp_sgd(found):
@@ -49,7 +49,7 @@ def test_the_best_has_the_least_error_and_beats_dp_sgd(found):
     assert found.best.error < found.baseline.error
     assert found.saving(found.best) == pytest.approx(1 - found.best.error / found.baseline.error)
     assert repr(found.baseline.strategy) == repr(strategies.identity(STEPS))
-    assert found.baseline.sampling == sampling.Poisson(1 / 8)
+    assert found.baseline.sampling == sampling.Poisson(RATE)
     assert not found.cut_short
 
 
@@ -82,7 +82,7 @@ def test_where_nothing_may_be_correlated_dp_sgd_is_recommended():
 
 def test_a_workload_is_what_errors_are_of():
     workload = utility.schedule(utility.cosine_rates(STEPS), momentum=0.9)
-    found = mmcc.recommend(**RUN, **UNLIMITED, workload=workload, schemes=[sampling.Poisson(1 / 8)])
+    found = mmcc.recommend(**RUN, **UNLIMITED, workload=workload, schemes=[sampling.Poisson(RATE)])
     best = found.best
     assert best.error == pytest.approx(utility.rmse(best.strategy, best.sigma, workload))
     assert workload.name in str(found)
@@ -120,7 +120,7 @@ def test_what_is_wrong_is_said(wrong, words):
 
 
 def test_the_command_line_answers_in_json_and_tells_the_way_on_stderr(capsys):
-    run = "--examples 96 --batch-size 12 --epochs 2 --epsilon 4 --delta 1e-5 --schemes poisson"
+    run = "--examples 48 --batch-size 12 --epochs 3 --epsilon 8 --delta 1e-5 --schemes poisson"
     assert main(["recommend", *run.split(), "--momentum", ".5", "--seconds", "1e6", "--json"]) == 0
     printed = capsys.readouterr()
     content = json.loads(printed.out)
@@ -131,6 +131,31 @@ def test_the_command_line_answers_in_json_and_tells_the_way_on_stderr(capsys):
 
 
 def test_a_schedule_that_there_is_not_is_refused(capsys):
-    run = "--examples 96 --batch-size 12 --epochs 2 --epsilon 4 --delta 1e-5 --schedule cosin"
+    run = "--examples 48 --batch-size 12 --epochs 3 --epsilon 8 --delta 1e-5 --schedule cosin"
     assert main(["recommend", *run.split()]) == 2
     assert "did you mean 'cosine'" in capsys.readouterr().err
+
+
+def test_what_was_found_is_remembered_and_certified_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMCC_CACHE", str(tmp_path))
+    asked = {**RUN, "schemes": ["poisson"], "seconds": 1e6}
+    first, again = mmcc.recommend(**asked), mmcc.recommend(**asked)
+    assert (first.remembered, again.remembered) == (False, True)
+    assert strategy_digest(again.strategy) == strategy_digest(first.strategy)
+    assert again.sigma == first.sigma
+    assert again.guarantee.epsilon <= RUN["epsilon"]
+    assert again.baseline.error == first.baseline.error
+    assert "certified again" in str(again)
+    (file,) = tmp_path.glob("recommended-*.json")
+    content = json.loads(file.read_text())
+    for name, value in (("sigma", 1e-3), ("strategy", "blt(17)"), ("sampling", "Poisson(1)")):
+        forged = content | {"offers": [content["offers"][0] | {name: value}]}
+        file.write_text(json.dumps(forged))
+        with pytest.raises(KeyboardInterrupt):  # it is searched again
+            mmcc.recommend(**asked, better=interrupt)
+    assert not mmcc.recommend(**asked | {"seconds": 1e-3}, remembered=False).remembered
+
+
+def interrupt(found):
+    assert not found.remembered
+    raise KeyboardInterrupt

@@ -41,15 +41,33 @@ def test_numbers_are_next_to_those_of_poisson_sampling():
     )
 
 
-@pytest.mark.parametrize("method", ["tight", "mmcc"])
-def test_a_chance_above_delta_certifies_nothing(method):
-    small = sampling.TruncatedPoisson(P, 12, 1000)
+SMALL = sampling.TruncatedPoisson(P, 12, 1000)
+"""Batches of 12 are cut more often than delta allows."""
+
+
+def test_a_chance_above_delta_certifies_no_amplification():
     with pytest.raises(MethodError, match="a larger largest_batch makes it rarer"):
-        mmcc.epsilon(STRATEGY, small, method=method, **ASKED)
-    plain = mmcc.epsilon(STRATEGY, small, method="unamplified", **ASKED)
+        mmcc.epsilon(STRATEGY, SMALL, **FAST)
+    delta = mmcc.delta(STRATEGY, SMALL, sigma=1.0, epsilon=1.0, method="mmcc")
+    assert SMALL.relaxed(STEPS).chance <= delta.delta < 1
+
+
+def test_there_tight_is_unamplified_and_says_why():
+    plain = mmcc.epsilon(STRATEGY, SMALL, method="unamplified", **ASKED)
     assert plain.epsilon == mmcc.epsilon(STRATEGY, POISSON, method="unamplified", **ASKED).epsilon
-    delta = mmcc.delta(STRATEGY, small, sigma=1.0, epsilon=1.0, method=method)
-    assert small.relaxed(STEPS).chance <= delta.delta < 1
+    found = mmcc.epsilon(STRATEGY, SMALL, **ASKED)
+    assert (found.epsilon, found.bound) == (plain.epsilon, "unamplified")
+    assert "a larger largest_batch makes it rarer" in found.details["not_amplified"]
+    assert mmcc.bracket(STRATEGY, SMALL, **ASKED).upper == plain.epsilon
+    enough = mmcc.sigma(STRATEGY, SMALL, epsilon=1.0, delta=1e-5)
+    assert enough.bound == "unamplified"
+    assert enough.sigma == pytest.approx(
+        mmcc.sigma(STRATEGY, SMALL, epsilon=1.0, delta=1e-5, method="unamplified").sigma, rel=1e-3
+    )
+    # Both adjacencies at every other delta and in other units, too.
+    assert found.epsilon_at(1e-6) > found.epsilon
+    delta = mmcc.delta(STRATEGY, SMALL, sigma=1.0, epsilon=1.0)
+    assert SMALL.relaxed(STEPS).chance <= delta.delta < 1
 
 
 def test_a_batch_that_holds_everybody_is_never_cut():

@@ -19,7 +19,7 @@ from typing import Any
 import mmcc
 
 STORED = Path(__file__).parents[1] / "api" / "public_api.txt"
-BESIDES = ("design", "errors")
+BESIDES = ("bridge.jax_privacy", "design", "errors")
 """Packages that docs and examples name, though `import mmcc` does not offer them."""
 COMMAND_LINE = "mmcc._cli.app"
 

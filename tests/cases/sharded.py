@@ -103,6 +103,7 @@ CASES: dict[str, dict[str, Any]] = {
     "padded": {"sampling": TruncatedPoisson(0.3, 8, 30), "strategy": strategies.identity(STEPS)},
     "tied": {"model": "tied"},
     "frozen": {"model": "frozen"},
+    "frozen, few": {"model": "frozen", "sampling": Poisson(0.1)},
     "copied": {"spread": copied, "sigma": 1.0},
     "noise": {"sigma": 1.0, "strategy": strategies.binary_tree(STEPS)},
 }

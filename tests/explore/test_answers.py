@@ -13,7 +13,9 @@ import pytest
 import mmcc
 from mmcc import sampling, strategies, utility
 from mmcc._cli.app import main
+from mmcc.errors import NothingCertifiedError
 from mmcc.explore import _answers as answers
+from mmcc.explore import _comparison as comparison
 from mmcc.explore import _texts as texts
 from mmcc.explore import _views as views
 from mmcc.explore._desk import Desk
@@ -26,6 +28,7 @@ from mmcc.explore._settings import (
     applicable,
     read,
 )
+from mmcc.sampling._registry import SCHEMES
 
 SMALL = {**DEFAULTS, "steps": "8", "prob": "1/8", "bins": "4", "height": "2", "bands": "3"}
 SMALL |= {"separation": "3", "sigma": "3"}
@@ -58,7 +61,7 @@ def at_once(asked, *, curve=False):
 
         def ask(self, questions, seconds):
             wanted = questions if curve else [answers.BracketQuestion(read(asked))]
-            return {question: answers.answer(question) for question in wanted}
+            return {question: answers.answered(question) for question in wanted}
 
     return views.privacy_view(asked, Now())
 
@@ -66,7 +69,7 @@ def at_once(asked, *, curve=False):
 def test_delta_is_never_shown_smaller_than_it_is():
     note = at_once(values(delta="1.234562e-6"))["epsilon-note"]
     shown = Decimal(note.removeprefix("at δ = ").partition(",")[0])
-    assert Decimal("1.234562e-6") <= shown < Decimal("1.23458e-6")
+    assert Decimal("1.234562e-6") <= shown < Decimal("1.2358e-6")
 
 
 @pytest.mark.parametrize(
@@ -94,10 +97,10 @@ def test_numbers_are_those_of_the_library(case):
     asked, strategy, bracket = case
     shown = at_once(asked)
     assert float(shown["epsilon"]) >= bracket.upper  # rounded up, never down
-    assert float(shown["epsilon"]) == pytest.approx(bracket.upper, rel=1e-5)
+    assert float(shown["epsilon"]) == pytest.approx(bracket.upper, rel=1e-3)
     lower, upper = shown["bracket"].strip("[]").split(", ")
     assert float(lower) <= bracket.lower
-    assert float(lower) == pytest.approx(bracket.lower, rel=1e-5)
+    assert float(lower) == pytest.approx(bracket.lower, rel=1e-3)
     assert upper == shown["epsilon"]
     assert bracket.method in shown["epsilon-note"]
     assert shown["problem"] == ""
@@ -133,8 +136,9 @@ def test_without_amplification_the_copied_texts_give_the_plain_bound(capsys):
     strategy, scheme = strategies.binary_tree(8), sampling.MinSeparation(1 / 8, 3)
     plain = mmcc.epsilon(strategy, scheme, sigma=3.0, delta=1e-6, method="unamplified")
     view = at_once(values("binary-tree", "min-separation"))
-    assert "Use --method unamplified" in view["problem"]
-    assert "mmcc estimate" in view["problem"]
+    assert view["problem"] == ""
+    assert float(view["epsilon"]) >= plain.epsilon
+    assert "No amplification is proven" in view["epsilon-flag"]
     words = shlex.split(view["command"].replace("\\\n", " "))
     assert main([*words[1:], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["upper"] == plain.epsilon
@@ -203,7 +207,7 @@ def test_a_bound_for_less_noise_is_shown_until_there_is_a_better_one(mechanism):
     least, known = (
         mmcc.bracket(strategy, scheme, sigma=sigma, delta=1e-6).upper for sigma in (3.1, below)
     )
-    assert least < known <= float(shown["epsilon"].removeprefix("≤ ")) < 1.0001 * known
+    assert least < known <= float(shown["epsilon"].removeprefix("≤ ")) < 1.001 * known
     assert shown["epsilon-note"].startswith(f"already with {SIGMA} = {below:.4g}; ")
     assert ("0-1 setting" in shown["epsilon-flag"]) == (mechanism[1] == "shuffle")
 
@@ -232,7 +236,7 @@ WRONG = [
     ("steps", "-5", "steps must lie between 1"),
     ("steps", "2.5", "steps needs a whole number"),
     ("steps", "1e400", "steps needs a whole number"),
-    ("steps", "5000", "up to 4096 steps"),
+    ("steps", "500000", "up to 100000 steps"),
     ("steps", "", "steps is empty"),
     ("steps", None, "steps is empty"),
     ("prob", "1.5", "prob must lie in (0, 1]"),
@@ -268,7 +272,6 @@ def test_wrong_values_are_one_sentence_at_their_field(field, text, said):
     ("changed", "said"),
     [
         ({"scheme": "balls-in-bins", "bins": "3"}, "not a whole number of epochs"),
-        ({"strategy": "binary-tree", "scheme": "min-separation"}, "no amplification is proven"),
         ({"strategy": "banded-toeplitz", "bands": "9"}, "bands"),
     ],
 )
@@ -281,9 +284,104 @@ def test_what_the_library_refuses_is_said_in_its_words_and_at_once(changed, said
 
 
 def test_a_command_is_given_where_the_page_does_not_answer():
-    shown = at_once(values(steps="100000"))
-    assert "--steps 100000" in shown["command"]
-    assert "identity(100000" in shown["snippet"]
+    shown = at_once(values(steps="200000"))
+    assert "--steps 200000" in shown["command"]
+    assert "identity(200000" in shown["snippet"]
+
+
+def test_above_the_largest_size_what_is_cheap_is_shown():
+    """Errors, a picture, the bound without sampling, and no wild number in large."""
+    asked = values("binary-tree", steps="8192", sigma="14")
+    desk = Desk(lambda *_: pytest.fail("nothing tight is computed here"))
+    desk.close()
+    shown = views.privacy_view(asked, desk, patience=0.0)
+    strategy, scheme = strategies.binary_tree(8192), sampling.Poisson(1 / 8)
+    options = {"sigma": 14.0, "delta": 1e-6, "method": "unamplified"}
+    plain = mmcc.epsilon(strategy, scheme, **options).epsilon
+    assert shown["problem"] == ""
+    assert not any(character.isdigit() for character in shown["epsilon"])
+    told = shown["epsilon-note"].partition("at most ")[2].partition(" ")[0]
+    assert plain <= float(told) < 1.001 * plain
+    assert "--steps 8192" in shown["command"]
+    others = views.other_view(asked)
+    assert float(others["rmse"]) == pytest.approx(utility.rmse(strategy, 14.0), rel=1e-4)
+    assert others["strategy-plot"]["data"]
+
+
+def test_a_wild_first_number_is_not_written_large():
+    desk = Desk(lambda *_: pytest.fail("nothing is computed here"))
+    desk.close()
+    shown = views.privacy_view({**DEFAULTS}, desk, patience=0.0)
+    assert shown["epsilon"] == "…"
+    assert "at most 455.6" in shown["epsilon-note"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_has_a_number_that_is_certified(scheme):
+    """The best certificate that there is, instead of an option of the command line."""
+    asked = values("binary-tree", scheme, **{"epoch-steps": "4", "at-most": "2"})
+    asked |= {"largest-batch": "40", "examples": "200"}
+    shown = at_once(asked)
+    assert shown["problem"] == ""
+    settings = read(asked)
+    strategy, drawn = settings.build_strategy(), settings.build_scheme()
+    options = {"sigma": 3.0, "delta": 1e-6}
+    try:
+        found = mmcc.bracket(strategy, drawn, method=settings.method, **options).upper
+    except NothingCertifiedError:  # a rare event is not rare enough: the page says which
+        found = mmcc.epsilon(strategy, drawn, method="unamplified", **options).epsilon
+        assert "event" in shown["epsilon-flag"]
+    assert found <= float(shown["epsilon"]) < 1.001 * found
+    assert ("No amplification" in shown["epsilon-flag"]) == (not settings.proven)
+
+
+def test_rows_and_columns_of_c_run_downwards_and_to_the_right():
+    layout = views.other_view(values("binary-tree"))["strategy-plot"]["layout"]
+    assert layout["yaxis"]["range"] == [15.5, 0.5]
+    assert layout["xaxis"]["range"] == [0.5, 8.5]
+    assert not layout["yaxis"]["autorange"]
+
+
+class Prompt(Desk):
+    """Answers at once."""
+
+    def __init__(self):
+        pass
+
+    def ask(self, questions, seconds):
+        return {question: answers.answered(question) for question in questions}
+
+
+def test_mechanisms_are_compared_at_one_certified_epsilon():
+    asked = values("binary-tree", target="1.5")
+    found = comparison.compare(asked, [values("blt", buffers="1")], Prompt())
+    assert not found.problem
+    assert not found.unfinished
+    names = [row.name for row in found.rows]
+    assert names[0] == comparison.BASELINE
+    assert len(names) == 3
+    kinds = (strategies.identity(8), strategies.blt(8, 1), strategies.binary_tree(8))
+    poisson = sampling.Poisson(1 / 8)
+    for row, strategy in zip(found.rows, kinds, strict=True):
+        needed = mmcc.sigma(strategy, poisson, epsilon=1.5, delta=1e-6).sigma
+        assert needed <= float(row.sigma) < 1.001 * needed
+        assert float(row.rmse) == pytest.approx(utility.rmse(strategy, needed), rel=1e-4)
+    assert [trace["name"] for trace in found.figure["data"]] == names
+
+
+@pytest.mark.parametrize("target", ["", "0", "-1", "nan", "1e9", "<b>"])
+def test_a_wrong_target_is_one_sentence(target):
+    found = comparison.compare(values(target=target), [], Prompt())
+    assert found.problem.startswith("Target")
+    assert found.rows == ()
+
+
+def test_what_was_kept_is_read_like_the_controls():
+    """It may come from an address that somebody sent."""
+    for kept in ({}, {"strategy": "x"}, {"strategy": "<img>", "scheme": "poisson", "steps": "8"}):
+        found = comparison.compare(values(), [kept], Prompt())
+        assert found.problem
+        assert "<img>" not in str(found.figure)
 
 
 def test_fields_that_do_not_apply_are_not_read():

@@ -63,6 +63,19 @@ WATCH = """() => {
     frame();
 }"""
 """Note what can be read together, after every change of the page and before every frame."""
+UNTIL = """([wanted, seconds]) => new Promise(done => {
+    const end = performance.now() + 1000 * seconds;
+    const holds = ([id, text]) => {
+        const here = document.getElementById(id).textContent;
+        return text ? here.includes(text) : !here;
+    };
+    const look = () => {
+        const all = Object.entries(wanted).every(holds);
+        all || performance.now() > end ? done() : setTimeout(look, 5);
+    };
+    look();
+})"""
+"""Wait for texts, or for none: `expect` would look again after half a second only."""
 LATE = """() => {
     const [plain, delays] = [window.fetch, [300, 0, 100]];
     let asked = 0;
@@ -171,6 +184,7 @@ def begin(page):
     """Independent noise in eight steps."""
     page.locator("#strategy input[value=identity]").check()
     page.locator("#scheme input[value=poisson]").check()
+    page.locator("#mode input[value=noise]").check()
     fill(page, steps="8", prob="1/8", sigma="3", delta="1e-6")
     settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
     return page
@@ -181,10 +195,16 @@ def fill(page, **fields: str) -> None:
         page.locator(f"#{name}").fill(text)
 
 
+def soon(page, **texts: str) -> None:
+    """Wait until these are there, if they come; it is `expect` that says what is not."""
+    page.evaluate(UNTIL, [texts, 60])
+
+
 def settled(page, strategy, scheme, sigma: float, delta: float = 1e-6) -> None:
     """The page comes to show what the library certifies, on the safe side."""
     found = mmcc.bracket(strategy, scheme, sigma=sigma, delta=delta)
     lower, upper = six_digits(found.lower, ROUND_FLOOR), six_digits(found.upper, ROUND_CEILING)
+    soon(page, command=f"--steps {strategy.steps}", epsilon=upper, bracket=f"[{lower}, {upper}]")
     expect(page.locator("#command")).to_contain_text(f"--steps {strategy.steps}")
     expect(page.locator("#epsilon")).to_have_text(upper)
     expect(page.locator("#bracket")).to_have_text(f"[{lower}, {upper}]")
@@ -239,8 +259,8 @@ def test_every_control_moves_the_numbers_to_certified_ones(page):
     expect(flag).to_contain_text("Only in the 0-1 setting")
     expect(flag).to_be_visible()
     page.locator("input[value=min-separation]").check()
-    expect(flag).to_be_empty()
-    expect(page.get_by_role("alert")).to_contain_text("No amplification is proven")
+    expect(flag).to_contain_text("No amplification is proven")
+    expect(page.get_by_role("alert")).to_be_empty()
 
 
 def test_nothing_is_ever_shown_for_other_values_than_the_fields_hold(open_page, heard):
@@ -298,6 +318,7 @@ def test_without_an_answer_no_old_number_is_shown(open_page, heard, failure):
     if failure == "silence":
         expect(page.get_by_role("alert")).to_be_empty()
         page.evaluate("() => { const now = Date.now; Date.now = () => now() + 16000; }")
+    soon(page, problem=SILENCE)
     expect(page.get_by_role("alert")).to_have_text(SILENCE)
     for name in SHOWN:
         expect(page.locator(f"#{name}")).to_be_hidden()
@@ -322,7 +343,7 @@ def test_wrong_values_are_said_and_the_page_goes_on(page):
     alert = page.get_by_role("alert")
     for field, text, said in (
         ("steps", "abc", "Steps needs a whole number"),
-        ("steps", "99999999", "This page answers up to 4096 steps"),
+        ("steps", "99999999", "This page answers up to 100000 steps"),
         ("steps", "", "Steps is empty"),
         ("sigma", "-3", "Sigma must lie in"),
         ("prob", "2", "Prob must lie in (0, 1]"),
@@ -330,10 +351,12 @@ def test_wrong_values_are_said_and_the_page_goes_on(page):
     ):
         kept = page.locator(f"#{field}").input_value()
         fill(page, **{field: text})
+        soon(page, problem=said)
         expect(alert).to_contain_text(said)
         expect(page.locator(f"#{field}-field")).to_have_class(re.compile("wrong"))
         expect(page.locator("#epsilon")).to_have_text("\N{EM DASH}")
         fill(page, **{field: kept})
+        soon(page, problem="")
         expect(alert).to_be_empty()
     assert page.locator("img").count() == 0
     settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
@@ -402,7 +425,7 @@ def test_everything_has_a_name_and_can_be_reached_with_the_keyboard(page):
     assert page.title() == "mmcc explore"
     assert page.locator("html").get_attribute("lang") == "en"
     assert page.get_by_role("heading", level=1).count() == 1
-    for group in ("Strategy", "Sampling"):
+    for group in ("Question", "Strategy", "Sampling"):
         assert page.get_by_role("radiogroup", name=group).count() == 1
     for label in ("Steps n", "Probability p", "Noise σ", "δ"):  # noqa: RUF001
         assert page.get_by_label(label, exact=True).count() == 1
@@ -434,6 +457,7 @@ def test_everything_has_a_name_and_can_be_reached_with_the_keyboard(page):
 def test_texts_stand_out_from_what_is_behind_them(page):
     page.locator("#strategy-plot .main-svg").first.wait_for()
     fill(page, sigma="x")
+    soon(page, problem="Sigma needs")
     expect(page.get_by_role("alert")).to_contain_text("Sigma needs")
     faint = [entry for entry in page.locator("body").evaluate(LOUD) if entry[0] < 4.5]
     assert faint == []
@@ -442,3 +466,90 @@ def test_texts_stand_out_from_what_is_behind_them(page):
     seen = page.locator("body").evaluate(LOUD)
     assert len(seen) > 40
     assert [entry for entry in seen if entry[0] < 4.5] == []
+
+
+DIRECTION = """() => {
+    const range = document.querySelector("#strategy-plot .js-plotly-plot").layout.yaxis.range;
+    return range[0] - range[1];
+}"""
+
+
+def test_c_is_the_right_way_up_after_every_load(open_page):
+    """Loaded again and again: the first row on top."""
+    page = begin(open_page())
+    for _ in range(4):
+        page.reload()
+        settled(page, strategies.identity(8), sampling.Poisson(1 / 8), 3.0)
+        page.locator("#strategy-plot .hm image, #strategy-plot .heatmaplayer").first.wait_for()
+        assert page.evaluate(DIRECTION) == 8
+        ticks = page.locator("#strategy-plot .ytick text")
+        expect(ticks.nth(1)).to_be_attached()
+        drawn = ticks.evaluate_all(
+            "all => all.map(one => [+one.textContent, one.getBoundingClientRect().y])"
+        )
+        assert [row for row, _ in sorted(drawn, key=lambda one: one[1])] == sorted(
+            row for row, _ in drawn
+        )
+
+
+def test_an_address_brings_back_what_it_was_copied_from(page, open_page):
+    """Strategy, scheme, fields and the question, in the part that is not sent to the server."""
+    page.locator("input[value=binary-tree]").check()
+    fill(page, sigma="4.5", prob="1/4")
+    settled(page, strategies.binary_tree(8), sampling.Poisson(1 / 4), 4.5)
+    assert "?" not in page.url
+    other = open_page()
+    other.goto("about:blank")
+    other.goto(page.url)
+    settled(other, strategies.binary_tree(8), sampling.Poisson(1 / 4), 4.5)
+    assert other.url == page.url
+
+
+def test_errors_are_compared_at_one_epsilon(page, open_page):
+    page.locator("#mode input[value=errors]").check()
+    fill(page, target="1.5")
+    page.locator("input[value=binary-tree]").check()
+    rows = page.locator("#comparison tbody tr")
+    expect(rows).to_have_count(2)
+    tree = mmcc.sigma(strategies.binary_tree(8), sampling.Poisson(1 / 8), epsilon=1.5, delta=1e-6)
+    expect(rows.nth(1)).to_contain_text(six_digits(tree.sigma, ROUND_CEILING))
+    page.locator("#keep").click()
+    page.locator("input[value=tree-restart]").check()
+    fill(page, height="1")
+    expect(rows).to_have_count(3)
+    expect(page.locator("#comparison")).not_to_contain_text("being computed")
+    expect(page.locator("#comparison-plot .scatterlayer .trace")).to_have_count(3)
+    for name in ("epsilon", "command", "sigma"):
+        assert not page.locator(f"#{name}").is_visible()
+    other = open_page()
+    other.goto("about:blank")
+    other.goto(page.url)
+    expect(other.locator("#comparison tbody tr")).to_have_count(3)
+    expect(other.locator("#comparison")).not_to_contain_text("being computed")
+    assert other.locator("#comparison").inner_text() == page.locator("#comparison").inner_text()
+    page.locator("#clear").click()
+    expect(rows).to_have_count(2)
+
+
+def test_on_a_telephone_the_answer_comes_first(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    plot = page.locator("#epsilon-plot .main-svg").first
+    expect(plot).to_have_css("width", re.compile(r"^3\d\d"))
+    top = "at => at.getBoundingClientRect().top"
+    answer, controls, plot = (
+        page.locator(name).first.evaluate(top) for name in ("#epsilon", "aside", "#epsilon-plot")
+    )
+    assert answer < 844
+    assert answer < controls < plot
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_in_the_dark_texts_stand_out_too(page):
+    page.emulate_media(color_scheme="dark")
+    outside = [one for one in page.locator("body").evaluate(LOUD) if one[0] < 4.5]
+    ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    drawn = page.locator("svg text").all_text_contents()
+    page.emulate_media(color_scheme="light")
+    assert sum(map(int, re.findall(r"\d+", ground)[:3])) < 120
+    assert [one for one in outside if one[1] not in drawn] == []  # plots are turned over

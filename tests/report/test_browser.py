@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -76,6 +77,25 @@ def opened(request, browser, hostile):
     page.on("request", lambda asked: heard.append(asked.url))
     page.goto(hostile.as_uri())
     yield page, heard, request.param
+    page.close()
+
+
+def test_it_prints_on_pages_that_hold_all_of_it(browser, hostile):
+    """As a PDF: nothing runs over the edge, no line is cut, and it is a few pages."""
+    page = browser.new_page(viewport={"width": 673, "height": 980})  # A4 within its margins
+    page.set_default_timeout(WAIT)
+    page.goto(hostile.as_uri())
+    page.emulate_media(media="print")
+    wide = page.evaluate(
+        "[...document.querySelectorAll('body, pre, table, svg, dl, p, h1')]"
+        ".filter(e => e.getBoundingClientRect().right > innerWidth"
+        " || (e.tagName !== 'svg' && e.scrollWidth > e.clientWidth + 1))"
+        ".map(e => [e.tagName, e.textContent.slice(0, 40)])"
+    )
+    assert wide == []
+    printed = page.pdf(format="A4")
+    pages = len(re.findall(rb"/Type\s*/Page\b(?!s)", printed))
+    assert 4 <= pages <= 12
     page.close()
 
 

@@ -231,3 +231,20 @@ def test_without_torch_the_command_says_what_to_install(tmp_path, monkeypatch, c
     words = ["report", "--checkpoint", "x", "--delta", "1e-5", "--out", str(tmp_path / "r.md")]
     assert main(words) == 2
     assert "pip install 'mmcc[train]'" in capsys.readouterr().err
+
+
+def test_one_digest_ties_the_run_to_its_checkpoint_and_its_ledger(tmp_path):
+    book, tree = tmp_path / "book.jsonl", strategies.binary_tree(4)
+    saved(tmp_path / "run", 1, strategy=tree, ledger=book, data_name="faces")
+    of_run = report.of_checkpoint(tmp_path / "run", **FAST)
+    facts = {fact.name: fact.value for fact in of_run.facts}
+    given = {"sigma": 1.0, "delta": DELTA, "seconds": 0.0}
+    plain = report.of_mechanism(tree, Poisson(0.3), **given)
+    [digest] = [fact.value for fact in plain.facts if fact.name == "Digest of the mechanism"]
+    assert facts["Digest of the mechanism"] == digest
+    content = (tmp_path / "run").read_bytes()
+    assert facts["SHA-256 of the checkpoint"] == hashlib.sha256(content).hexdigest()
+    of_book = report.of_ledger(book)
+    assert [line.digest for line in of_book.claims[0].runs] == [digest]
+    for text in (of_book.markdown(), of_book.html(), of_run.html(), plain.markdown()):
+        assert digest in text

@@ -16,7 +16,8 @@ from scipy.stats import norm
 
 import mmcc
 from mmcc import MmccError, report, strategies
-from mmcc.report._epsilon_curve import bound_between, dots_around
+from mmcc.report._beside import attacks, mechanism_digest
+from mmcc.report._epsilon_curve import dots_around
 from mmcc.report._facts import Claim, Dot
 from mmcc.sampling import (
     BallsInBins,
@@ -25,6 +26,7 @@ from mmcc.sampling import (
     Poisson,
     RandomAllocation,
     Shuffle,
+    TruncatedPoisson,
 )
 
 NUMBER = r"([0-9.]+(?:e[-+]?[0-9]+)?)"
@@ -32,17 +34,17 @@ NUMBER = r"([0-9.]+(?:e[-+]?[0-9]+)?)"
 
 @pytest.fixture(scope="module")
 def noise():
-    return small(seconds=1e6)
+    return small(seconds=None)
 
 
 def test_the_headline_is_the_certified_epsilon_rounded_up(noise):
     exact = mmcc.bracket(strategies.identity(8), Poisson(1 / 8), sigma=10.0, delta=1e-6)
     for text in (Page(noise.html()).text, noise.markdown()):
         upper = re.findall(rf"ε ≤ {NUMBER}", text)
-        assert exact.upper <= float(upper[0]) <= exact.upper * (1 + 1e-5)
+        assert exact.upper <= float(upper[0]) <= exact.upper * (1 + 1e-3)
         assert re.search(rf"δ = {NUMBER}", text)[1] == "1e-06"
     lower = re.search(rf"{NUMBER}: no method can prove less", Page(noise.html()).text)[1]
-    assert exact.lower * (1 - 1e-5) <= float(lower) <= exact.lower
+    assert exact.lower * (1 - 1e-3) <= float(lower) <= exact.lower
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-9, 0.1234567891, 1 / 3, 4.0, 123.456])
@@ -85,7 +87,7 @@ def test_nobody_guesses_better_than_the_report_says(ratio, epsilon):
 
 def test_the_guess_is_sharp_for_randomised_response():
     """With no delta, the better of two answers is given with chance e^eps / (1 + e^eps)."""
-    assert float(Claim("all", math.log(3), 0.0).guess) == pytest.approx(75.0, abs=1e-3)
+    assert float(Claim("all", math.log(3), 0.0).guess) == pytest.approx(75.0, abs=2e-2)
 
 
 # ---------------------------------------------------------------- the curve
@@ -95,11 +97,11 @@ def test_the_guess_is_sharp_for_randomised_response():
 def gaussian():
     """One step in which everybody takes part: the Gaussian mechanism, known exactly."""
     asked = mmcc.bracket(strategies.identity(1), Poisson(1.0), sigma=0.5, delta=1e-5)
-    return dots_around(asked, strategies.identity(1), Poisson(1.0), seconds=1e6)
+    return dots_around(asked, strategies.identity(1), Poisson(1.0))[0]
 
 
 def test_dots_bracket_the_exact_curve(gaussian):
-    assert len(gaussian) == 9
+    assert len(gaussian) == 7
     assert [dot.delta for dot in gaussian] == sorted(dot.delta for dot in gaussian)
     for dot in gaussian:
         assert gaussian_delta(2.0, dot.upper) <= dot.delta * (1 + 1e-9)
@@ -107,44 +109,27 @@ def test_dots_bracket_the_exact_curve(gaussian):
             assert gaussian_delta(2.0, dot.lower) >= dot.delta * (1 - 1e-9)
 
 
-def test_the_line_between_dots_is_above_the_exact_curve(gaussian):
-    epsilons, deltas = bound_between(gaussian)
-    assert epsilons.size > 100
-    for epsilon, delta in zip(epsilons, deltas, strict=True):
-        assert gaussian_delta(2.0, epsilon) <= delta * (1 + 1e-9)
-    assert deltas.min() == pytest.approx(gaussian[0].delta)
-    assert deltas.max() == pytest.approx(gaussian[-1].delta)
-
-
-def test_the_line_is_the_chord_in_the_exponential():
-    epsilons, deltas = bound_between([Dot(1e-6, 0.0, 3.0), Dot(1e-2, 0.0, 1.0)], points=5)
-    for epsilon, delta in zip(epsilons, deltas, strict=True):
-        share = (math.exp(epsilon) - math.e) / (math.exp(3) - math.e)
-        assert delta == pytest.approx(1e-2 + (1e-6 - 1e-2) * share, rel=1e-9)
-
-
-def test_equal_epsilons_and_a_single_dot_make_no_line_that_promises_too_much():
-    epsilons, deltas = bound_between([Dot(1e-6, 0.0, 0.0), Dot(1e-5, 0.0, 0.0)])
-    assert epsilons.size == deltas.size == 0
-
-
 def test_no_time_leaves_the_dot_that_was_asked_for():
     assert [dot.delta for dot in small(seconds=0.0).dots] == [1e-6]
 
 
-def test_no_question_is_begun_that_would_take_longer_than_is_left():
-    """The first of them by the time of the headline."""
-    strategy, scheme = strategies.identity(8), Poisson(1 / 8)
-    asked = mmcc.bracket(strategy, scheme, sigma=10.0, delta=1e-6)
-    assert len(dots_around(asked, strategy, scheme, seconds=1e3, took=1e4)) == 1
-    assert len(dots_around(asked, strategy, scheme, seconds=1e4, took=1e3)) > 1
-
-
-def test_the_time_of_the_headline_is_what_it_took(monkeypatch):
-    """By a clock that runs on by an hour at each look: no dot fits into two."""
+def test_the_report_does_not_depend_on_how_busy_the_machine_is(monkeypatch):
+    """By a clock that runs on by an hour at each look: the same page."""
+    quick = small(seconds=None)
     hours = itertools.count(step=3600.0)
     monkeypatch.setattr(time, "monotonic", lambda: next(hours))
-    assert len(small(seconds=5000.0).dots) == 1
+    monkeypatch.setattr(time, "perf_counter", lambda: next(hours))
+    assert small(seconds=None).markdown() == quick.markdown()
+
+
+def test_a_missing_dot_is_told():
+    """A truncated batch is rare, but not so rare as every delta."""
+    scheme = TruncatedPoisson(1 / 8, 52, 200)
+    found = small(strategies.identity(8), scheme, seconds=None, delta=1e-6)
+    assert found.missing
+    assert len(found.dots) + len(found.missing) == 7
+    for text in (Page(found.html()).text, found.markdown()):
+        assert text.count("Nothing is certified at δ = ") == len(found.missing)
 
 
 def test_dots_hold_under_what_the_guarantee_assumes():
@@ -152,7 +137,7 @@ def test_dots_hold_under_what_the_guarantee_assumes():
     strategy, scheme = strategies.identity(4), Shuffle()
     asked = mmcc.bracket(strategy, scheme, sigma=2.0, delta=1e-5, method="unamplified")
     assert asked.guarantee.setting == ""
-    for dot in dots_around(asked, strategy, scheme, seconds=1e6):
+    for dot in dots_around(asked, strategy, scheme)[0]:
         assert gaussian_delta(0.5, dot.upper) <= dot.delta * (1 + 1e-9)
 
 
@@ -232,3 +217,81 @@ def test_everything_a_reviewer_needs_is_there(noise):
     assert len(heads) >= 9
     for words in ("Sampling", "clipped", "unit", "else is released", "runs", "Tuning", "floating"):
         assert any(words in head for head in heads), words
+
+
+# ---------------------------------------------------------------- beside the number
+
+
+def test_what_stands_beside_the_number_is_what_the_library_says():
+    tree, scheme, asked = strategies.binary_tree(8), Poisson(1 / 4), {"sigma": 6.0, "delta": 1e-5}
+    found = small(tree, scheme, seconds=None, groups=(2,), **asked)
+    told = {fact.name: fact.value for fact in found.beside}
+    plain = mmcc.epsilon(tree, scheme, method="unamplified", **asked).epsilon
+    pair = mmcc.epsilon(tree, scheme, group_size=2, **asked).epsilon
+    for name, value in (("Without amplification (no use", plain), ("A group of 2", pair)):
+        [text] = [text for known, text in told.items() if known.startswith(name)]
+        printed = float(re.search(rf"ε ≤ {NUMBER}", text)[1])
+        assert value <= printed <= value * (1 + 1e-3)
+    epsilon = mmcc.epsilon(tree, scheme, **asked).epsilon
+    noise = mmcc.sigma(strategies.identity(8), scheme, epsilon=epsilon, delta=1e-5).sigma
+    [plain_error] = [text for name, text in told.items() if name.startswith("DP-SGD")]
+    error = mmcc.utility.rmse(strategies.identity(8), noise)
+    assert float(plain_error.split()[0]) == pytest.approx(error, rel=1e-3)
+    facts = {fact.name: fact.value for fact in found.facts}
+    assert facts["Expected participations of an example"] == "2 (epochs)"
+    assert float(facts["Noise multiplier"].split()[0]) == pytest.approx(6.0 / 2.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 0.3, 2.0, 30.0, 1000.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-3, 0.2])
+def test_no_attack_on_an_epsilon_delta_private_pair_does_better(epsilon, delta):
+    """The pair of Kairouz et al., which is as far apart as epsilon and delta allow."""
+    with mpmath.workdps(60):
+        e, d = mpmath.mpf(epsilon), mpmath.mpf(delta)
+        share = mpmath.exp(e) / (1 + mpmath.exp(e))
+        ours = [d, (1 - d) * share, (1 - d) * (1 - share), mpmath.mpf(0)]
+        theirs = ours[::-1]
+        rows = {name: float(value) for name, value, _ in attacks([Dot(delta, 0.0, epsilon)])}
+        gap = sum(max(p - q, 0) for p, q in zip(ours, theirs, strict=True))
+        assert gap <= rows.pop("advantage")
+        for rate, power in zip((0.001, 0.01), rows.values(), strict=True):
+            left, caught = mpmath.mpf(rate), mpmath.mpf(0)
+            for p, q in zip(ours, theirs, strict=True):  # by falling likelihood ratio
+                taken = 1 if q <= left else left / q
+                caught, left = caught + taken * p, left - taken * q
+            assert caught <= power
+
+
+def test_one_digest_ties_mechanism_checkpoint_and_ledger():
+    tree, scheme = strategies.binary_tree(8), Poisson(1 / 8)
+    told = {fact.name: fact.value for fact in small(tree, scheme).facts}
+    assert told["Digest of the mechanism"] == mechanism_digest(tree, scheme, 10.0)
+    others = (
+        (strategies.identity(8), scheme, 10.0),
+        (tree, Poisson(1 / 9), 10.0),
+        (tree, scheme, 10.000000001),
+    )
+    assert mechanism_digest(tree, scheme, 10.0) not in {mechanism_digest(*one) for one in others}
+
+
+def test_what_only_the_author_knows_is_told_or_has_a_place():
+    words = {"model": "ward-7b", "commit": "c0ffee", "author": "A. Nurse", "tuning": "Four runs."}
+    for text in (small(**words).markdown(), Page(small(**words).html()).text):
+        for value in words.values():
+            assert value in text
+        assert "Which runs there were" not in text
+    for text in (small().markdown(), Page(small().html()).text):
+        assert "Which runs there were" in text
+        assert "signature" in text
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_every_sentence_names_the_unit(size):
+    """Nobody reads of `one unit`."""
+    given = {"unit": "one patient", "group_size": size, "method": "unamplified"}
+    found = small(strategies.binary_tree(8), Poisson(1 / 8), **given)
+    for text in (found.markdown(), Page(found.html()).text):
+        assert "one patient had contributed" in text or size > 1
+        assert text.count("one patient") >= 6
+        for words in ("one unit", "such unit", "one training example", "the protected unit has"):
+            assert words not in text

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from oracles.truth import composed_mixture_delta, mixture_delta
 
 import mmcc
 from mmcc import sampling, strategies
 from mmcc.accounting._bounds.mmcc.independent import lower_epsilon
+from mmcc.accounting._losses.lower import TILTS, _lowest
 
 CASES = [
     (128, 1 / 128, 1.0, 1e-6),
@@ -57,3 +60,12 @@ def test_bracket_of_independent_noise_is_closed():
 def test_bracket_of_bands_in_cyclic_sampling_is_closed():
     strategy, scheme = strategies.toeplitz([1, 0.5, 0.3], 90), sampling.CyclicPoisson(0.2, 4)
     assert 1 <= mmcc.bracket(strategy, scheme, sigma=2.0, delta=1e-6).ratio < 1.001
+
+
+@pytest.mark.parametrize("place", [1e-3, 0.05, 0.7, 33.0, 2200.0, 5e5, 1e9])
+def test_the_tilt_is_the_best_of_all_that_are_tried(place):
+    def convex(tilt):
+        return math.cosh(math.log(tilt / place)) if tilt > place else math.log(place / tilt)
+
+    found = _lowest(convex)
+    assert convex(found) == min(convex(float(tilt)) for tilt in TILTS)

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from mmcc import __version__, sampling, strategies
+from mmcc._cache import file_of, write
 from mmcc.training import _calibration as calibration
 from mmcc.training._calibration import cache_folder, calibrated
 
@@ -169,7 +170,7 @@ def test_where_nothing_needs_noise_a_file_does_not_change_that(folder):
         "sampling": calibration.identity_of(scheme),
         **rare,
     }
-    calibration._write(calibration._file(folder, facts), {"of": facts, "sigma": 1e-6})
+    write(file_of(folder, "noise", facts), {"of": facts, "sigma": 1e-6})
     with pytest.raises(ValueError, match="any noise will do"):
         calibrated(STRATEGY, scheme, **rare)
 

@@ -223,6 +223,23 @@ def test_an_example_whose_own_pieces_cancel(away):
     torch.testing.assert_close(squared_norms([term]).double(), exact, rtol=1e-3, atol=0.0)
 
 
+@pytest.mark.parametrize("tied", [False, True], ids=["one layer", "tied layers"])
+@pytest.mark.parametrize(("width", "other"), [(30_000, 700), (700, 30_000)])
+def test_wide_pieces_of_equal_numbers_that_cancel(width, other, tied):
+    """Single precision rounds equal numbers the same way: norms were 13 % too small."""
+    kept = 0.03
+    left, right = torch.full((1, 2, width), 0.7000123), torch.full((1, 2, other), 1.0003)
+    left[:, 1] *= kept - 1
+    terms = [outer(left, right)]
+    exact = terms[0].rows().squares().double()
+    if tied:  # all but a part of the first word's row is taken away again
+        values = right[:, :1] * (kept - 1) * left[0, 0, 0] * kept
+        terms.append(Gather(torch.zeros(1, 1, dtype=torch.long), values, (width, other)))
+        exact = sum(term.rows().values.double() for term in terms).square().sum().view(1)
+    assert not terms[0].exact
+    torch.testing.assert_close(squared_norms(joined(terms)).double(), exact, rtol=1e-4, atol=0.0)
+
+
 def test_pieces_that_cancel_between_tied_layers():
     torch.manual_seed(5)
     values = torch.randn(EXAMPLES, 1, 20)
@@ -232,6 +249,20 @@ def test_pieces_that_cancel_between_tied_layers():
     terms = [head, Gather(index, values, (30, 20))]
     exact = sum(term.rows().values.double() for term in terms).flatten(1).square().sum(dim=1)
     torch.testing.assert_close(squared_norms(joined(terms)).double(), exact, rtol=1e-3, atol=0.0)
+
+
+def test_devices_without_double_precision_have_the_same_norms(monkeypatch):
+    """What needs it is found on the CPU; here nothing has to move."""
+    torch.manual_seed(9)
+    head = outer(torch.randn(EXAMPLES, 2, 30), torch.randn(EXAMPLES, 2, 20))
+    words = Gather(torch.randint(30, (EXAMPLES, 4)), torch.randn(EXAMPLES, 4, 20), (30, 20))
+    usual = [squared_norms([head]), squared_norms([head, words])]
+    monkeypatch.setattr(_ghost_terms, "WITHOUT_DOUBLES", ("cpu",))
+    for found, expected in zip(
+        [squared_norms([head]), squared_norms([head, words])], usual, strict=True
+    ):
+        assert found.dtype == torch.float32
+        assert torch.equal(found, expected)
 
 
 def test_gradients_whose_squares_vanish():

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
 from cases.private import STEPS, backward, private  # noqa: E402
+from cases.samples import first  # noqa: E402
 
 import mmcc  # noqa: E402
 from mmcc import strategies  # noqa: E402
@@ -100,7 +101,7 @@ def cost(steps):
     return mmcc.epsilon(shorter, CyclicPoisson(0.5, 2), sigma=1.0, delta=1e-5).epsilon
 
 
-@pytest.mark.parametrize("parts", [1, 4, 100])
+@pytest.mark.parametrize("parts", first([100, 4, 1], 2))
 def test_what_a_step_is_told_to_have_cost_is_an_upper_bound(parts):
     run = private(strategy=SIX, sampling=CyclicPoisson(0.5, 2))
     optimizer, facts = run[1], []

@@ -10,6 +10,7 @@ import pytest
 import mmcc
 
 PACKAGE = Path(mmcc.__file__).parent
+PICTURES = "mmcc.plots."
 ABOVE = {
     "sampling": ("accounting", "design", "utility"),
     "strategies": ("accounting", "design", "utility"),
@@ -42,4 +43,6 @@ def test_design_imports_at_the_top():
     for path in (PACKAGE / "design").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef):
-                assert not [name for name in imports(node) if name.startswith("mmcc")], path.name
+                found = [name for name in imports(node) if name.startswith("mmcc")]
+                # Pictures are drawn when someone asks a result for one.
+                assert not [name for name in found if not name.startswith(PICTURES)], path.name

@@ -10,14 +10,22 @@ import pytest
 from cases.projection import forest_matrix
 from cases.samples import first
 from oracles.brute import Brute, convex_excess, random_brute
-from scipy.special import log_ndtr, ndtr
+from scipy.special import expit, log_ndtr, ndtr
 
 from mmcc import strategies
 from mmcc.accounting._bounds.projection.high_orders import HighOrders, S
 from mmcc.accounting._bounds.projection.line import Line
 from mmcc.accounting._bounds.projection.lower import overlaps
 from mmcc.accounting._bounds.projection.rest import BASIS, PoissonRest
-from mmcc.accounting._bounds.projection.upper import Projected, chord_weights, collinear
+from mmcc.accounting._bounds.projection.upper import (
+    HIGHEST,
+    LOWEST,
+    NARROW,
+    Projected,
+    chord_weights,
+    collinear,
+    crossing,
+)
 from mmcc.strategies._gram import DenseGram, ForestGram
 
 SEEDS = first(range(8), 4)
@@ -304,6 +312,31 @@ def test_collinear_bound_beyond_the_search_range_is_still_above():
     found = collinear(weights, lengths, thresholds)
     assert found[0] >= 0.7
     assert np.all(found[1:] >= 0.6 * ndtr(90.0 - 60.0) * (1 - 1e-9))
+
+
+def test_crossings_are_between_their_ends():
+    """Straight lines, flat ones, exponentials and steps; levels on both sides and out of reach."""
+    roots = np.array([-39.9, -1.0, 0.0, 17.3, 59.9, -70.0, 80.0, 3.0])
+    steep = np.array([1.0, 1e-4, 30.0, 2.0, 0.1, 1.0, 1.0, 0.0])
+
+    def straight(g):
+        return steep * (g - roots), steep
+
+    def bent(g):
+        return np.logaddexp(0.0, steep * (g - roots)), steep * expit(steep * (g - roots))
+
+    def jump(g):
+        return np.where(g > roots, 1.0, -1.0), np.zeros(len(g))
+
+    for rising in (straight, bent, jump):
+        level = rising(roots)[0]
+        low, high = crossing(rising, level)
+        inside = (roots > LOWEST) & (roots < HIGHEST) & ((steep > 0) | (rising is jump))
+        assert np.all(high - low <= 1.01 * NARROW)
+        assert np.all((rising(low)[0] <= level)[inside])
+        assert np.all((rising(high)[0] > level)[inside])
+        assert low[5] == LOWEST
+        assert high[6] == HIGHEST
 
 
 def test_chord_weights_are_integrals_of_hats():

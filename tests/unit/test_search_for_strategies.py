@@ -15,8 +15,10 @@ from mmcc.accounting._best_bound import Budget
 from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.design._noise import Target
 from mmcc.design._optimise import budget_for, fixed_strategies
-from mmcc.design._rough_noise import RoughNoise
-from mmcc.design._search import LIMITS, Shapes, coefficients, descend
+from mmcc.design._rough_noise import Placed, RoughNoise
+from mmcc.design._search import Looked, descend
+from mmcc.design._shapes import LIMITS, Bands, Buffers, InverseBands, Shapes, coefficients
+from mmcc.design._slopes import follow
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,81 @@ def test_outside_the_limits_there_is_nothing():
 @pytest.mark.parametrize("power", [(), (LIMITS[2][0],), (LIMITS[2][1],)])
 def test_the_limits_themselves_are_strategies(edge, other, power):
     assert Shapes(40).strategy((edge, other, *power)).bands >= 1
+
+
+@pytest.mark.parametrize(
+    ("family", "point"),
+    [
+        (Buffers(30), (1.0, -1.0)),
+        (Buffers(30), (1.0, 2.0, 3.0, 1.0)),
+        (Buffers(30), (3.0, 9.0, 1.0, 9.0, 5.0, -9.0)),
+        (InverseBands(30), (0.3, -1.1)),
+        (InverseBands(30), (9.0, 9.0, 9.0)),
+        (Bands(30), (-0.7, -1.7)),
+    ],
+)
+def test_families_have_members_that_can_be_accounted(family, point):
+    member = family.strategy(np.array(point))
+    assert (member.coefficients >= 0).all()
+    assert member.coefficients[0] == 1
+    assert member.steps == 30
+    assert family.strategy(np.array(point) + 40.0) is None
+
+
+def test_one_buffer_is_the_same_in_both_families():
+    one = Buffers(20).strategy((2.0, -1.0))
+    assert one.coefficients == pytest.approx(
+        Shapes(20).strategy((2.0, -1.0)).coefficients, rel=1e-5
+    )
+
+
+def test_buffers_that_are_alike_are_one():
+    assert Buffers(20).strategy((2.0, 0.0, 2.01, 0.0)) is None
+
+
+class ClosedForm:
+    """A search whose noise is known: log epsilon falls with sigma, over a bowl."""
+
+    def __init__(self, least):
+        self.least, self.tried, self.best = least, 0, None
+        self.noise = self
+
+    def error_of(self, strategy):
+        return 1.0
+
+    def count(self):
+        self.tried += 1
+
+    def _log_epsilon(self, strategy, log_sigma):
+        x, y = np.log(strategy.coefficients[1:]) - self.least
+        return 1 - 1.5 * log_sigma + x**2 + 10 * (y - x) ** 2
+
+    def look(self, strategy):
+        if strategy is None:
+            return None
+        self.count()
+        place = self._log_epsilon(strategy, 0.0) / 1.5
+        return Looked(place, 0.0, Placed(place, place, 0.0, ()))
+
+    def excess_near(self, strategy, placed, move=0.0):
+        return self._log_epsilon(strategy, placed.asked + move)
+
+
+def test_slopes_lead_to_the_least_value():
+    search = ClosedForm(np.array([-1.0, -2.0]))
+    found = follow(search, Bands(9), np.array([-0.2, -0.9]), 200)
+    assert found.settled
+    assert found.value <= 1 / 1.5 + 2e-3
+    assert found.point == pytest.approx([-1.0, -2.0], abs=0.08)
+    assert search.tried <= 80
+
+
+def test_slopes_keep_to_their_budget():
+    search = ClosedForm(np.array([-1.0, -2.0]))
+    found = follow(search, Bands(9), np.array([-0.2, -0.9]), 7)
+    assert search.tried <= 12
+    assert not found.settled
+    assert follow(search, Bands(9), np.array([99.0, 0.0]), 7) is None
 
 
 def test_the_simplex_finds_a_minimum_and_counts():

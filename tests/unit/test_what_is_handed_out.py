@@ -51,8 +51,8 @@ from mmcc.strategies._hierarchy import Node
 def test_printed_numbers_are_on_the_safe_side_and_near(value):
     up, down = Decimal(rounded_up(value)), Decimal(rounded_down(value))
     assert down <= Decimal(value) <= up
-    assert up - down <= Decimal(value) * Decimal("1.0001e-5")
-    assert len(up.as_tuple().digits) <= 6
+    assert up - down <= Decimal(value) * Decimal("1.0001e-3")
+    assert len(up.as_tuple().digits) <= 4
     assert rounded_up(math.inf) == "inf"
 
 
@@ -70,7 +70,7 @@ GUARANTEE = Guarantee(
 
 def test_a_guarantee_says_all_of_it():
     assert str(GUARANTEE) == (
-        "(0.333334, 1e-05)-DP, certified by some; sigma 2, C, S, adaptive inputs, zero-out: the "
+        "(0.3334, 1e-05)-DP, certified by some; sigma 2, C, S, adaptive inputs, zero-out: the "
         "larger of remove and add"
     )
     fixed = dataclasses.replace(GUARANTEE, adaptive=False, setting="the 0-1 setting")
@@ -80,13 +80,13 @@ def test_a_guarantee_says_all_of_it():
     assert told["certified"] is True
     assert json.loads(json.dumps(told)) == told
     facts = {f.name for f in dataclasses.fields(Guarantee)} - {"curve"}  # what answers, no fact
-    assert set(told) == facts | {"certified"}
+    assert set(told) == facts | {"certified", "noise_multiplier"}
 
 
 def test_a_bracket_says_both_ends():
     found = Bracket(lower=0.25, guarantee=GUARANTEE)
     assert (found.upper, found.method, found.ratio) == (1 / 3, "some", 1 / 3 / 0.25)
-    assert str(found).startswith("epsilon in [0.25, 0.333334], both certified; upper end: (0.33")
+    assert str(found).startswith("epsilon in [0.25, 0.3334], both certified; upper end: (0.33")
     assert found.to_dict()["lower"] == 0.25
     assert found.to_dict()["upper"] == 1 / 3
     assert found.to_dict()["estimate"] is None

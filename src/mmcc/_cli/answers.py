@@ -1,6 +1,6 @@
 """Certified answers and verdicts in print.
 
-A verdict's cost is told before it starts, and a refusal is exit code 1.
+A verdict's cost is printed before it starts, and a refusal is exit code 1.
 In: options as typed.  Out: a table or one JSON object on stdout; cost and progress on stderr.
 """
 
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 MAX_COMPARED_STEPS = 4096
 Others = Callable[["Strategy", "Scheme", "Guarantee", "Progress | None"], output.Comparison]
-"""What other bounds say to the same question."""
+"""The answers of other bounds to the same question."""
 REFUSED = 1
+WITH_ERROR = ("epsilon", "sigma")
+"""Questions whose answers say what the error is beside DP-SGD's."""
 COSTS = ("verify: about", "verify: a pilot of")
-"""How what is told before the work starts begins."""
+"""Messages that begin so are printed before the work starts."""
 
 
 def answer(
@@ -44,13 +46,21 @@ def answer(
     import mmcc
 
     check_bound(given["method"], given["order"])
-    strategy, scheme = mechanism(given)
+    strategy, scheme = mechanism(given, _target(numbers))
     if others is not None and strategy.steps > MAX_COMPARED_STEPS:
         raise UsageError(
             f"--compare asks four questions at once and is meant for at most "
             f"{MAX_COMPARED_STEPS} steps, not {strategy.steps}; ask for one --method at a time."
         )
+    if strategy.quicker and scheme.random:
+        print(
+            f"mmcc: {strategy!r} is accounted for as a matrix without structure, which is slow; "
+            f"--strategy {strategy.quicker} has nearly the same error and is faster.",
+            file=sys.stderr,
+        )
     question = getattr(mmcc, asked)  # imported now: that is not what is timed
+    from mmcc.design._beside import beside_dp_sgd
+
     with output.progress_bar() as progress:
         start = time.perf_counter()
         found: Guarantee = question(
@@ -65,10 +75,18 @@ def answer(
         seconds = time.perf_counter() - start
         compared = None if others is None else others(strategy, scheme, found, progress)
         units = in_units(found) if given.get("units") else None
+        beside = beside_dp_sgd(strategy, scheme, found) if asked in WITH_ERROR else None
     if given["as_json"]:
-        output.print_json(found, seconds, compared, units)
+        output.print_json(found, seconds, compared, units, beside)
     else:
-        output.print_tables(asked, found, seconds, compared, units)
+        output.print_tables(asked, found, seconds, compared, units, beside)
+
+
+def _target(numbers: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The (epsilon, delta) that are asked for, where both are given."""
+    if not {"epsilon", "delta"} <= numbers.keys():
+        return None
+    return numbers["epsilon"], numbers["delta"]
 
 
 def in_units(found: Guarantee) -> Units:
@@ -82,7 +100,7 @@ def verified_answer(
     asked: str, given: Given, numbers: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
     """Ask for a verdict, of `mmcc.verify` or by `mmcc.sigma`, and print what comes of it."""
-    strategy, scheme = mechanism(given)
+    strategy, scheme = mechanism(given, _target(numbers))
     if given.get("units"):
         raise UsageError("--units is for certified answers; leave it or --method verify out.")
     if given.get("order") is not None:
@@ -111,7 +129,7 @@ def verified_answer(
 
 @contextmanager
 def telling() -> Iterator[Progress]:
-    """A callback that says the cost once, whoever looks, and moves a bar if somebody does."""
+    """A callback that prints the cost once, and moves a progress line on a terminal."""
     with output.progress_bar() as bar:
 
         def report(what: str, done: float) -> None:
@@ -125,7 +143,7 @@ def telling() -> Iterator[Progress]:
 
 @contextmanager
 def working(workers: int | None) -> Iterator[Executor | None]:
-    """So many processes, or this one."""
+    """An executor with this many processes, or None for this process alone."""
     if workers is None or workers == 1:
         yield None
         return

@@ -62,7 +62,7 @@ def _script(ctx: click.Context, _: Any, wanted: bool) -> None:
 
 
 def _switch(name: str, callback: Any, help: str) -> Option:
-    """An option that is all of a command."""
+    """An option that makes up the whole command."""
     return Option(name, FLAG, OUTPUT, help, callback=callback, is_eager=True, expose_value=False)
 
 
@@ -83,8 +83,8 @@ cli = Commands(
         "This software": (doctor.COMMAND,),
     },
     _switch("--version", _version, "Print the version."),
-    _switch("--install-completion", _install, "Let this shell complete commands and options."),
-    _switch("--show-completion", _script, "Print the lines that do so, to be kept elsewhere."),
+    _switch("--install-completion", _install, "Complete commands and options in this shell."),
+    _switch("--show-completion", _script, "Print the lines that do this, to keep elsewhere."),
     help="Certified privacy of correlated-noise (matrix) mechanisms under sampling.",
 )
 COMMANDS = tuple(cli.commands)

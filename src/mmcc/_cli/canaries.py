@@ -31,7 +31,7 @@ CANARIES = Option(
     "--canaries",
     Value("N|FILE", _number_or_file),
     QUESTION,
-    "Audit one run: played with so many canaries, or with the scores in this .csv file.",
+    "Audit one run: play it with this many canaries, or read their scores from this .csv file.",
 )
 GUESSES = Option(
     "--guesses",

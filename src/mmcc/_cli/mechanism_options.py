@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mmcc._calls import looks_called
 from mmcc._cli.command import (
     FLAG,
     GUARANTEE,
@@ -23,8 +24,9 @@ from mmcc._cli.command import (
 )
 from mmcc._cli.parsing import A_FILE, UsageError, names_a_file
 from mmcc.errors import suggestion
-from mmcc.sampling._registry import SCHEMES, Argument
+from mmcc.sampling._registry import COMPARED, SCHEMES, Argument, from_call
 from mmcc.strategies import _registry as strategies
+from mmcc.strategies._words import from_text, is_word
 
 if TYPE_CHECKING:
     from mmcc.sampling import Scheme
@@ -33,9 +35,9 @@ if TYPE_CHECKING:
 METHODS = ("tight", "mmcc", "projection", "reveal", "cascade", "unamplified", "group-lemma")
 """As in `mmcc.accounting`, which takes a second to import."""
 VERIFY = "verify"
-"""Not a bound: what finds noise by simulation, for a target."""
+"""Not a bound: finds the noise for a target by simulation."""
 OLD_METHODS = ("chain",)
-"""Names that go on working."""
+"""Old names that still work."""
 Given = Mapping[str, Any]
 """Values of options by name; None where an option was left out."""
 
@@ -80,16 +82,24 @@ def _scheme_options() -> dict[str, Option]:
 
 
 SHAPES, ROUNDS = _strategy_options(), _scheme_options()
-"""Options that say what a strategy and what a scheme looks like."""
+"""Options that describe a strategy, and a scheme."""
 STEPS, PROB = SHAPES["steps"], ROUNDS["prob"]
 NAME = Option(
     "--strategy",
     one_of(strategies.TYPED, "NAME|FILE"),
     STRATEGY,
-    f"{', '.join(strategies.TYPED)}, or {A_FILE}.",
+    f"{', '.join(strategies.TYPED)}; dp-sgd (identity), NAME:SIZE such as continual-counting:16, "
+    f"what a strategy prints, such as 'blt(8, decay=[0.5], scale=[0.2])', or {A_FILE}; tuned-blt "
+    "where there is a target.",
     required=True,
 )
-SAMPLING = Option("--sampling", one_of(SCHEMES), SCHEME, f"{', '.join(SCHEMES)}.", required=True)
+SAMPLING = Option(
+    "--sampling",
+    one_of(SCHEMES),
+    SCHEME,
+    f"{', '.join(SCHEMES)}, or what a scheme prints.",
+    required=True,
+)
 NON_ADAPTIVE = Option(
     "--non-adaptive", FLAG, STRATEGY, "File: accept rows that are not in causal order."
 )
@@ -99,7 +109,7 @@ SIGMA = Option(
     "--sigma",
     NUMBER,
     GUARANTEE,
-    "Noise standard deviation in units of the clip norm.",
+    "Standard deviation of the noise, in clip norms.",
     required=True,
 )
 EPSILON = Option("--epsilon", NUMBER, GUARANTEE, "Epsilon of the guarantee.", required=True)
@@ -121,30 +131,46 @@ GROUP_SIZE = Option(
     "--group-size",
     WHOLE,
     GUARANTEE,
-    "Examples that are protected together; 1 if left out.",
+    "How many examples are protected together; 1 if left out.",
     metavar="K",
 )
 BOUND = (METHOD, ORDER)
 
 
-def mechanism(given: Given) -> tuple[Strategy, Scheme]:
-    """The strategy and the scheme."""
-    return released(given), sampled(given)
+def mechanism(given: Given, target: tuple[float, float] | None = None) -> tuple[Strategy, Scheme]:
+    """The strategy and the scheme; a strategy that is searched for a target needs one."""
+    made, scheme = _named(given), sampled(given)
+    if not hasattr(made, "tune"):
+        return made, scheme
+    if target is None:
+        raise _untargeted(given["strategy"])
+    from mmcc._cli.output import progress_bar
+
+    with progress_bar() as progress:
+        found: Strategy = made.tune(scheme, *target, progress=progress)
+    return found, scheme
+
+
+def _untargeted(name: str) -> UsageError:
+    return UsageError(
+        f"{name} is searched for a target, epsilon and delta, and there is none here. Ask mmcc "
+        f"sigma --strategy {name} first, or mmcc recommend, and copy the strategy that it prints."
+    )
 
 
 def check_method(method: str) -> None:
-    """Refuse a method that there is not."""
+    """Refuse an unknown method."""
     if method == VERIFY:
         raise UsageError(
-            "--method verify shows an epsilon at a delta that are both given: use mmcc verify, or "
-            "mmcc sigma for the noise of such a target."
+            "--method verify checks a given epsilon at a given delta: use mmcc verify, or mmcc "
+            "sigma to find the noise for such a target."
         )
     if method not in METHODS and method not in OLD_METHODS:
         raise UsageError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
 
 
 def check_bound(method: str, order: str | None) -> None:
-    """Refuse a method or an order that there is not."""
+    """Refuse an unknown method or order."""
     check_method(method)
     if order is not None and method != "mmcc":
         raise UsageError(f"--order applies to --method mmcc only, not to {method}.")
@@ -154,14 +180,25 @@ def check_bound(method: str, order: str | None) -> None:
 
 def released(given: Given) -> Strategy:
     """The strategy, once every option is known to apply to it."""
+    made: Strategy = _named(given)
+    if hasattr(made, "tune"):
+        raise _untargeted(given["strategy"])
+    return made
+
+
+def _named(given: Given) -> Any:
+    """The strategy, or what finds one for a target."""
     name: str = given["strategy"]
-    if name not in strategies.TYPED:
+    by_text = name not in strategies.TYPED and (looks_called(name) or is_word(name))
+    if not by_text and name not in strategies.TYPED:
         return _from_file(name, given)
     if given["non_adaptive"]:
         raise UsageError(
             f"--non-adaptive applies to a matrix read from a file, not to {name}, "
             "whose rows are in a causal order."
         )
+    if by_text:
+        return _from_text(name, given)
     entry = strategies.TYPED[name]
     typed = _typed(given, SHAPES)
     signature = entry.signature(typed)
@@ -175,9 +212,19 @@ def released(given: Given) -> Strategy:
     return _searched(entry.make, typed) if entry.searched else entry.make(**typed)
 
 
+def _from_text(name: str, given: Given) -> Any:
+    """By a word with a size, or by what a strategy prints, which knows its steps."""
+    typed, called = _typed(given, SHAPES), looks_called(name)
+    check_options(typed, ["steps"], [] if called else ["steps"], SHAPES, f"--strategy {name}")
+    made = from_text(name, typed.get("steps", 0))
+    if made.steps != typed.get("steps", made.steps):
+        raise UsageError(f"{name} has {made.steps} steps, not {typed['steps']}: leave --steps out.")
+    return made
+
+
 def _from_file(name: str, given: Given) -> Strategy:
     if not names_a_file(name):
-        known = suggestion(name, (*strategies.TYPED, A_FILE))
+        known = suggestion(name, (*strategies.TYPED, *strategies.ALIASES, A_FILE))
         raise UsageError(f"unknown strategy {name!r}; {known}")
     check_options(_typed(given, SHAPES), (), (), SHAPES, f"a strategy read from {name!r}")
     from mmcc.strategies import load
@@ -196,14 +243,28 @@ def _searched(make: Callable[..., Strategy], values: Given) -> Strategy:
 def sampled(given: Given) -> Scheme:
     """The scheme, once every option is known to apply to it."""
     name: str = given["sampling"]
+    if looks_called(name):
+        check_options(_typed(given, ROUNDS), (), (), ROUNDS, f"--sampling {name}")
+        return from_call(name)
     if name not in SCHEMES:
-        raise UsageError(f"unknown sampling {name!r}; {suggestion(name, tuple(SCHEMES))}")
+        raise UsageError(_unknown_sampling(name))
     entry = SCHEMES[name]
     typed = _typed(given, ROUNDS)
     options = {one.option.replace("-", "_"): one for one in entry.arguments}
     needed = [option for option, one in options.items() if one.required]
     check_options(typed, options, needed, ROUNDS, f"--sampling {name}")
     return entry.load()(**{options[option].name: value for option, value in typed.items()})
+
+
+def _unknown_sampling(name: str) -> str:
+    """What is wrong, and what to do about words that mean something at a rate."""
+    if name.partition(":")[0] in {word.partition(":")[0] for word in COMPARED}:
+        return (
+            f"{name!r} means a scheme at a rate, as in mmcc compare and mmcc recommend. Here give "
+            "its own numbers, such as --sampling cyclic-poisson --separation 8 --prob 0.08, or "
+            "what those commands print, such as 'CyclicPoisson(probability=0.08, separation=8)'."
+        )
+    return f"unknown sampling {name!r}; {suggestion(name, tuple(SCHEMES))}"
 
 
 def check_options(

@@ -12,11 +12,52 @@ from mmcc.errors import MmccError, closest, harmless
 from mmcc.sampling._registry import SCHEMES
 
 LONGEST = 1000
-"""Of what is said, in letters: a file name may be longer than anybody reads."""
+"""Of a message, in characters: a file name may be longer than anyone would read."""
+ALIKE = 0.7
+"""How alike two options must be, without their hyphens, for one to be suggested for the other."""
+MEANT: dict[str, tuple[str, ...]] = {
+    "noise": ("sigma",),
+    "noise-multiplier": ("sigma",),
+    "noise-scale": ("sigma",),
+    "std": ("sigma",),
+    "eps": ("epsilon",),
+    "target-epsilon": ("epsilon",),
+    "target-delta": ("delta",),
+    "prob": ("rate",),
+    "probability": ("prob", "rate"),
+    "p": ("prob", "rate"),
+    "q": ("prob", "rate"),
+    "sampling-rate": ("prob", "rate"),
+    "sample-rate": ("prob", "rate"),
+    "sampling-probability": ("prob", "rate"),
+    "rate": ("prob",),
+    "strategy": ("strategies",),
+    "strategies": ("strategy",),
+    "mechanism": ("strategy", "strategies"),
+    "sampling": ("schemes",),
+    "scheme": ("sampling", "schemes"),
+    "schemes": ("sampling",),
+    "batch": ("batch-size", "prob", "rate"),
+    "batch-size": ("batch", "prob", "rate"),
+    "epochs": ("steps",),
+    "iterations": ("steps",),
+    "n": ("steps",),
+    "output": ("out", "plot"),
+    "file": ("out", "plot"),
+    "figure": ("plot",),
+    "png": ("plot",),
+}
+"""Options by the names that others give them; the first that a command has is suggested."""
+NOTES = {
+    "noise-multiplier": "--sigma is in clip norms: the noise multiplier times the sensitivity, "
+    "which is 1 for DP-SGD.",
+    "batch-size": "The chance to take part is the batch size over the number of examples.",
+    "epochs": "The steps are the epochs times the number of batches in one.",
+}
 
 
 def one_line(problem: Exception) -> str | None:
-    """What to tell the user; None where a traceback is the better answer."""
+    """The message for the user; None where a traceback is the better answer."""
     if isinstance(problem, MmccError):
         text = in_options(str(problem))
     elif isinstance(problem, MemoryError):
@@ -32,7 +73,7 @@ def one_line(problem: Exception) -> str | None:
 
 
 def _cut(text: str) -> str:
-    """Without the middle of what is too long."""
+    """The text, without its middle if it is too long."""
     half = LONGEST // 2
     return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
@@ -48,17 +89,30 @@ def in_options(text: str) -> str:
 
 
 def _usage(problem: Any) -> str:
-    """Click's usage errors: an option that there is not, or one without its value."""
+    """Click's usage errors: an unknown option, or one without its value."""
     context = getattr(problem, "ctx", None)
     where = getattr(context, "command_path", "mmcc")
     if hasattr(problem, "possibilities"):  # an unknown option
-        wrong = str(problem.option_name)
-        meant = closest(wrong, _options(context))
-        text = f"no such option {wrong}{f'; did you mean {meant}?' if meant else '.'}"
+        text = _unknown(str(problem.option_name), context)
     else:
         text = str(problem.format_message())
         text = text[:1].lower() + text[1:]
     return f"{text} See {where} --help."
+
+
+def _unknown(typed: str, context: Any) -> str:
+    """An option that the command does not have: what was probably meant, and why."""
+    if not typed.startswith("--"):
+        return f"no such option {typed}."
+    name, options = typed.removeprefix("--").replace("_", "-"), _options(context)
+    asked = getattr(context, "info_name", None)
+    if asked in (name, *MEANT.get(name, ())):
+        return f"no such option {typed}: {asked} is what this command computes; leave it out."
+    known = [option.removeprefix("--") for option in options]
+    meant = next((other for other in MEANT.get(name, ()) if other in known), None)
+    note = f" {NOTES[name]}" if meant and name in NOTES else ""
+    meant = meant or closest(name, known, ALIKE)
+    return f"no such option {typed}{f'; did you mean --{meant}?{note}' if meant else '.'}"
 
 
 def _options(context: Any) -> list[str]:

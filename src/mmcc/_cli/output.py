@@ -19,34 +19,35 @@ if TYPE_CHECKING:
 
     from mmcc import Bracket, Estimate, Guarantee
     from mmcc.accounting._units import Units
+    from mmcc.design._beside import Beside
 
 LABELS = {
-    "order": "order of analysis",
-    "delta_1": "delta for bad events",
-    "events": "number of bad events",
-    "worst_group": "worst group of examples",
     "remove": "{}, remove",
     "add": "{}, add",
-    "max_p_tilde_over_p": "max p~/p (diagnostic, neither bound)",
     "remove_by": "bound for remove",
     "add_by": "bound for add",
-    "epsilon_lower": "lower bound on the true epsilon (certified)",
-    "delta_lower": "lower bound on the true delta (certified)",
-    "sigma_lower": "sigma below which this is impossible (certified)",
-    "slack": "sigma that the proof costs beyond that",
+    "order": "order of analysis",
+    "sensitivity": "norm of C times the worst participations",
+    "certified_as": "certified as",
+    "added_to_delta": "added to delta",
     "chance_to_take_part": "chance to take part at all",
     "any_sigma": "any sigma will do: choose a smaller delta",
     "group": "examples in the group",
     "black_box": "from one example's epsilon alone, links at their best",
     "black_box_even": "from one example's epsilon alone, all links alike",
     "links": "single steps from the data with the group to those without",
-    "level": "chance of error of this attempt",
-    "pilot_samples": "samples of the pilot",
+    "not_amplified": "not amplified because of",
     "links_by": "one example's guarantee by",
     "composition": "all iterates, any losses (composition)",
-    "epsilon_if_p_tilde_were_p (neither bound)": "epsilon if p~ = p (neither bound)",
+    "samples": "samples",
+    "pilot_samples": "samples of the pilot",
+    "level": "chance of error of this attempt",
+    "attempt": "attempt",
 }
-"""How the entries of `Guarantee.details` are called in print; {} is the number asked for."""
+"""How entries of `Guarantee.details` are called in print; {} is the number asked for.
+
+The others are the insides of a bound, or stand elsewhere in the answer: --json has them.
+"""
 
 
 NO_PROOF = "a Monte Carlo estimate, not a proof"
@@ -54,20 +55,20 @@ LOWER_BY = "no method can prove less"
 
 COMPARED = {
     "unamplified": "unamplified: part in every step allowed",
-    "one_fixed_pass": "one fixed pass: part in a single step",
+    "fixed_order": "the same epochs in a fixed order: no sampling",
     "mmcc": "mmcc, rows in release order (the paper's)",
     "tight": "tight (default)",
 }
 
 LEAST_WIDTH = 80
-"""Letters in a line; a narrower terminal breaks it, but drops nothing."""
+"""Characters in a line; a narrower terminal breaks it, but drops nothing."""
 
 Comparison = Mapping[str, float | None]
-"""What other certified bounds say, by name; None where a bound could not be computed."""
+"""Epsilon by other certified bounds, by name; None where one could not be computed."""
 
 
 def console() -> Console:
-    """Where answers are printed; not narrower than `LEAST_WIDTH`, so that numbers stay whole."""
+    """Where answers are printed; at least `LEAST_WIDTH` wide, so that numbers stay whole."""
     from rich.console import Console
 
     made = Console(highlight=False)
@@ -80,9 +81,12 @@ def print_json(
     seconds: float,
     comparison: Comparison | None,
     units: Units | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """One object on stdout."""
     content = found.to_dict() | {"seconds": round(seconds, 3)}
+    if beside is not None:
+        content["error"] = beside.to_dict()
     if units is not None:
         content["units"] = units.to_dict()
     if comparison is not None:
@@ -96,10 +100,14 @@ def print_tables(
     seconds: float,
     comparison: Comparison | None,
     units: Units | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """The answer, what it assumes and how it came about."""
     paper = console()
-    paper.print(_answer_table(asked, found))
+    answer = _answer_table(asked, found)
+    if beside is not None:
+        answer.add_row("error", str(beside))
+    paper.print(answer)
     if units is not None:
         paper.print("", _units_table(units))
     if comparison is not None:
@@ -128,9 +136,9 @@ def print_bracket(found: Bracket, seconds: float, units: Units | None = None) ->
         ends.add_row("verified", "refused", f"nothing: {_plain(found.refused)}")
     ends.add_row("upper", f"[bold]{rounded_up(found.upper)}[/bold]", found.method)
     table = _table("", "")
-    table.add_row("upper / lower", rounded_up(found.ratio))
+    table.add_row("truth", found.truth)
     table.add_row("delta", f"{guarantee.delta:.12g}")
-    table.add_row("sigma", f"{guarantee.sigma:.12g}")
+    _add_noise(table, guarantee, f"{guarantee.sigma:.12g}")
     for name, value in _assumptions(guarantee):
         table.add_row(name, value)
     if found.estimate is not None and found.estimate.setting:
@@ -164,7 +172,7 @@ def _remark(found: Bracket) -> str:
     estimate = found.estimate
     if estimate is None or (estimate.low <= found.upper and estimate.high >= found.lower):
         return f"nothing: {NO_PROOF}"
-    return "nothing, and outside the certified ends: disregard this estimate"
+    return "nothing; it lies outside the certified ends: disregard it"
 
 
 def _not_certified(found: Guarantee) -> str:
@@ -188,12 +196,13 @@ def _assumptions(found: Guarantee) -> list[tuple[str, str]]:
 
 def _answer_table(asked: str, found: Guarantee) -> Table:
     table = _table("", "")
-    for name in (asked, *(n for n in ("epsilon", "delta", "sigma") if n != asked)):
-        value = getattr(found, name)
-        # The search for sigma ends at an epsilon just below the one asked for.
-        computed = name == asked or (asked, name) == ("sigma", "epsilon")
-        text = rounded_up(value) if computed else f"{value:.12g}"
-        table.add_row(name, f"[bold]{text}[/bold]" if name == asked else text)
+    _add_number(table, asked, asked, found)
+    told = found.truth(asked)
+    if told:
+        table.add_row("truth", told)
+    for name in ("epsilon", "delta", "sigma"):
+        if name != asked:
+            _add_number(table, name, asked, found)
     for name, value in _assumptions(found):
         table.add_row(name, value)
     if found.kind == CERTIFIED:
@@ -202,6 +211,30 @@ def _answer_table(asked: str, found: Guarantee) -> Table:
     else:
         table.add_row("certified", f"no: {found.basis}")
     return table
+
+
+def _add_number(table: Table, name: str, asked: str, found: Guarantee) -> None:
+    """A number of the guarantee: as it was given, or rounded up if it was computed."""
+    value = getattr(found, name)
+    # The search for sigma ends at an epsilon just below the one asked for.
+    computed = name == asked or (asked, name) == ("sigma", "epsilon")
+    text = rounded_up(value) if computed else f"{value:.12g}"
+    shown = f"[bold]{text}[/bold]" if name == asked else text
+    if name == "sigma":
+        _add_noise(table, found, shown)
+    else:
+        table.add_row(name, shown)
+
+
+def _add_noise(table: Table, found: Guarantee, shown: str) -> None:
+    """The noise as it is added, and as other libraries count it."""
+    table.add_row("sigma", f"{shown} clip norms")
+    if found.noise_multiplier is not None and found.column_norm is not None:
+        table.add_row(
+            "noise multiplier",
+            f"{rounded_up(found.noise_multiplier)}: sigma over the sensitivity to one "
+            f"participation, {found.column_norm:.4g}",
+        )
 
 
 def _units_table(units: Units) -> Table:
@@ -223,27 +256,17 @@ def _details_table(asked: str, found: Guarantee, seconds: float) -> Table:
     part = "delta" if asked == "delta" else "epsilon"
     table = _table("how it came about", "")
     for name, value in found.details.items():
-        if name == "worst_group" and not found.sampling.startswith("CyclicPoisson"):
-            continue  # all examples are alike
-        if name == "setting":
-            continue  # choices inside a bound: --json has them
-        label = LABELS.get(name, name.replace("_", " ")).format(part)
-        table.add_row(label, _shown(name, value))
+        if name in LABELS:
+            table.add_row(LABELS[name].format(part), _shown(value))
     table.add_row("seconds", f"{seconds:.2f}")
     return table
 
 
-def _shown(name: str, value: object) -> str:
+def _shown(value: object) -> str:
     """Numbers on the safe side of what they claim."""
-    if isinstance(value, dict):
-        return "; ".join(f"{key} {_shown(key, inner)}" for key, inner in value.items())
-    if isinstance(value, list):
-        return "\n".join(_shown(name, one) for one in value)
     if not isinstance(value, float):
         return "not available" if value is None else str(value)
-    if name == "slack":
-        return f"{100 * value:.2f} %"
-    return rounded_down(value) if name.endswith("_lower") else rounded_up(value)
+    return rounded_up(value)
 
 
 def _table(first: str, second: str) -> Table:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import os
+import re
 
 from mmcc.errors import MmccError
 
 FILES = (".npy", ".npz", ".csv")
 A_FILE = f"a {', '.join(FILES)} file"
+SMALLEST = 5e-324
 NUMBER, WHOLE = "a number such as 0.01, 1e-6 or 1/2048", "a whole number such as 8"
 
 
@@ -23,7 +25,15 @@ def number(name: str, text: str, needed: str = NUMBER) -> float:
     """A decimal (0.01, 1e-6) or a fraction (1/2048)."""
     try:
         top, _, bottom = text.partition("/")
-        return float(top) / float(bottom) if "/" in text else float(top)
+        value = float(top) / float(bottom) if "/" in text else float(top)
+        if value == 0 and re.search("[1-9]", re.split("[eE]", top)[0]):
+            raise UsageError(
+                f"--{name} {_shortened(text)} is below {SMALLEST:.2g}, the smallest number that "
+                "floating point has; use a larger one."
+            )
+        return value
+    except UsageError:
+        raise
     except ZeroDivisionError:
         raise UsageError(f"--{name} {text} divides by zero.") from None
     except ValueError:

@@ -1,4 +1,4 @@
-"""Options that several commands have beside the mechanism's: for questions and for print."""
+"""Options that several commands share besides the mechanism's: what to compute and how to print."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNITS = Option(
     "Also print mu of Gaussian DP, rho of zCDP and what attacks can achieve.",
 )
 SIMULATION = (
-    Option("--samples", WHOLE, QUESTION, "Estimate: at most this many samples."),
+    Option("--samples", WHOLE, QUESTION, "Estimate: draw at most this many samples."),
     Option("--width", NUMBER, QUESTION, "Estimate: stop at this relative width of the interval."),
     CONFIDENCE := Option(
         "--confidence",
@@ -22,7 +22,7 @@ SIMULATION = (
         QUESTION,
         "Chance that the interval, or the audit's bound, is right.",
     ),
-    SEED := Option("--seed", WHOLE, QUESTION, "Random numbers start here."),
+    SEED := Option("--seed", WHOLE, QUESTION, "Seed of the random numbers."),
 )
 VERDICT = (
     Option(
@@ -35,13 +35,13 @@ VERDICT = (
         "--record",
         FILE,
         QUESTION,
-        "Verify: keep all attempts in this file, and go on with one that was interrupted.",
+        "Verify: keep all attempts in this file, and resume one that was interrupted.",
     ),
     WORKERS := Option("--workers", WHOLE, QUESTION, "Verify: processes that draw samples."),
 )
-PLOT = Option("--plot", FILE, OUTPUT, "Draw a picture: .png .svg .pdf.")
+PLOT = Option("--plot", FILE, OUTPUT, "Draw a picture: a .png, .svg or .pdf file.")
 
 
 def said(**given: Any) -> dict[str, Any]:
-    """What was said, without what was left out."""
+    """The options that were given, without those that were left out."""
     return {name: value for name, value in given.items() if value is not None}

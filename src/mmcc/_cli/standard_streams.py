@@ -1,7 +1,7 @@
 """Standard output and error that can always be written to, so that the exit code is the answer's.
 
-In: the streams of the process.  Out: the same, except that a reader who has gone is not missed, and
-letters that the encoding lacks are written as their numbers.
+In: the streams of the process.  Out: the same, except that a reader that has gone away is no error,
+and characters that the encoding lacks are escaped.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Result = TypeVar("Result")
 
 
 class Lasting:
-    """A text stream that goes on, into nothing, where its reader has gone (`mmcc --help | head`).
+    """A text stream that survives its reader, as in `mmcc --help | head`: the rest is discarded.
 
-    Other troubles, such as a full disk, are raised once: what is left in buffers then would raise
-    them again while the interpreter ends.
+    Other errors, such as a full disk, are raised once: what is left in the buffers would raise them
+    again while the interpreter shuts down.
     """
 
     buffer = None
-    """Not to be had: what is written passes through here."""
+    """Not available: everything that is written passes through here."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -149,6 +149,7 @@ class Claim:
             details=_details(attempt),
             adjacency=adjacency_of(asked.group_size),
             group_size=asked.group_size,
+            column_norm=strategy.sensitivity(strategy.steps),
             kind=VERIFIED,
             failure=asked.failure,
         )

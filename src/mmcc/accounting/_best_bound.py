@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from mmcc._progress import so_far
 from mmcc.accounting._bounds import (
     CHANCE,
     PLAIN,
@@ -28,7 +29,15 @@ from mmcc.accounting._bounds import (
     Problem,
     known_bounds,
 )
-from mmcc.errors import MethodError, MmccError, PrecisionError, StrategyError
+from mmcc.accounting._in_words import rounded_down, rounded_up
+from mmcc.accounting._parallel import Progress
+from mmcc.errors import (
+    MethodError,
+    MmccError,
+    NothingCertifiedError,
+    PrecisionError,
+    StrategyError,
+)
 from mmcc.sampling._scheme import unproven
 
 CLOSED = 1.02
@@ -205,11 +214,12 @@ def best_epsilon(
     *,
     known: Sequence[Answer] = (),
     lower: float | None = None,
+    tell: Progress | None = None,
 ) -> Best:
     """The smallest certified epsilon at delta, by bounds in the order of their cost.
 
     `known` has been certified already; `lower` is the lower end where it is known, or 0 where
-    nobody needs it.
+    nobody needs it.  `tell` hears what is certified so far after every bound.
     """
     if problem.chance <= delta:
         return best_of([ask_epsilon(CHANCE, problem, delta)])
@@ -217,7 +227,11 @@ def best_epsilon(
 
     def ask(bound: Bound, answers: list[Answer]) -> Answer:
         settled = bound.settled_for_epsilon(problem, delta)
-        return ask_epsilon(settled, problem, delta, [*known, *answers])
+        answer = ask_epsilon(settled, problem, delta, [*known, *answers])
+        if tell is not None:
+            value = best_of([*known, *answers, answer]).value
+            _tell(tell, "epsilon", lower, value, len(answers) + 1, len(bounds))
+        return answer
 
     def enough(answers: list[Answer], worth: float) -> bool:
         if best_of([*known, *answers]).value <= (1 + worth * (CLOSED - 1)) * lower:
@@ -230,12 +244,28 @@ def best_epsilon(
     return best_of([*known, *_in_turn(problem, bounds, ask, enough, known)], lower)
 
 
-def best_delta(problem: Problem, epsilon: float, bounds: Sequence[Bound]) -> Best:
+def _tell(
+    progress: Progress, asked: str, lower: float, value: float, done: int, bounds: int
+) -> None:
+    """What is certified so far: the first bound at once, and better ones as they come."""
+    if not math.isfinite(value):
+        return
+    ends = f"between {rounded_down(lower)} and" if lower > 0 else "at most"
+    progress(so_far(f"{asked} {ends} {rounded_up(value)}", "bound", bounds, about=True), done)
+
+
+def best_delta(
+    problem: Problem, epsilon: float, bounds: Sequence[Bound], tell: Progress | None = None
+) -> Best:
     """The smallest certified delta at epsilon, by bounds in the order of their cost."""
     lower = lower_delta(problem, epsilon)
 
-    def ask(bound: Bound, _: list[Answer]) -> Answer:
-        return ask_delta(bound.settled_for_delta(problem, epsilon), problem, epsilon)
+    def ask(bound: Bound, answers: list[Answer]) -> Answer:
+        answer = ask_delta(bound.settled_for_delta(problem, epsilon), problem, epsilon)
+        if tell is not None:
+            value = best_of([*answers, answer]).value
+            _tell(tell, "delta", lower, value, len(answers) + 1, len(bounds))
+        return answer
 
     def enough(answers: list[Answer], worth: float) -> bool:
         return best_of(answers).value <= (1 + worth * (CLOSED_DELTA - 1)) * lower
@@ -269,8 +299,9 @@ def _in_turn(
         except (MethodError, StrategyError) as not_possible:
             refusal = not_possible
     proven = any(answer.bound is not PLAIN for answer in answers)
-    # Where floats cannot go the plain bound will do; that a mechanism is too large must be known.
-    plain_will_do = answers and isinstance(refusal, PrecisionError)
+    # Where floats cannot go, or nothing is certified at this delta, the plain bound will do; that a
+    # mechanism is too large must be known.
+    plain_will_do = answers and isinstance(refusal, (PrecisionError, NothingCertifiedError))
     if refusal is not None and not proven and not plain_will_do:
         raise refusal
     return answers

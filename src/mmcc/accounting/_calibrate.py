@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from mmcc._progress import so_far
 from mmcc.accounting._best_bound import (
     Best,
     ask_epsilon,
@@ -20,6 +21,7 @@ from mmcc.accounting._best_bound import (
 )
 from mmcc.accounting._bounds import PLAIN, Answer, Bound, Cost, Problem
 from mmcc.accounting._gaussian import bound_gaussian_delta
+from mmcc.accounting._in_words import rounded_down, rounded_up
 from mmcc.errors import MethodError, MmccError
 
 TOLERANCE = 1e-4
@@ -30,7 +32,7 @@ AIM = -0.5 * TOLERANCE
 """Log epsilon against the target that the search aims at."""
 ALIKE = 0.01
 """At sigmas whose logarithms differ by no more than this the same bounds lose."""
-MAX_TURNS = 24
+MAX_TURNS, USUAL_TURNS = 24, 8
 FLOOR_TURNS = 12
 SLOPE = -1.2
 """Of log epsilon against log sigma, before anything is known."""
@@ -57,7 +59,7 @@ def smallest_sigma(
         start = problem
     # Upper bounds fall about as fast as lower ones.
     slope = _slope(ends, 0.0, SLOPE) if floor > 0 else SLOPE
-    found, best = _search(start, bounds, epsilon, delta, slope)
+    found, best = _search(start, bounds, epsilon, delta, slope, floor)
     if len(bounds) > 1 and best.lower == 0:
         best = replace(best, lower=lower_epsilon(found, delta))
     return found, best, floor
@@ -111,6 +113,7 @@ def _search(
     epsilon: float,
     delta: float,
     slope: float = SLOPE,
+    floor: float = 0.0,
 ) -> tuple[Problem, Best]:
     """Close in on epsilon(sigma) = epsilon from both sides; return the safe side.
 
@@ -123,8 +126,9 @@ def _search(
     least = min((costs[bound] for bound in bounds if bound.amplified), default=Cost.SLOW)
     groups = {Level.QUICK: least, Level.BRISK: max(least, Cost.LONG), Level.ALL: Cost.SLOW}
     asked = {level: [b for b in bounds if costs[b] <= most] for level, most in groups.items()}
-    search = _Search(asked, epsilon, slope)
+    search = _Search(asked, epsilon, slope, floor)
     for turn in range(1, MAX_TURNS + 1):
+        search.tell(problem, turn)
         level = search.level
         known = search.known(problem.sigma)
         try:
@@ -175,6 +179,8 @@ class _Search:
     groups: Mapping[Level, Sequence[Bound]]
     epsilon: float
     slope: float
+    floor: float = 0.0
+    """Known to be too little, whatever is asked."""
     safe: tuple[Problem, Best] | None = None
     """What can be promised: nothing is taken for granted there."""
     _chosen: list[Bound] = field(default_factory=list)
@@ -193,6 +199,18 @@ class _Search:
     def __post_init__(self) -> None:
         several = len(self.groups[Level.ALL]) > 1
         self.level = Level.BRISK if several else Level.ALL
+
+    def tell(self, problem: Problem, turn: int) -> None:
+        """What is known of sigma before a trial, and how many trials it may take."""
+        progress = problem.effort.progress
+        if progress is None:
+            return
+        low, high = max(self._low, self.floor), self._high
+        if high < math.inf:
+            known = f"sigma between {rounded_down(low)} and {rounded_up(high)}"
+        else:
+            known = f"sigma above {rounded_down(low)}" if low > 0 else "sigma"
+        progress(so_far(known, "trial", max(USUAL_TURNS, turn + 1), about=True), turn)
 
     def bounds(self, sigma: float) -> Sequence[Bound]:
         """The bounds to ask now."""

@@ -7,12 +7,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mmcc import _html
+from mmcc.accounting._in_words import REMEDIES, between
+from mmcc.accounting._in_words import rounded_down as rounded_down
+from mmcc.accounting._in_words import rounded_up as rounded_up
 from mmcc.errors import MethodError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
     from mmcc.accounting._privacy_curve import PrivacyCurve
 
 ADJACENCY = "zero-out: the larger of remove and add"
+TIGHT = "tight"
+"""The method that asks every bound."""
 CERTIFIED, VERIFIED = "certified", "verified"
 """The two kinds of guarantees: proven, and shown by a simulation that may err."""
 
@@ -24,23 +34,8 @@ def adjacency_of(group_size: int) -> str:
     return f"zero-out of {group_size} examples at once: the larger of remove and add"
 
 
-DIGITS = 6
 FLOOR = 1e-12
 """A delta that may be left over when a guarantee is told by a mu alone."""
-
-
-def rounded_up(value: float) -> str:
-    """At most `DIGITS` significant digits, never below the value."""
-    text = f"{value:.{DIGITS}g}"
-    if not math.isfinite(value) or float(text) >= value:
-        return text
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - DIGITS + 1)
-    return f"{float(text) + unit:.{DIGITS}g}"
-
-
-def rounded_down(value: float) -> str:
-    """At most `DIGITS` significant digits, never above the value."""
-    return rounded_up(-value).removeprefix("-") if value > 0 else f"{value:.{DIGITS}g}"
 
 
 class Details(Mapping[str, Any]):
@@ -84,7 +79,7 @@ class Guarantee:
     For a matrix mechanism that releases C x + z, z ~ N(0, sigma^2) in units of the clip norm, with
     examples sampled as `sampling` says, adjacency zero-out (one example's contribution replaced
     by zero, either way).  If `adaptive`, inputs may depend on everything released before them.
-    With a `group_size` the contributions of any so many examples are replaced at once.
+    With a `group_size`, the contributions of any that many examples are replaced at once.
     """
 
     epsilon: float
@@ -109,6 +104,11 @@ class Guarantee:
     """`CERTIFIED` or `VERIFIED`."""
     failure: float = 0.0
     """The chance of a wrong verdict, which is part of delta; 0 where it is certified."""
+    column_norm: float | None = None
+    """The largest norm of a column of C: the sensitivity to one participation, in clip norms.
+
+    None where the mechanism is not at hand.
+    """
 
     def __post_init__(self) -> None:
         if not isinstance(self.details, Details):
@@ -118,6 +118,11 @@ class Guarantee:
                 f"a guarantee is {CERTIFIED!r}, or {VERIFIED!r} with a chance of failure, not "
                 f"{self.kind!r} with {self.failure!r}."
             )
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """Sigma over the sensitivity to one participation, as other libraries count noise."""
+        return None if self.column_norm is None else self.sigma / self.column_norm
 
     @property
     def basis(self) -> str:
@@ -130,7 +135,7 @@ class Guarantee:
         )
 
     def gdp(self, floor: float = FLOOR) -> float:
-        """Mu of Gaussian differential privacy, certified, up to `floor`.
+        """Mu of Gaussian differential privacy, certified, up to a delta of `floor`.
 
         Delta at every epsilon is at most that of the Gaussian mechanism with this mu plus `floor`.
         With `floor=0` it is the mu without amplification, which is the smallest that there is where
@@ -143,9 +148,10 @@ class Guarantee:
         return self._curve().zcdp()
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
-        """At most so often does an attack recognise the example that took part, certified.
+        """Certified: how often an attack can recognise an example that took part, at most.
 
-        It may take one that did not for one that did at the rate given; or the other way round.
+        At the given rate it mistakes an example that did not take part for one that did; or the
+        other way round.
         """
         return self._curve().power(false_positive_rate)
 
@@ -166,13 +172,53 @@ class Guarantee:
             )
         return self.curve
 
+    @property
+    def _asked(self) -> str:
+        """The number that was computed last, of which `details` may have a lower end."""
+        return next((n for n in ("sigma", "delta") if f"{n}_lower" in self.details), "epsilon")
+
+    def truth(self, asked: str | None = None) -> str:
+        """Where the true number lies, in words, and what closes the gap if that is wide.
+
+        Empty where a single bound was asked, which knows nothing from below.
+        """
+        name = asked or self._asked
+        if self.method != TIGHT or self.kind != CERTIFIED:
+            return ""
+        lower = self.details.get(f"{name}_lower", 0.0)
+        return between(lower, getattr(self, name), name, self.details.get(REMEDIES, ()))
+
+    def noise_in_words(self) -> str:
+        """Sigma and the noise multiplier, rounded up."""
+        text = f"{rounded_up(self.sigma)} clip norms"
+        if self.noise_multiplier is None:
+            return text
+        return f"{text}; noise multiplier {rounded_up(self.noise_multiplier)}"
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        truth = self.truth()
+        rows = [
+            ("epsilon", rounded_up(self.epsilon)),
+            *([("truth", truth)] if truth else []),
+            ("delta", rounded_up(self.delta)),
+            ("sigma", self.noise_in_words()),
+            ("strategy", self.strategy),
+            ("sampling", self.sampling),
+            ("adjacency", self.adjacency),
+            ("inputs", "adaptive" if self.adaptive else "non-adaptive only"),
+            *([("setting", self.setting)] if self.setting else []),
+            ("basis", self.basis),
+        ]
+        return _html.table(rows, strong="epsilon")
+
     def __str__(self) -> str:
         inputs = "adaptive inputs" if self.adaptive else "non-adaptive inputs only"
         pair = f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})"
         return (
             f"{pair}-DP, {self.basis}; "
-            f"sigma {self.sigma:g}, {self.strategy}, {self.sampling}, {inputs}, {self.adjacency}"
-            f"{', in ' * bool(self.setting)}{self.setting}"
+            f"sigma {rounded_up(self.sigma)}, {self.strategy}, {self.sampling}, {inputs}, "
+            f"{self.adjacency}{', in ' * bool(self.setting)}{self.setting}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,6 +227,8 @@ class Guarantee:
             "epsilon": self.epsilon,
             "delta": self.delta,
             "sigma": self.sigma,
+            "noise_multiplier": self.noise_multiplier,
+            "column_norm": self.column_norm,
             "method": self.method,
             "bound": self.bound,
             "strategy": self.strategy,
@@ -248,6 +296,52 @@ class Bracket:
         if self.upper == 0:
             return 1.0
         return self.upper / self.lower if self.lower > 0 else math.inf
+
+    @property
+    def truth(self) -> str:
+        """Where the true epsilon lies, in words, and what closes the gap if that is wide."""
+        remedies = self.guarantee.details.get(REMEDIES, ())
+        return between(self.lower, self.upper, "epsilon", remedies)
+
+    def plot(self, file: str | Path | None = None) -> Figure:
+        """Epsilon against sigma by every bound that applies, from half the noise to twice as much.
+
+        Takes a while: every point is certified.  Needs matplotlib.
+        """
+        from mmcc.plots import epsilon_against_sigma
+
+        found, problem = self.guarantee, self.guarantee._curve().problem
+        return epsilon_against_sigma(
+            problem.strategy, problem.scheme, sigma=found.sigma, delta=found.delta, file=file
+        )
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        beside = [
+            *([("estimate", f"{self.estimate.epsilon:.4g}", "nothing")] if self.estimate else []),
+            *(
+                [("verified", rounded_up(self.verified.epsilon), self.verified.basis)]
+                if self.verified
+                else []
+            ),
+            *([("verified", "refused", self.refused)] if self.refused else []),
+        ]
+        rows = [
+            ("lower", rounded_down(self.lower), "no method can prove less"),
+            *beside,
+            ("upper", rounded_up(self.upper), self.method),
+        ]
+        ends = _html.table(rows, ("epsilon", "", "certified by"))
+        found = self.guarantee
+        facts = [
+            ("truth", self.truth),
+            ("delta", rounded_up(found.delta)),
+            ("sigma", found.noise_in_words()),
+            ("strategy", found.strategy),
+            ("sampling", found.sampling),
+            ("adjacency", found.adjacency),
+        ]
+        return f"{ends}\n{_html.table(facts)}"
 
     def __str__(self) -> str:
         ends = f"[{rounded_down(self.lower)}, {rounded_up(self.upper)}]"

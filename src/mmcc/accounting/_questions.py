@@ -44,9 +44,11 @@ from mmcc.accounting._bounds import (
 from mmcc.accounting._calibrate import gaussian_problem, smallest_sigma
 from mmcc.accounting._curve_points import Point
 from mmcc.accounting._guarantee import Bracket, Guarantee, adjacency_of
+from mmcc.accounting._in_words import REMEDIES, is_open
 from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._privacy_curve import curve_of
+from mmcc.accounting._width import remedies_for
 from mmcc.errors import (
     MethodError,
     NothingCertifiedError,
@@ -63,12 +65,12 @@ from mmcc.strategies._base import ORDERS, Order, Strategy, checked_strategy
 MIN_DELTA = 1e-200
 MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 NEXT_TO_NOTHING = 1e-6
-"""Part of the sensitivity that `sigma` returns where no noise is needed."""
+"""The part of the sensitivity that `sigma` returns where no noise is needed."""
 MAX_GROUP_SIZE = 10**6
 CLOSE_BRACKET = 1.002
 """An upper end this close to the lower one needs no better lower one."""
 MAX_RATIO = 1e4
-"""Above this ratio of column norm to sigma no amplification is looked for."""
+"""Above this ratio of column norm to sigma, amplification is not looked for."""
 
 
 def epsilon(
@@ -85,15 +87,15 @@ def epsilon(
 ) -> Guarantee:
     """The certified epsilon of a matrix mechanism at a delta.
 
-    With a `group_size` it protects so many examples at once: all their contributions are replaced
-    by zero together.
+    With a `group_size`, that many examples are protected together: the contributions of all of them
+    are replaced by zero at once.
     """
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
     problem = _problem(strategy, sampling, sigma, group_size, _effort(executor, progress))
     bounds = _feasible(problem, bounds_by(problem, method, order))
     if method == TIGHT:
-        best = best_epsilon(problem, delta, bounds)
+        best = best_epsilon(problem, delta, bounds, tell=progress)
     else:
         best = best_of([ask_epsilon(bounds[0], problem, delta)])
     if not best.value < math.inf:
@@ -102,6 +104,21 @@ def epsilon(
             "method='tight'."
         )
     return _guarantee(problem, method, bounds, best, best.value, delta, "epsilon")
+
+
+def epsilon_on_grid(
+    strategy: Strategy, sampling: Scheme, *, sigma: float, delta: float, spacing: float
+) -> Guarantee:
+    """The same by composing losses (MMCC) on a grid that is given, not chosen for the answer.
+
+    `epsilon` spends 5e-5 of the answer on its grid.  Who wants the last digits pays with time.
+    """
+    sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
+    delta = real("delta", delta, MIN_DELTA, 1)
+    problem = _problem(strategy, sampling, sigma, 1, Effort(spacing=real("spacing", spacing, 0, 1)))
+    bounds = _feasible(problem, bounds_by(problem, Mmcc.name))
+    best = best_of([ask_epsilon(bounds[0], problem, delta)])
+    return _guarantee(problem, Mmcc.name, bounds, best, best.value, delta, "epsilon")
 
 
 def delta(
@@ -122,7 +139,7 @@ def delta(
     problem = _problem(strategy, sampling, sigma, group_size, _effort(executor, progress))
     bounds = _feasible(problem, bounds_by(problem, method, order))
     if method == TIGHT:
-        best = best_delta(problem, epsilon, bounds)
+        best = best_delta(problem, epsilon, bounds, progress)
     else:
         best = best_of([ask_delta(bounds[0], problem, epsilon)])
     return _guarantee(problem, method, bounds, best, epsilon, best.value, "delta")
@@ -148,17 +165,17 @@ def sigma(
     is known, `details` also has `sigma_lower`, below which (epsilon, delta) is impossible whatever
     the method, and `slack`, how much larger the certified sigma is.
 
-    Where the chance to take part at all is at most delta, any noise will do, and so would none:
-    `details` has `any_sigma`, and sigma is next to nothing (`NEXT_TO_NOTHING` of the sensitivity).
-    Such a delta promises nothing to those who do take part; a smaller one should be asked for.
+    Where the chance to take part at all is at most delta, any noise will do, even none: `details`
+    has `any_sigma`, and sigma is next to nothing (`NEXT_TO_NOTHING` of the sensitivity).  Such a
+    delta promises nothing to those who do take part; ask for a smaller one.
 
-    With method "verify" the noise is found by simulation and the guarantee verified, not certified;
-    `verify` has options of `mmcc.verify`.
+    With method "verify" the noise is found by simulation, and the guarantee is verified, not
+    certified; `verify` takes options of `mmcc.verify`.
     """
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
     delta = real("delta", delta, MIN_DELTA, 1)
     if verify is not None and method != VERIFY:
-        raise ParameterError(f"verify has options for method={VERIFY!r}, not for {method!r}.")
+        raise ParameterError(f"verify takes options for method={VERIFY!r}, not for {method!r}.")
     if method == VERIFY and order is None:
         return verified_sigma(
             strategy,
@@ -201,16 +218,16 @@ def bracket(
     """Two certified numbers with the true epsilon between them.
 
     `upper` is what `epsilon` gives by the method; `lower` holds for any method: it is the privacy
-    loss that a test of the output shows (0 where nothing is known).  `estimate=True` adds
-    a Monte Carlo estimate, which is no certificate; a mapping has options of `mmcc.estimate`.
-    `verify=True` adds an epsilon that was verified by simulation, which is no certificate either:
-    the smallest that a pilot finds likely to pass; a mapping has options of `mmcc.verify`.  If the
-    verdicts are refused, `verified` is None and `refused` says what the simulation suggests.
+    loss that a test of the output shows (0 where nothing is known).  `estimate=True` adds a Monte
+    Carlo estimate, which is not a certificate; a mapping gives options of `mmcc.estimate`.
+    `verify=True` adds an epsilon verified by simulation, which is not a certificate either: the
+    smallest that a pilot run finds likely to pass; a mapping gives options of `mmcc.verify`.  If
+    the verdicts are refused, `verified` is None and `refused` says what the simulation suggests.
     """
     asked_to_verify = options_of({} if isinstance(verify, bool) else verify)
     if estimate is not False and group_size != 1:
         raise ParameterError(
-            "estimates are made for one example, not for a group; leave out estimate or group_size."
+            "estimates are for one example, not for a group; leave out estimate or group_size."
         )
     found = epsilon(
         strategy,
@@ -250,16 +267,16 @@ def bracket(
 
 
 def methods() -> tuple[str, ...]:
-    """What `method` may be."""
+    """The names that `method` accepts."""
     return (TIGHT, *(bound.name for bound in known_bounds()))
 
 
 def check_method(method: str, order: Order | None = None) -> None:
-    """Refuse methods and orders that there are not."""
+    """Refuse unknown methods and orders."""
     if method == VERIFY:
         raise MethodError(
-            f"method={VERIFY!r} shows an epsilon at a delta that are both given: use mmcc.verify, "
-            "or mmcc.sigma for the noise of such a target."
+            f"method={VERIFY!r} checks a given epsilon at a given delta: use mmcc.verify, or "
+            "mmcc.sigma to find the noise for such a target."
         )
     if method not in methods() and method not in OLD_NAMES:
         raise MethodError(f"unknown method {method!r}; {suggestion(method, methods())}")
@@ -314,7 +331,7 @@ def _feasible(problem: Problem, bounds: list[Bound]) -> list[Bound]:
 
 
 def _effort(executor: Executor | None, progress: Progress | None) -> Effort:
-    """How to compute: on the executor given, or here (threads gained nothing: rows are short)."""
+    """How to compute: on the executor given, or here (threads gain nothing: rows are short)."""
     if executor is not None and not hasattr(executor, "submit"):
         raise ParameterError(f"executor must have the interface of Executor, got {executor!r}.")
     if progress is not None and not callable(progress):
@@ -348,6 +365,11 @@ def _guarantee(
         extra["any_sigma"] = True
     if floor > 0:
         extra |= {"sigma_lower": floor, "slack": problem.sigma / floor - 1}
+    least = floor if asked == "sigma" else best.lower
+    if method == TIGHT and bound != CHANCE and is_open(least, _value(asked, problem, best)):
+        extra[REMEDIES] = remedies_for(
+            problem, asked, epsilon if asked != "epsilon" else best.lower
+        )
     return Guarantee(
         epsilon=epsilon,
         delta=delta,
@@ -361,7 +383,13 @@ def _guarantee(
         details=details.extended(extra),
         adjacency=adjacency_of(problem.group_size),
         group_size=problem.group_size,
+        column_norm=problem.strategy.sensitivity(problem.steps),
         curve=curve_of(
             problem, Point(epsilon, delta), best, bounds if method == TIGHT else [], setting
         ),
     )
+
+
+def _value(asked: str, problem: Problem, best: Best) -> float:
+    """The number that was asked for."""
+    return problem.sigma if asked == "sigma" else best.value

@@ -12,6 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from numpy.typing import ArrayLike
+
+from mmcc._progress import as_detail, so_far
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
 from mmcc.design._table import BASELINE, Comparison, Row
@@ -23,6 +26,7 @@ from mmcc.sampling._families_at_rate import Family, common_rate, family_of
 from mmcc.strategies import identity
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._registry import CONTINUAL_COUNTING, IDENTITY, TUNED_BLT
+from mmcc.strategies._workloads import Workload, workload_of
 
 Compared = Strategy | TunedBlt
 SECONDS = 300.0
@@ -45,6 +49,7 @@ def compare(
     *,
     epsilon: float | Sequence[float],
     delta: float,
+    workload: ArrayLike | Workload | None = None,
     method: str = "tight",
     only_wins: bool = False,
     estimates: bool = False,
@@ -58,15 +63,17 @@ def compare(
     `samplings` is a family of which the scheme with the least noise is shown; several epsilons make
     a sweep.  `only_wins` asks for each row only whether it wins: one evaluation at the noise
     that ties.  `estimates` adds simulated rows where no amplification is proven, marked as such.
+    `workload` is what errors are of, as for `mmcc.utility.rmse`; prefix sums unless given.
     A row that cannot be certified, or takes more than about `seconds`, says why.
     """
     named, steps = _named(strategies)
+    asked = workload_of(workload, steps)
     families = _families(samplings)
     rate = common_rate(families, steps)
     epsilons = _epsilons(epsilon)
     delta = real("delta", delta, MIN_DELTA, 1)
     check_method(method)
-    limits = Limits(method, only_wins, estimates, _seconds(seconds))
+    limits = Limits(method, only_wins, estimates, _seconds(seconds), asked)
     _check_callables(executor, progress)
     if rate < 1 and -math.expm1(steps * math.log1p(-rate)) <= delta:
         raise ParameterError(
@@ -75,15 +82,15 @@ def compare(
         )
     first = [baseline_cell(steps, rate, e, delta, limits) for e in epsilons]
     baseline = tuple(row for rows in _run(first, executor, progress, BASELINE) for row in rows)
-    errors = {label: known_errors(strategy) for label, strategy in named.items()}
+    errors = {label: known_errors(strategy, asked) for label, strategy in named.items()}
     cells = [
         cell_against(base, label, strategy, some, limits, errors[label])
         for base in baseline
         for some in families
         for label, strategy in named.items()
     ]
-    rows = [row for found in _run(cells, executor, progress, "rows of the table") for row in found]
-    return Comparison(steps, rate, delta, method, baseline, tuple(rows))
+    rows = [row for found in _run(cells, executor, progress, "the table") for row in found]
+    return Comparison(steps, rate, delta, method, baseline, tuple(rows), str(asked))
 
 
 def default_words(steps: int, rate: float) -> tuple[str, ...]:
@@ -128,12 +135,14 @@ def cell_against(
     )
 
 
-def known_errors(strategy: Compared) -> UnitErrors | MmccError | None:
+def known_errors(
+    strategy: Compared, workload: Workload | None = None
+) -> UnitErrors | MmccError | None:
     """The errors of a strategy that does not depend on the target, or why there are none."""
     if isinstance(strategy, TunedBlt):
         return None
     try:
-        return errors_of(strategy)
+        return errors_of(strategy, workload)
     except MmccError as refusal:
         return refusal
 
@@ -142,10 +151,11 @@ def _run(
     cells: list[Cell], executor: Executor | None, progress: Progress | None, what: str
 ) -> Iterator[tuple[Row, ...]]:
     """All cells in order, on the executor if there is one."""
-    ask = partial(answer, progress=progress) if executor is None else answer
+    inside = None if progress is None else as_detail(progress)
+    ask = partial(answer, progress=inside) if executor is None else answer
     for done, rows in enumerate(spread(ask, cells, executor, chunk=1)):
         if progress is not None:
-            progress(what, done + 1)
+            progress(so_far(what, "row", len(cells)), done + 1)
         yield rows
 
 

@@ -6,7 +6,7 @@ Rounding: sigma is the safe end of a certified calibration.  The search itself p
 it stops short of the optimum costs error, never privacy.
 
 Fixed strategies come first, those that know nothing of the guarantee: what a made one has to beat.
-Then shapes of few parameters: bands optimised for one participation, one buffer, its powers.
+Then shapes of few parameters (`_exploration`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,32 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
+from numpy.typing import ArrayLike
 
 from mmcc import utility
-from mmcc.accounting._best_bound import FEW_COLUMNS, Budget, amplified
+from mmcc.accounting._best_bound import Budget, amplified
 from mmcc.accounting._bounds import TIGHT, Problem
 from mmcc.accounting._calibrate import impossible_sigma
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
+from mmcc.design._exploration import (
+    WIDEST_OPTIMISED,
+    Exploration,
+    stand_in,
+)
 from mmcc.design._noise import Target, calibrate, prove
-from mmcc.design._optimised_result import MEASURES, Candidate, Optimised, RuledOut
+from mmcc.design._optimised_result import MEASURES, Candidate, LeftOut, Optimised, RuledOut
 from mmcc.design._rough_noise import RoughNoise
-from mmcc.design._search import LIMITS, STARTS, ErrorOf, Search, Shapes
-from mmcc.errors import ParameterError, SamplingError, StrategyError, real, suggestion, whole
+from mmcc.design._search import ErrorOf, Search
+from mmcc.errors import (
+    MethodError,
+    ParameterError,
+    SamplingError,
+    StrategyError,
+    real,
+    suggestion,
+    whole,
+)
 from mmcc.sampling import Scheme
 from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._banded_toeplitz import banded_toeplitz
@@ -35,22 +48,18 @@ from mmcc.strategies._base import Strategy
 from mmcc.strategies._blt import blt
 from mmcc.strategies._descent import check_progress
 from mmcc.strategies._toeplitz import Toeplitz, continual_counting, identity, toeplitz
+from mmcc.strategies._workloads import Workload, workload_of
 
 EVALUATIONS = 60
 LARGEST = 10**6
 """Steps, at most: every strategy tried has its error summed over all of them."""
 LEADING = (2, 4, 16, 64)
 """How many first coefficients of continual_counting are used as bands."""
-WIDEST_OPTIMISED = 512
-"""Bands that are optimised for one participation, at most: each step of a descent sums them all."""
 MOST_COLUMNS = 4096
 """Beyond so many rounds of one example only bands and buffers have a bound that takes seconds."""
-SHARE = 0.5
-"""Part of the evaluations that one buffer may use; its powers have the rest."""
-DOUBLINGS = 3
-"""How many widths of optimised bands are tried, from one that fits between two rounds."""
-POWERS = 1024
-"""Up to so many steps powers of one buffer are tried: they have a coefficient for each step."""
+FEW_LEADING = 16
+"""Bands that are compared where every answer takes many seconds."""
+MOST_BUFFERS = 4
 
 
 def optimise(
@@ -60,34 +69,44 @@ def optimise(
     delta: float,
     *,
     objective: str = "mean",
+    workload: ArrayLike | Workload | None = None,
     bands: int | None = None,
+    buffers: int = 1,
     method: str | None = None,
     fixed: Sequence[Strategy] | None = None,
     evaluations: int = EVALUATIONS,
     progress: Progress | None = None,
 ) -> Optimised:
-    """The Toeplitz strategy with the least prefix-sum error found at a certified target.
+    """The Toeplitz strategy with the least error found at a certified target.
 
     `objective`: "mean" is the root mean squared error over the steps, "max" the largest error.
-    `bands`: at most so many bands; any number unless given.  `method`: how all are calibrated, as
-    for `mmcc.sigma`; unless given "tight".  Above 600 rounds of one example a fixed BLT or few
+    `workload`: what the error is of, as for `mmcc.utility.rmse`; prefix sums unless given.
+    `bands`: at most so many bands; any number unless given.  `buffers`: BLTs with up to so many
+    buffers are searched; more than one take minutes.  `method`: how all are calibrated, as for
+    `mmcc.sigma`; unless given "tight".  Above 600 rounds of one example a fixed BLT or few
     bands have the noise of a quick bound where "tight" cannot make them the best.
-    `fixed`: strategies to be compared with, instead of the usual ones.
-    `evaluations`: strategies that the search may try.
-    For `Poisson`, `CyclicPoisson` and `BallsInBins`.  Deterministic.
+    `fixed`: strategies to be compared with, instead of the usual ones; those without a certificate
+    under the scheme are left out.  `evaluations`: strategies that the search may try; it stops
+    sooner where a step promises less than a hundredth of a per cent.
+    For every scheme under which Toeplitz matrices have a certificate with amplification.
+    Deterministic.
     """
     steps = whole("steps", steps, 1, LARGEST)
     scheme = _checked_scheme(sampling, steps)
     target = _checked_target(epsilon, delta, method, scheme.chance(steps))
-    error_of = _error_of(objective)
+    asked = workload_of(workload, steps)
+    error_of = _error_of(objective, asked)
     bands = None if bands is None else whole("bands", bands, 1, LARGEST)
+    buffers = whole("buffers", buffers, 1, MOST_BUFFERS)
     evaluations = whole("evaluations", evaluations, 0, 10**6)
     check_progress(progress)
-    rivals = _checked_fixed(fixed, steps) or fixed_strategies(steps, scheme, bands)
+    rivals = _checked_fixed(fixed, steps) or fixed_strategies(steps, scheme, bands, asked)
     question = _Question(scheme, target, error_of, progress, quick=method is None)
     compared = question.settle(list(question.calibrate(rivals)))
-    best = min((one for one in compared if isinstance(one, Candidate)), key=lambda one: one.error)
-    search = _search(question, compared, best, bands, evaluations)
+    best = _best(compared)
+    search = _search(question, compared, evaluations)
+    explored = Exploration(search, scheme, asked, bands, buffers, best)
+    explored.run()
     tuned = None if search.best is None else question.certify(search.best[1])
     winner = tuned if tuned is not None and tuned.error < best.error else best
     return Optimised(
@@ -95,17 +114,24 @@ def optimise(
         guarantee=winner.guarantee,
         error=winner.error,
         objective=objective,
+        workload=asked.name or str(asked),
         fixed=best,
         tuned=tuned,
         others=tuple(one for one in compared if one is not best),
-        evaluations=search.tried,
+        evaluations=explored.tried,
     )
 
 
-def fixed_strategies(steps: int, scheme: Scheme, bands: int | None) -> list[Toeplitz]:
+def fixed_strategies(
+    steps: int, scheme: Scheme, bands: int | None, workload: Workload | None = None
+) -> list[Toeplitz]:
     """Independent noise, counting, its leading bands, a BLT; bands that fit between two rounds."""
     apart = min(scheme.least_gap(steps), steps)
     most = steps if bands is None else min(bands, steps)
+    made = None if workload is None or workload.is_prefix_sums else workload
+    if stand_in(scheme, steps) is not scheme:
+        few = toeplitz(continual_counting(steps).coefficients[: min(FEW_LEADING, most)], steps)
+        return [identity(steps), few, *([] if bands else [blt(steps, workload=made)])]
     if Problem(identity(steps), scheme, 1.0).columns > MOST_COLUMNS:
         most = min(most, max(LEADING))
     counting = continual_counting(steps)
@@ -116,9 +142,9 @@ def fixed_strategies(steps: int, scheme: Scheme, bands: int | None) -> list[Toep
             found[count] = toeplitz(counting.coefficients[:count], steps)
     strategies = list(found.values())
     if bands is None and steps > 1:
-        strategies.append(blt(steps))
+        strategies.append(blt(steps, workload=made))
     if 1 < apart <= min(most, WIDEST_OPTIMISED):
-        strategies.append(banded_toeplitz(steps, apart))
+        strategies.append(banded_toeplitz(steps, apart, workload=made))
     return strategies
 
 
@@ -128,6 +154,9 @@ def budget_for(strategy: Strategy) -> Budget:
     if toeplitz is not None and (toeplitz.geometric or toeplitz.bands <= max(LEADING)):
         return Budget.STEADY
     return Budget.MINUTES
+
+
+Compared = Candidate | RuledOut | LeftOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +175,7 @@ class _Question:
         guarantee = calibrate(strategy, self.scheme, replace(self.target, budget=budget))
         return Candidate(strategy, guarantee, self.error_of(strategy) * guarantee.sigma)
 
-    def calibrate(self, strategies: Sequence[Strategy]) -> Iterator[Candidate | RuledOut]:
+    def calibrate(self, strategies: Sequence[Strategy]) -> Iterator[Compared]:
         """Each strategy at its certified noise, unless a lower bound rules out that it is the best.
 
         The lower bound is on the sigma that any proof can reach, so nothing is ruled out wrongly.
@@ -162,18 +191,23 @@ class _Question:
             if least > best:
                 yield RuledOut(strategy, least)
                 continue
-            found = self.certify(strategy, budget_for(strategy) if self.quick else Budget.MINUTES)
+            budget = budget_for(strategy) if self.quick else Budget.MINUTES
+            try:
+                found = self.certify(strategy, budget)
+            except (MethodError, SamplingError, StrategyError) as refusal:  # has no certificate
+                yield LeftOut(strategy, refusal)
+                continue
             best = min(best, found.error)
             yield found
 
-    def settle(self, compared: Sequence[Candidate | RuledOut]) -> list[Candidate | RuledOut]:
+    def settle(self, compared: Sequence[Compared]) -> list[Compared]:
         """The same, so that no fixed strategy is better than the best by any bound that we have.
 
         One that was calibrated by a quick bound alone is asked for its epsilon by all bounds, at
         the noise with which it would be as good as the best.  If that is above the target it stays
         where it is; otherwise it is calibrated again, by all bounds.
         """
-        found: list[Candidate | RuledOut] = [one for one in compared if isinstance(one, RuledOut)]
+        found: list[Compared] = [one for one in compared if not isinstance(one, Candidate)]
         best = math.inf
         rivals = [one for one in compared if isinstance(one, Candidate)]
         for count, rival in enumerate(sorted(rivals, key=lambda one: one.error)):
@@ -206,63 +240,31 @@ class _Question:
             self.progress(f"optimise: {what}", done)
 
 
-def _search(
-    question: _Question,
-    compared: Sequence[Candidate | RuledOut],
-    best: Candidate,
-    bands: int | None,
-    evaluations: int,
-) -> Search:
-    """What was found for the target, starting from the noise of the fixed strategies."""
-    steps = best.strategy.steps
+def _best(compared: Sequence[Compared]) -> Candidate:
+    """The one with the least error; why there is none, if none has a certificate."""
+    found = [one for one in compared if isinstance(one, Candidate)]
+    if not found:
+        raise next(one.refusal for one in compared if isinstance(one, LeftOut))
+    return min(found, key=lambda one: one.error)
+
+
+def _search(question: _Question, compared: Sequence[Compared], evaluations: int) -> Search:
+    """Nothing tried yet; it starts from the noise of the fixed strategies."""
     target = Target(question.target.epsilon, question.target.delta, budget=Budget.SECONDS)
     noise = RoughNoise(question.scheme, target)
     for one in compared:
         if isinstance(one, Candidate) and one.strategy.toeplitz is not None:
             noise.remember(one.strategy.toeplitz, one.sigma)
-    search = Search(noise, question.error_of, evaluations, question.progress)
-    if steps > 1 and bands != 1:
-        _explore(search, steps, bands, best)
-    return search
+    return Search(noise, question.error_of, evaluations, question.progress)
 
 
-def _explore(search: Search, steps: int, bands: int | None, best: Candidate) -> None:
-    """Bands; one buffer; powers of it, from there unless a fixed strategy is still better.
-
-    That is often the first few coefficients of continual_counting: the powers then start near it,
-    and are cut off where it is.
-    """
-    scheme = search.noise.scheme
-    most = min(bands or steps, steps)
-    apart = min(scheme.least_gap(steps), steps)
-    for width in (apart << doubling for doubling in range(DOUBLINGS if apart > 1 else 0)):
-        if width <= min(most, WIDEST_OPTIMISED) and search.left > 0:
-            search.value(banded_toeplitz(steps, width))
-    shapes = Shapes(steps, bands)
-    if search.left < len(STARTS):
-        return
-    found, point = search.one_buffer(shapes, int(SHARE * search.left))
-    columns = Problem(identity(steps), scheme, 1.0).columns
-    if search.left < 1 or not (columns <= FEW_COLUMNS or most <= POWERS):
-        return
-    if found <= math.log(best.error):
-        search.around(shapes, (found, np.append(point, 0.0)), search.left)
-        return
-    fixed = best.strategy.toeplitz
-    reach = fixed.bands if fixed is not None else steps
-    whole_blt = fixed is not None and fixed.geometric
-    cut = Shapes(steps, reach) if 1 < reach < steps and not whole_blt else shapes
-    start = search.corner(cut, (min(math.log(8.0 * reach), LIMITS[0][1]), 3.0, math.log(0.5)))
-    search.around(cut, start, search.left)
-
-
-def _error_of(objective: str) -> ErrorOf:
-    """The error of prefix sums at sigma = 1."""
+def _error_of(objective: str, workload: Workload) -> ErrorOf:
+    """The error at sigma = 1."""
     if objective not in MEASURES:
         names = tuple(MEASURES)
         raise ParameterError(f"unknown objective {objective!r}; {suggestion(objective, names)}")
     error = utility.rmse if objective == "mean" else utility.max_error
-    return lambda strategy: error(strategy, 1.0)
+    return lambda strategy: error(strategy, 1.0, workload)
 
 
 def _checked_target(epsilon: float, delta: float, method: str | None, chance: float) -> Target:
@@ -280,12 +282,11 @@ def _checked_target(epsilon: float, delta: float, method: str | None, chance: fl
 
 def _checked_scheme(sampling: Scheme, steps: int) -> Scheme:
     checked_scheme(sampling).check(steps)
-    problem = Problem(identity(steps), sampling, 1.0)
-    # With a gap between participations nothing is proven for dense matrices, which it tries.
-    if sampling.setting or problem.renewal is not None or not amplified(problem):
+    if sampling.setting or not amplified(Problem(identity(steps), sampling, 1.0)):
         raise SamplingError(
-            f"optimise is for Poisson, CyclicPoisson and BallsInBins, got {sampling!r}: other "
-            "schemes have no certificate for every matrix and adaptive inputs. Use one of these."
+            f"no amplification is proven under {sampling!r} for adaptive inputs, so that there is "
+            "nothing to optimise for. Use Poisson, CyclicPoisson, MinSeparation, BallsInBins, "
+            "RandomAllocation or TruncatedPoisson."
         )
     return sampling
 

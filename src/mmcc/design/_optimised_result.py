@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmcc.accounting._guarantee import Guarantee
+from mmcc.errors import MmccError
 from mmcc.strategies._base import Strategy
+from mmcc.strategies._workloads import PREFIX_SUMS
 
 MEASURES = {"mean": "root mean squared error", "max": "largest error"}
 """What an objective is called."""
@@ -53,10 +55,21 @@ class RuledOut:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A strategy for which nothing is proven under the scheme."""
+
+    strategy: Strategy
+    refusal: MmccError
+
+    def __str__(self) -> str:
+        return f"{self.strategy!r}: left out; {self.refusal}"
+
+
+@dataclass(frozen=True, slots=True)
 class Optimised:
     """The best strategy found for a target; never worse than `fixed`, and both errors are here.
 
-    Errors are those of prefix sums, in units of the clip norm.  `guarantee` is a proof for
+    Errors are those of the workload, in units of the clip norm.  `guarantee` is a proof for
     `strategy` at `sigma`; that no other strategy is better is not claimed.
     """
 
@@ -68,10 +81,12 @@ class Optimised:
     """The best of the strategies that do not depend on the target, at the same guarantee."""
     tuned: Candidate | None
     """The best strategy made for the target, whether it won or not."""
-    others: tuple[Candidate | RuledOut, ...]
+    others: tuple[Candidate | RuledOut | LeftOut, ...]
     """All the other fixed strategies."""
     evaluations: int
     """Strategies whose noise was looked for in the search."""
+    workload: str = PREFIX_SUMS
+    """What the errors are of, in words."""
 
     @property
     def sigma(self) -> float:
@@ -86,7 +101,7 @@ class Optimised:
     def __str__(self) -> str:
         what = MEASURES[self.objective]
         return (
-            f"{self.strategy!r}: {what} of prefix sums {self.error:.5g} at sigma "
+            f"{self.strategy!r}: {what} of {self.workload} {self.error:.5g} at sigma "
             f"{self.sigma:.5g}, {100 * self.gain:.2f} % below that of the best fixed strategy, "
             f"{self.fixed}; {self.guarantee}"
         )
@@ -97,6 +112,7 @@ class Optimised:
             "strategy": repr(self.strategy),
             "error": self.error,
             "objective": self.objective,
+            "workload": self.workload,
             "gain": self.gain,
             "guarantee": self.guarantee.to_dict(),
             "fixed": self.fixed.to_dict(),

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from mmcc._written import Written, typed, written_scheme, written_strategy
-from mmcc.accounting._guarantee import ADJACENCY, CERTIFIED, Guarantee, rounded_up
+from mmcc.accounting._guarantee import ADJACENCY, CERTIFIED, Guarantee
 from mmcc.design._table import BASELINE
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
@@ -84,6 +84,8 @@ class Recommendation:
     cut_short: bool
     """Whether time was up before everything had been looked at."""
     seconds: float
+    remembered: bool = False
+    """Whether it was found before, in another run, and certified again now."""
 
     @property
     def steps(self) -> int:
@@ -164,7 +166,7 @@ class Recommendation:
         best, other = self.best, self.runner_up
         found = {
             "recommended": str(best) if self.wins else f"{BASELINE}: {best}",
-            "sigma": f"{rounded_up(best.sigma)} clip norms; {CERTIFIED} by {best.guarantee.bound}",
+            "sigma": f"{best.guarantee.noise_in_words()}; {CERTIFIED} by {best.guarantee.bound}",
             "guarantee": f"epsilon {self.epsilon:g} at delta {self.delta:g}, {ADJACENCY}",
             "error": self._error_in_words(),
         }
@@ -182,7 +184,9 @@ class Recommendation:
         note = self._written[0].note
         if note:
             found["file"] = note
-        if self.cut_short:
+        if self.remembered:
+            found["note"] = "found before, and certified again now (MMCC_CACHE=off: search again)"
+        elif self.cut_short:
             found["note"] = "time was up before everything had been looked at; allow more seconds"
         return found
 
@@ -223,6 +227,7 @@ class Recommendation:
             "python": self.python,
             "evaluations": self.evaluations,
             "cut_short": self.cut_short,
+            "remembered": self.remembered,
             "seconds": round(self.seconds, 3),
         }
 

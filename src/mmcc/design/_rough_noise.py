@@ -26,7 +26,7 @@ LONGEST = 0.7
 """Longest step in log sigma."""
 STEEPEST, FLATTEST, USUAL = -12.0, -0.5, -1.5
 """Slopes of log epsilon against log sigma."""
-BEHIND = 1.25
+BEHIND = 1.05
 """A bound this much larger than another is not asked for strategies like that one."""
 ALIKE = 0.25
 """Strategies are alike if their widths, logarithms, differ by no more than this."""
@@ -39,6 +39,18 @@ class Known:
     width: float
     level: float
     slope: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The noise that one strategy needs, and what was asked last on the way."""
+
+    log_sigma: float
+    asked: float
+    """Log sigma of the last evaluation."""
+    excess: float
+    """Log of epsilon over the target there."""
+    bounds: tuple[Bound, ...]
 
 
 @dataclass(eq=False)
@@ -59,7 +71,16 @@ class RoughNoise:
         self._known.append(Known(width(strategy), math.log(sigma / norm(strategy)), USUAL))
 
     def log_sigma(self, strategy: Toeplitz) -> float:
-        """Where log epsilon crosses the target, by secants from what is known; infinite if not."""
+        """Where log epsilon crosses the target; infinite where it does not."""
+        placed = self.place(strategy)
+        return math.inf if placed is None else placed.log_sigma
+
+    def excess_near(self, strategy: Toeplitz, placed: Placed, move: float = 0.0) -> float:
+        """Log of epsilon over the target where another strategy was asked last, by its bounds."""
+        return self._excess(strategy, math.exp(placed.asked + move), list(placed.bounds))[0]
+
+    def place(self, strategy: Toeplitz) -> Placed | None:
+        """Where log epsilon crosses the target, by secants from what is known."""
         near = self._nearest(strategy)
         scale = math.log(norm(strategy))
         place, slope = scale + near.level, near.slope
@@ -82,9 +103,9 @@ class RoughNoise:
                 break
             place = place + step if low < place + step < high else 0.5 * (low + high)
         if last is None:
-            return math.inf
+            return None
         self._known.append(Known(width(strategy), place - scale, slope))
-        return place
+        return Placed(place, *last, tuple(bounds))
 
     def _nearest(self, strategy: Toeplitz) -> Known:
         if not self._known:

@@ -1,18 +1,11 @@
-"""The one search: a simplex over shapes of Toeplitz encoders, at the noise that each needs.
+"""The one search: shapes of Toeplitz encoders, at the noise that each needs.
 
-In: shapes with two or three parameters, a rough calibration.  Out: the best strategy tried.
+In: shapes with few parameters, a rough calibration.  Out: the best strategy tried.
 Rounding: none; whatever coefficients come out are the strategy, and are certified as such later.
 
 The objective is log error + log sigma, sigma being what our certified upper bounds need for the
-target: a lower bound would run to independent noise, where it is loose.
-
-Shapes are c(x) = ((1 - lam x) / (1 - rho x))^a with 0 <= lam < rho <= 1 and a > 0:
-
-    a = 1           one buffer, 1, w, w rho, w rho^2, ..., w = rho - lam
-    a = 1/2, lam = 0, rho = 1     the square root of the prefix sums, continual_counting
-    a = 1/2, lam = 0, rho < 1     the same, fading
-
-All coefficients are non-negative: those of log c are, a (rho^k - lam^k) / k.
+target: a lower bound would run to independent noise, where it is loose.  A simplex finds the
+neighbourhood, and slopes (`_slopes`) the place.
 """
 
 from __future__ import annotations
@@ -25,16 +18,12 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._parallel import Progress
-from mmcc.design._rough_noise import RoughNoise
+from mmcc.design._rough_noise import Placed, RoughNoise
+from mmcc.design._shapes import LIMITS, Family, Shapes
 from mmcc.errors import MmccError
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._blt import blt
-from mmcc.strategies._checks import SMALLEST
-from mmcc.strategies._toeplitz import Toeplitz, toeplitz
+from mmcc.strategies._toeplitz import Toeplitz
 
-LIMITS = ((0.02, 16.0), (-9.0, 9.0), (-2.5, 1.5))
-"""Of -log(1 - rho), of the log odds of w/rho, and of log a."""
-DIGITS = 6
 STARTS = ((1.9, -1.0), (3.0, -2.0), (1.2, -3.5))
 """One buffer: (-log(1 - rho), log odds of w/rho); the last one is next to independent noise."""
 EDGES = (0.6, 0.9, 0.35)
@@ -51,46 +40,13 @@ ErrorOf = Callable[[Strategy], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
-    """The family for so many steps, cut off after `bands` coefficients if that is a number."""
+class Looked:
+    """What is known of one strategy."""
 
-    steps: int
-    bands: int | None = None
-
-    def strategy(self, point: Sequence[float] | FloatArray) -> Toeplitz | None:
-        """The member at (-log(1 - rho), log odds of w/rho[, log a]); None outside the limits.
-
-        Without a third coordinate a = 1: a BLT with one buffer, unless it is cut off.
-        """
-        if not all(low <= x <= high for x, (low, high) in zip(point, LIMITS, strict=False)):
-            return None
-        decay = _rounded(-math.expm1(-float(point[0])))
-        scale = min(_rounded(decay / (1 + math.exp(-float(point[1])))), decay)
-        if len(point) == 2 and self.bands is None:
-            return blt(self.steps, decay=[decay], scale=[scale])
-        power = 1.0 if len(point) == 2 else _rounded(math.exp(float(point[2])))
-        length = self.steps if self.bands is None else min(self.bands, self.steps)
-        return toeplitz(coefficients(length, power, decay, decay - scale), self.steps)
-
-
-def coefficients(length: int, power: float, decay: float, other: float) -> FloatArray:
-    """Of ((1 - other x) / (1 - decay x))^power, from the differential equation of the power.
-
-    (1 - rho x) (1 - lam x) c' = a (rho - lam) c gives
-    k c_k = ((rho + lam) (k - 1) + a (rho - lam)) c_{k-1} - rho lam (k - 2) c_{k-2}.
-    """
-    series = [1.0, power * (decay - other)][:length]
-    for k in range(2, length):
-        slope = (decay + other) * (k - 1) + power * (decay - other)
-        series.append((slope * series[-1] - decay * other * (k - 2) * series[-2]) / k)
-    found = np.array(series)
-    return np.where(found < SMALLEST, 0.0, found)
-
-
-def _rounded(value: float) -> float:
-    """A few digits, so that a strategy can be written down; 1 - value keeps them too."""
-    near_one = 1 - float(f"{1 - value:.{DIGITS}g}")
-    return near_one if value > 0.5 else float(f"{value:.{DIGITS}g}")
+    value: float
+    error: float
+    """Log error at sigma = 1."""
+    placed: Placed
 
 
 @dataclass(eq=False)
@@ -113,20 +69,33 @@ class Search:
 
     def value(self, strategy: Toeplitz | None) -> float:
         """Log error at the noise needed, roughly; infinite where there is none."""
+        looked = self.look(strategy)
+        return math.inf if looked is None else looked.value
+
+    def look(self, strategy: Toeplitz | None) -> Looked | None:
+        """The same, and what its slopes start from; None where there is no value."""
         if strategy is None or not self.allowed(strategy):
-            return math.inf
+            return None
+        self.count()
+        try:
+            error = math.log(self.error_of(strategy))
+            placed = self.noise.place(strategy)
+        except MmccError:  # an error beyond floating point
+            return None
+        if placed is None or not math.isfinite(error):
+            return None
+        found = error + placed.log_sigma
+        if self.best is None or found < self.best[0]:
+            self.best = (found, strategy)
+        return Looked(found, error, placed)
+
+    def count(self) -> None:
+        """One more strategy is tried."""
         self.tried += 1
         if self.progress is not None:
             self.progress("optimise: strategies tried", self.tried)
-        try:
-            found = math.log(self.error_of(strategy)) + self.noise.log_sigma(strategy)
-        except MmccError:  # an error beyond floating point
-            return math.inf
-        if math.isfinite(found) and (self.best is None or found < self.best[0]):
-            self.best = (found, strategy)
-        return found
 
-    def corner(self, shapes: Shapes, point: Sequence[float]) -> Corner:
+    def corner(self, shapes: Family, point: Sequence[float]) -> Corner:
         """A member of a family with its value."""
         return self.value(shapes.strategy(point)), np.array(point)
 
@@ -135,7 +104,7 @@ class Search:
         starts = [self.corner(shapes, point) for point in STARTS]
         return self.around(shapes, min(starts, key=lambda corner: corner[0]), most)
 
-    def around(self, shapes: Shapes, start: Corner, most: int) -> Corner:
+    def around(self, shapes: Family, start: Corner, most: int) -> Corner:
         """The best member of a family near a start, with at most about so many strategies."""
         return descend(
             lambda point: self.value(shapes.strategy(point)),

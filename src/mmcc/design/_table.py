@@ -11,10 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mmcc import _html
 from mmcc.accounting._bounds import PLAIN
 from mmcc.accounting._guarantee import ADJACENCY, rounded_up
+from mmcc.strategies._workloads import PREFIX_SUMS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
 
 BASELINE = "DP-SGD"
 WINS = "wins"
@@ -91,7 +98,8 @@ class Row:
         if self.verdict == WINS and self.reservations:
             return f"less error, but {' and '.join(self.reservations)}"
         if self.verdict == WINS and not self.at_tie and self.saving is not None:
-            return f"{WINS} by {100 * _floored(self.saving):.1f} %{self._cut}"
+            percent = 100 * _floored(self.saving)
+            return f"{WINS} by {f'{percent:.1f}' if percent else 'less than 0.1'} %{self._cut}"
         return self.verdict + self._cut
 
     @property
@@ -136,6 +144,8 @@ class Comparison:
     method: str
     baseline: tuple[Row, ...]
     rows: tuple[Row, ...]
+    workload: str = PREFIX_SUMS
+    """What errors are of, in words."""
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -170,25 +180,57 @@ class Comparison:
             "delta": self.delta,
             "epsilon": list(self.epsilons),
             "method": self.method,
+            "workload": self.workload,
             "adjacency": ADJACENCY,
             "baseline": [row.to_dict() for row in self.baseline],
             "rows": [row.to_dict() for row in self.rows],
             "crossings": [asdict(crossing) for crossing in self.crossings],
         }
 
-    def __str__(self) -> str:
-        lines = [
-            f"{self.steps} steps, rate {self.rate:g}, delta {self.delta:g}, method {self.method}; "
-            "errors of prefix sums in units of the clip norm"
-        ]
+    def plot(self, file: str | Path | None = None) -> Figure:
+        """Errors of all certified rows: bars at one epsilon, lines against several.
+
+        Needs matplotlib; `file` may end with .png, .svg or .pdf.
+        """
+        from mmcc.plots import errors_against_epsilon
+
+        return errors_against_epsilon(self, file)
+
+    def _repr_html_(self) -> str:
+        """A table for each epsilon, for notebooks."""
+        parts = [_html.paragraph(self._title)]
         for base in self.baseline:
-            lines += ["", f"epsilon {base.epsilon:g}", *aligned((base, *self.at(base.epsilon)))]
-        lines += ["", "Correlated noise wins, certified and amplified:"]
-        lines += [f"  {crossing}" for crossing in self.crossings] or ["  nothing was compared"]
+            rows = [cells(row) for row in (base, *self.at(base.epsilon))]
+            parts += [
+                _html.paragraph(f"epsilon {base.epsilon:g}"),
+                _html.table(rows, HEADER, strong=BASELINE),
+            ]
+        return "\n".join([*parts, *map(_html.paragraph, self._notes)])
+
+    @property
+    def _title(self) -> str:
+        return (
+            f"{self.steps} steps, rate {self.rate:g}, delta {self.delta:g}, method {self.method}; "
+            f"errors of {self.workload} in clip norms"
+        )
+
+    @property
+    def _notes(self) -> list[str]:
+        """Below the table: where correlated noise wins, and what the sigmas are."""
         simulated = any(not row.certified and row.sigma is not None for row in self.rows)
         marked = "sigmas with ~ are estimates, the others certified" if simulated else "certified"
-        lines += ["", f"Sigma: {marked}; adjacency {ADJACENCY}."]
-        return "\n".join(lines)
+        return [
+            "Correlated noise wins, certified and amplified:",
+            *([f"  {crossing}" for crossing in self.crossings] or ["  nothing was compared"]),
+            f"Sigma: in clip norms, {marked}; adjacency {ADJACENCY}.",
+        ]
+
+    def __str__(self) -> str:
+        lines = [self._title]
+        for base in self.baseline:
+            lines += ["", f"epsilon {base.epsilon:g}", *aligned((base, *self.at(base.epsilon)))]
+        *wins, sigmas = self._notes
+        return "\n".join([*lines, "", *wins, "", sigmas])
 
 
 HEADER = ("strategy", "scheme", "sigma", "RMSE", "max error", "memory", "against DP-SGD")

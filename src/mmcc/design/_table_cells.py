@@ -42,6 +42,7 @@ from mmcc.errors import MmccError
 from mmcc.sampling import Scheme
 from mmcc.sampling._families_at_rate import Family
 from mmcc.strategies._base import Strategy
+from mmcc.strategies._workloads import Workload
 
 TIE = 1e-9
 """Relative margin below DP-SGD's error at which a tie is asked for: beyond any rounding."""
@@ -55,11 +56,13 @@ class Limits:
     only_wins: bool = False
     estimates: bool = False
     seconds: float = math.inf
+    workload: Workload | None = None
+    """What errors are of; prefix sums if None."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitErrors:
-    """What a strategy's noise does to prefix sums at sigma = 1."""
+    """What a strategy's noise does to the workload at sigma = 1."""
 
     rmse: float
     max_error: float
@@ -84,11 +87,11 @@ class Cell:
     """Known beforehand for a strategy that does not depend on the target."""
 
 
-def errors_of(strategy: Strategy) -> UnitErrors:
-    """Prefix-sum errors at sigma = 1."""
+def errors_of(strategy: Strategy, workload: Workload | None = None) -> UnitErrors:
+    """Errors of the workload at sigma = 1."""
     return UnitErrors(
-        utility.rmse(strategy, 1.0),
-        utility.max_error(strategy, 1.0),
+        utility.rmse(strategy, 1.0, workload),
+        utility.max_error(strategy, 1.0, workload),
         utility.noise_memory(strategy),
     )
 
@@ -124,11 +127,13 @@ def _rows(cell: Cell, empty: Row, limit: TimeLimit) -> tuple[Row, ...]:
     strategy, errors, limits = cell.strategy, cell.errors, cell.limits
     if isinstance(strategy, TunedBlt):
         scheme = cell.family.schemes[len(cell.family.schemes) // 2]
-        strategy = strategy.tune(scheme, cell.epsilon, cell.delta, limits.method, limit)
+        strategy = strategy.tune(
+            scheme, cell.epsilon, cell.delta, limits.method, limit, workload=limits.workload
+        )
         empty = replace(empty, detail=repr(strategy))
     if isinstance(errors, MmccError):
         raise errors
-    one = _Mechanism(cell, strategy, errors or errors_of(strategy), empty, limit)
+    one = _Mechanism(cell, strategy, errors or errors_of(strategy, limits.workload), empty, limit)
     row = one.tie() if limits.only_wins and not math.isnan(cell.floor) else one.calibrate()
     unproven = not amplified(Problem(strategy, cell.family.schemes[0], 1.0))
     return (row, one.estimate()) if limits.estimates and unproven else (row,)

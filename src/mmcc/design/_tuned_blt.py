@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from numpy.typing import ArrayLike
+
 from mmcc import utility
 from mmcc.accounting._best_bound import Budget, amplified
 from mmcc.accounting._bounds import TIGHT, Problem
 from mmcc.accounting._parallel import Progress
 from mmcc.design._noise import Target
 from mmcc.design._rough_noise import RoughNoise
-from mmcc.design._search import STARTS, Search, Shapes
+from mmcc.design._search import STARTS, Search
+from mmcc.design._shapes import Shapes
 from mmcc.errors import MmccError, ParameterError, whole
 from mmcc.sampling import Scheme
 from mmcc.sampling._participations import MAX_STEPS
 from mmcc.sampling._scheme import unproven
 from mmcc.strategies import Blt, identity
+from mmcc.strategies._workloads import Workload, workload_of
 
 EVALUATIONS = 24
 
@@ -45,8 +49,12 @@ class TunedBlt:
         delta: float,
         method: str = TIGHT,
         progress: Progress | None = None,
+        workload: ArrayLike | Workload | None = None,
     ) -> Blt:
-        """The BLT with the least error among those tried: a simplex search, deterministic."""
+        """The BLT with the least error among those tried: a simplex search, deterministic.
+
+        The error is that of prefix sums, unless a workload is given.
+        """
         scheme.check(self.steps)
         if scheme.chance(self.steps) <= delta:
             raise ParameterError(
@@ -56,8 +64,12 @@ class TunedBlt:
         if method == TIGHT and not amplified(Problem(identity(self.steps), scheme, 1.0)):
             raise unproven(scheme)
         target = Target(epsilon, delta, method, Budget.TABLE, progress)
+        asked = workload_of(workload, self.steps)
         search = Search(
-            RoughNoise(scheme, target), lambda blt: utility.rmse(blt, 1.0), EVALUATIONS, progress
+            RoughNoise(scheme, target),
+            lambda blt: utility.rmse(blt, 1.0, asked),
+            EVALUATIONS,
+            progress,
         )
         search.one_buffer(Shapes(self.steps), EVALUATIONS - len(STARTS))
         if search.best is None:

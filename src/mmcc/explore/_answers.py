@@ -15,18 +15,20 @@ from mmcc import utility
 from mmcc._arrays import FloatArray
 from mmcc.accounting._best_bound import lower_epsilon
 from mmcc.accounting._bounds import PLAIN, Problem
-from mmcc.accounting._guarantee import Bracket
+from mmcc.accounting._guarantee import Bracket, Guarantee
 from mmcc.accounting._parallel import Progress
 from mmcc.errors import MmccError
 from mmcc.explore._settings import FieldError, Settings
-from mmcc.sampling import CyclicPoisson, Scheme
-from mmcc.sampling._scheme import unproven
+from mmcc.sampling import Scheme
+from mmcc.sampling._families_at_rate import in_fixed_order
 from mmcc.strategies._registry import IDENTITY
 
 PROMPT = 1000
 """Up to so many steps plots redraw at once."""
 LARGEST = 4096
-"""With more steps the page gives the command instead of the answer."""
+"""With more steps the page gives the command instead of the tight bound ..."""
+HUGE = 100_000
+"""... and with more than these no number at all."""
 OCTAVES = 1.0
 """Noise levels of the curve: from the chosen one halved to the chosen one doubled ..."""
 PER_OCTAVE = 2
@@ -44,6 +46,14 @@ class BracketQuestion:
     """The lower end comes long before the upper one, where it has a proof of its own."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoiseQuestion:
+    """How much noise a mechanism needs; the sigma of its settings is not looked at."""
+
+    asked: Settings
+    epsilon: float
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Errors:
     """What the noise does to prefix sums."""
@@ -54,39 +64,65 @@ class Errors:
     largest: float
 
 
+Question = BracketQuestion | NoiseQuestion
+Answer = Bracket | Guarantee | float
+
+
 def check_size(asked: Settings) -> None:
     """Refuse what a page cannot wait for."""
-    if asked.steps > LARGEST:
+    if asked.steps > HUGE:
         raise FieldError(
             "steps",
-            f"this page answers up to {LARGEST} steps, and {asked.steps} may take minutes: run "
-            "the command below instead, or choose fewer steps.",
+            f"this page answers up to {HUGE} steps: run the command below instead, or choose "
+            "fewer steps.",
         )
 
 
 def check_scheme(asked: Settings) -> None:
-    """Refuse a scheme that does not fit the steps or has no amplified certificate: no long wait."""
-    scheme = asked.build_scheme()
-    scheme.check(asked.steps)
-    if not asked.proven:
-        raise unproven(scheme)
+    """Refuse a scheme that does not fit the steps: no long wait."""
+    asked.build_scheme().check(asked.steps)
 
 
-def answer(question: BracketQuestion, progress: Progress | None = None) -> Bracket | float:
-    """Both ends, or a lower bound on the true epsilon."""
+def answer(question: Question, progress: Progress | None = None) -> Answer:
+    """Both ends, or a lower bound on the true epsilon, or the noise for an epsilon."""
+    if isinstance(question, NoiseQuestion):
+        return certified_noise(question, progress)
     if question.lower_only:
         return certified_lower(question.asked)
     return certified_bracket(question.asked, progress)
 
 
+def answered(question: Question) -> Answer | MmccError:
+    """The answer at once, or why there is none."""
+    try:
+        return answer(question)
+    except MmccError as refusal:
+        return refusal
+
+
 def certified_bracket(asked: Settings, progress: Progress | None = None) -> Bracket:
-    """Both ends by the default method: exactly what the command line prints."""
+    """Both ends by the best method there is: exactly what the command line prints."""
     check_size(asked)
     return mmcc.bracket(
         asked.build_strategy(),
         asked.build_scheme(),
         sigma=asked.sigma,
         delta=asked.delta,
+        method=asked.method,
+        progress=progress,
+    )
+
+
+def certified_noise(question: NoiseQuestion, progress: Progress | None = None) -> Guarantee:
+    """The noise that certifies the epsilon."""
+    asked = question.asked
+    check_size(asked)
+    return mmcc.sigma(
+        asked.build_strategy(),
+        asked.build_scheme(),
+        epsilon=question.epsilon,
+        delta=asked.delta,
+        method=asked.method,
         progress=progress,
     )
 
@@ -106,8 +142,9 @@ def unamplified_epsilon(asked: Settings) -> float | None:
 
 @lru_cache(maxsize=1024)
 def one_pass_epsilon(asked: Settings) -> float | None:
-    """Certified epsilon of a fixed order in which an example has a single step."""
-    return _without_amplification(asked, CyclicPoisson(1, asked.steps))
+    """Certified epsilon of as many epochs in a fixed order, without sampling."""
+    ordered = in_fixed_order(asked.build_scheme(), asked.steps)
+    return None if ordered is None else _without_amplification(asked, ordered)
 
 
 def _without_amplification(asked: Settings, scheme: Scheme) -> float | None:
@@ -155,14 +192,16 @@ def noise_levels(asked: Settings) -> list[float]:
     return sorted({asked.sigma, *apart})
 
 
-def questions(asked: Settings) -> list[BracketQuestion]:
+def questions(asked: Settings) -> list[Question]:
     """Lower ends where they are cheap, then brackets; the chosen noise first, then the nearest."""
     levels = noise_levels(asked)
     levels.sort(key=lambda sigma: (abs(math.log(sigma / asked.sigma)), -sigma))
     mechanisms = [asked.at(sigma) for sigma in levels]
     # With independent rounds the lower end is one direction's loss; elsewhere both ends come from
     # one analysis.
-    directed = asked.build_scheme().rounds(asked.steps) is not None
+    directed = asked.proven and asked.build_scheme().rounds(asked.steps) is not None
+    if asked.steps > LARGEST:
+        return [BracketQuestion(asked, lower_only=True)] if directed else []
     cheap = mechanisms if asked.strategy != IDENTITY.name and directed else []
     return [
         *(BracketQuestion(mechanism, lower_only=True) for mechanism in cheap),

@@ -22,6 +22,14 @@ ACCENT, SOFT = "#0b5fa5", "rgba(11, 95, 165, 0.14)"
 WARM = "#a8480a"
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 SHADES = [[0.0, "#ffffff"], [0.02, "#e6f0f9"], [0.5, "#5b9bd0"], [1.0, "#08406f"]]
+LINES = (
+    (QUIET, "solid"),
+    (ACCENT, "solid"),
+    (WARM, "dash"),
+    ("#2e7d32", "dot"),
+    ("#7b3fa0", "dashdot"),
+    (INK, "longdash"),
+)
 MOST_POINTS = 400
 """Points of a line: more are not seen."""
 TALLEST = 60.0
@@ -61,7 +69,7 @@ def epsilon_figure(
     roof = TALLEST * max(known, default=math.inf)
     for name, curve, dash, color in (
         ("no amplification", unamplified, "dot", WARM),
-        ("one fixed pass", one_pass, "dash", INK),
+        ("fixed order, as many epochs", one_pass, "dash", INK),
     ):
         kept = [(sigma, value) for sigma, value in curve if 0 < value <= roof]
         traces.append(
@@ -118,6 +126,29 @@ def error_figure(errors: Errors) -> Figure:
     return {"data": [_lines(shown), _lines(mean)], "layout": layout}
 
 
+def comparison_figure(mechanisms: Sequence[tuple[str, Errors]]) -> Figure:
+    """Errors of prefix sums of several mechanisms, each in a colour and a dash of its own."""
+    traces = []
+    for place, (name, errors) in enumerate(mechanisms):
+        stride = max(math.ceil(len(errors.steps) / MOST_POINTS), 1)
+        steps = [*range(0, len(errors.steps), stride)]
+        color, dash = LINES[place % len(LINES)]
+        traces.append(
+            {
+                "name": name,
+                "x": [step + 1 for step in steps],
+                "y": [float(errors.steps[step]) for step in steps],
+                "mode": "lines",
+                "line": {"color": color, "width": 2, "dash": dash},
+                "hovertemplate": f"{name}<br>step %{{x}}<br>error %{{y:.4g}}<extra></extra>",
+            }
+        )
+    layout = _layout("step", "standard deviation")
+    layout["yaxis"]["rangemode"] = "tozero"
+    layout["showlegend"] = True
+    return {"data": [_lines(trace) for trace in traces], "layout": layout}
+
+
 def strategy_figure(matrix: FloatArray) -> Figure:
     """The first rows and columns of C, darker where they are larger."""
     rows, columns = matrix.shape
@@ -137,7 +168,9 @@ def strategy_figure(matrix: FloatArray) -> Figure:
     layout["showlegend"] = False
     for axis in ("xaxis", "yaxis"):
         layout[axis]["showgrid"] = False
-    layout["yaxis"]["autorange"] = "reversed"
+    # Told, not left to plotly: a figure that follows an empty one may keep its direction.
+    layout["xaxis"] |= {"range": [0.5, columns + 0.5], "autorange": False}
+    layout["yaxis"] |= {"range": [rows + 0.5, 0.5], "autorange": False}
     return {"data": [heat], "layout": layout}
 
 

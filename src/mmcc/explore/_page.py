@@ -6,13 +6,17 @@ browser never reads as markup.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from dash import dcc, html
 
 from mmcc.explore._figures import empty_figure
-from mmcc.explore._settings import DEFAULTS, FIELDS, LABELS, STRATEGIES
+from mmcc.explore._settings import DEFAULTS, FIELDS, LABELS, MODES, STRATEGIES
 from mmcc.sampling._registry import SCHEMES
+
+if TYPE_CHECKING:
+    from mmcc.explore._comparison import Row
 
 TITLE = "mmcc explore"
 DESCRIPTION = "Certified privacy of correlated-noise mechanisms"
@@ -23,6 +27,7 @@ NOTCHES = 200
 TYPING = 0.35
 """Seconds after the last key in which a field is read."""
 HINTS = {
+    "target": "at which all mechanisms are held",
     "prob": "a decimal or a fraction, such as 1/256",
     "sigma": "standard deviation, in units of the clip norm",
     "separation": "steps from one turn of an example's group to the next",
@@ -61,6 +66,9 @@ def layout() -> html.Div:
             html.Div([_controls(), _results()], className="columns"),
             dcc.Store(id="unfinished"),
             dcc.Store(id="again"),
+            dcc.Store(id="uncompared"),
+            dcc.Store(id="compared-again"),
+            dcc.Store(id="aside", data=[]),
         ],
         className="page",
     )
@@ -69,12 +77,13 @@ def layout() -> html.Div:
 def _controls() -> html.Aside:
     return html.Aside(
         [
+            _choice("mode", "Question", MODES),
             html.H2("Mechanism"),
             _choice(
                 "strategy", "Strategy", {name: entry.label for name, entry in STRATEGIES.items()}
             ),
             _choice("scheme", "Sampling", {name: one.label for name, one in SCHEMES.items()}),
-            html.Div([_field(name) for name in FIELDS], className="fields"),
+            html.Div([_field(name) for name in (*FIELDS, "target")], className="fields"),
         ]
     )
 
@@ -139,6 +148,7 @@ def _results() -> html.Main:
                 ],
                 className="numbers",
             ),
+            _comparison(),
             html.P(id="remark", className="remark", **UNASKED),
             html.P(
                 id="status",
@@ -161,6 +171,54 @@ def _results() -> html.Main:
             ),
         ]
     )
+
+
+def _comparison() -> html.Section:
+    """Shown in the place of numbers and plots where epsilon is held."""
+    return html.Section(
+        [
+            html.H3("At the same certified ε"),
+            html.Div(id="comparison", className="rows", role="status", **UNASKED),
+            dcc.Graph(
+                id="comparison-plot",
+                figure=empty_figure(),
+                responsive=True,
+                style={"height": "340px"},
+                config={"displayModeBar": False, "displaylogo": False},
+            ),
+            html.Div(
+                [
+                    _button("keep", "Keep this one and change it"),
+                    _button("clear", "Clear"),
+                ],
+                className="buttons",
+            ),
+        ],
+        className="plot wide held",
+        id="held",
+    )
+
+
+def _button(name: str, text: str) -> html.Button:
+    return html.Button(text, id=name, type="button", **{"aria-label": text})
+
+
+def comparison_table(rows: Sequence[Row], epsilon: str) -> Any:
+    """The rows of the comparison."""
+    titles = ("mechanism", "σ", "RMSE", "largest error", "RMSE against DP-SGD")  # noqa: RUF001
+    body = [
+        html.Tr(
+            [
+                html.Th(one.name, scope="row"),
+                *map(html.Td, (one.sigma, one.rmse, one.largest)),
+                html.Td([one.saving, html.Small(one.remark)] if one.remark else one.saving),
+            ]
+        )
+        for one in rows
+    ]
+    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
+    caption = f"Noise that certifies ε = {epsilon}, and errors of prefix sums in clip norms"
+    return html.Table([html.Caption(caption), head, html.Tbody(body)])
 
 
 def _number(name: str, title: str, *flags: html.Div) -> html.Div:

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import flask
 from dash import ClientsideFunction, Dash, Input, Output, State
+from dash.exceptions import PreventUpdate
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from mmcc.errors import ParameterError
 from mmcc.explore import _page as page
 from mmcc.explore import _views as views
 from mmcc.explore._answers import answer
+from mmcc.explore._comparison import compare
 from mmcc.explore._desk import Desk
-from mmcc.explore._settings import FIELDS, applicable
+from mmcc.explore._settings import ERRORS, FIELDS, applicable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 HTTP_PORT = 80
 """Browsers leave it out of the names of hosts and origins."""
-CONTROLS = ("strategy", "scheme", *FIELDS)
-FIGURES = ("epsilon-plot", "error-plot", "strategy-plot")
+CONTROLS = ("mode", "strategy", "scheme", *FIELDS, "target")
+FIGURES = ("epsilon-plot", "error-plot", "strategy-plot", "comparison-plot")
 UNSTAMPED = (*FIGURES, "problem")
 """Plots fade with the number they belong to; a problem stays until there is an answer."""
 PRIVACY = (
@@ -182,6 +184,20 @@ def _connect(app: Dash, desk: views.Answers) -> None:
         stamps = _stamps(values, PRIVACY)
         return view | {"fields": fields, "unfinished": unfinished, "stamps": stamps}
 
+    def show_comparison(
+        values: Mapping[str, object], aside: Sequence[Mapping[str, object]], **_: object
+    ) -> dict[str, Any]:
+        if values.get("mode") != ERRORS:
+            raise PreventUpdate
+        found = compare(values, aside, desk)
+        table = page.comparison_table(found.rows, str(values.get("target")))
+        return {
+            "comparison": found.problem or table,
+            "comparison-plot": found.figure,
+            "unfinished": found.unfinished and time.monotonic(),
+            "stamps": _stamps(values, ("comparison",)),
+        }
+
     def show_others(values: Mapping[str, object]) -> dict[str, Any]:
         return views.other_view(values) | {"stamps": _stamps(values, OTHERS)}
 
@@ -198,6 +214,37 @@ def _connect(app: Dash, desk: views.Answers) -> None:
         output={**{name: _place(name) for name in OTHERS}, "stamps": _stamp_places(OTHERS)},
         inputs={"values": controls},
     )(show_others)
+    app.callback(
+        output={
+            "comparison": _place("comparison"),
+            "comparison-plot": _place("comparison-plot"),
+            "unfinished": Output("uncompared", "data"),
+            "stamps": _stamp_places(("comparison",)),
+        },
+        inputs={
+            "values": controls,
+            "aside": Input("aside", "data"),
+            "again": Input("compared-again", "data"),
+        },
+    )(show_comparison)
+    app.clientside_callback(
+        ClientsideFunction("explore", "set_aside"),
+        Output("aside", "data"),
+        Input("keep", "n_clicks"),
+        Input("clear", "n_clicks"),
+        State("aside", "data"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("explore", "remember"),
+        Input("aside", "data"),
+        Input("mode", "value"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("explore", "wait_compared"),
+        Input("uncompared", "data"),
+        prevent_initial_call=True,
+    )
     app.clientside_callback(ClientsideFunction("explore", "judge"), [*controls.values()])
     for name in page.MOVED:
         low, high = page.ENDS[name]

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from mmcc._cli.parsing import number, whole_number
 from mmcc.accounting._best_bound import amplified
-from mmcc.accounting._bounds import Problem
+from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
 from mmcc.errors import MmccError, ParameterError, real, suggestion, whole
 from mmcc.sampling import Scheme
@@ -42,6 +42,7 @@ LABELS: Mapping[str, str] = {
     **{name: name.replace("-", " ").capitalize() for name in ROUNDS},
     "sigma": f"Noise {SIGMA}",
     "delta": "δ",
+    "target": "Target ε",
 }
 DEFAULTS: Mapping[str, str] = {
     "strategy": BINARY_TREE.name,
@@ -59,10 +60,16 @@ DEFAULTS: Mapping[str, str] = {
     "at-most": "4",
     "sigma": "14",
     "delta": "1e-6",
+    "mode": "noise",
+    "target": "2",
 }
+TIGHT = "tight"
+NOISE, ERRORS = "noise", "errors"
+MODES = {NOISE: "Hold the noise, see ε", ERRORS: "Hold ε, compare errors"}
 LONGEST = 40
 """Characters of a field that are read: no number that anybody means is longer."""
 MAX_SIZE = 10**6
+MAX_TARGET = 100.0
 FRACTION = re.compile(r"[1-9][0-9]{0,14}/[1-9][0-9]{0,14}")
 """What Python and the command line read alike."""
 
@@ -106,6 +113,11 @@ class Settings:
         """Whether there is an amplified certificate for the scheme, or nothing to amplify."""
         problem = Problem(self.build_strategy(), self.build_scheme(), 1.0)
         return problem.certain or bool(amplified(problem))
+
+    @property
+    def method(self) -> str:
+        """The best method there is: without amplification where none is proven."""
+        return TIGHT if self.proven else PLAIN.name
 
     def at(self, sigma: float) -> Settings:
         """The same mechanism with another noise level."""
@@ -156,6 +168,11 @@ def read(values: Mapping[str, object]) -> Settings:
     )
 
 
+def read_target(values: Mapping[str, object]) -> float:
+    """The epsilon for which mechanisms are compared."""
+    return float(_field("target", values.get("target")))
+
+
 def _field(name: str, value: object) -> int | float | str:
     try:
         return _value(name, _text(value))
@@ -171,6 +188,8 @@ def _value(name: str, text: str) -> int | float | str:
         return text if FRACTION.fullmatch(text) else repr(chance)
     if name == "sigma":
         return real(name, number(name, text), MIN_SIGMA, MAX_SIGMA)
+    if name == "target":
+        return real(name, number(name, text), 0, MAX_TARGET)
     if name == "delta":
         return real(name, number(name, text), MIN_DELTA, 1)
     return whole(name, whole_number(name, text), 1, MAX_SIZE if name in SIZES else MAX_STEPS)

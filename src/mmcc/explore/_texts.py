@@ -1,14 +1,13 @@
 """What is shown, to take away: a command and a Python snippet with the same answer.
 
-Where the page has none, for no amplification is proven, they ask for the bound without any.
+Where no amplification is proven they ask for the bound without any, as the page does.
 
 In: settings.  Out: text made of known names and of numbers only, so that it is safe to paste.
 """
 
 from __future__ import annotations
 
-from mmcc.accounting._bounds import PLAIN
-from mmcc.explore._settings import Settings
+from mmcc.explore._settings import TIGHT, Settings
 from mmcc.sampling._registry import SCHEMES
 
 
@@ -23,8 +22,8 @@ def command(shown: Settings) -> str:
     for name, value in shown.rounds:
         words[1] += f" --{name} {value}"
     words.append(f"--sigma {_short(shown.sigma)} --delta {_short(shown.delta)}")
-    if not shown.proven:
-        words[2] += f" --method {PLAIN.name}"
+    if shown.method != TIGHT:
+        words[2] += f" --method {shown.method}"
     return " \\\n    ".join(["mmcc bracket", *words])
 
 
@@ -35,7 +34,7 @@ def snippet(shown: Settings) -> str:
     whole = [str(value) for _, value in shown.rounds]
     rounds = ", ".join(whole if shown.prob is None else [shown.prob, *whole])
     sigma, delta = _short(shown.sigma), _short(shown.delta)
-    method = "" if shown.proven else f', method="{PLAIN.name}"'
+    method = "" if shown.method == TIGHT else f', method="{shown.method}"'
     return "\n".join(
         (
             "import mmcc",

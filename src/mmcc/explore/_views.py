@@ -18,15 +18,17 @@ from mmcc.explore import _figures as figures
 from mmcc.explore import _texts as texts
 from mmcc.explore._answers import BracketQuestion
 from mmcc.explore._desk import Desk
-from mmcc.explore._settings import SIGMA, FieldError, Settings, read
+from mmcc.explore._settings import SIGMA, TIGHT, FieldError, Settings, read
 
 NONE = "\N{EM DASH}"
 PATIENCE = 0.4
 """Seconds after which a page is told what is known so far."""
+MODEST = 20.0
+"""A first proof of more than this, and far above the lower end, says nothing: it is not shown."""
 EDGES = "per coordinate, in units of the clip norm"
 
-Answers = Desk[BracketQuestion, Bracket | float]
-Known = Mapping[BracketQuestion, Bracket | float | MmccError]
+Answers = Desk[answers.Question, answers.Answer]
+Known = Mapping[answers.Question, answers.Answer | MmccError]
 View = dict[str, Any]
 
 
@@ -42,15 +44,19 @@ def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = 
     except MmccError as wrong:
         return _refused(wrong) | asks
     asked = answers.questions(shown)
-    known = desk.ask(asked, patience)
+    cheap = shown.method != TIGHT  # closed forms need not wait for anybody's long question
+    known: Known = {q: answers.answered(q) for q in asked} if cheap else desk.ask(asked, patience)
     chosen = known.get(BracketQuestion(shown))
-    if isinstance(chosen, MmccError):
+    if isinstance(chosen, MmccError) and plain is None:
         return _refused(chosen) | asks
-    view = (
-        _bracket(chosen)
-        if isinstance(chosen, Bracket)
-        else _first_proof(plain, _with_less_noise(known, shown), _lower(known, shown))
-    )
+    if isinstance(chosen, MmccError) and plain is not None:
+        view = _only_plain(chosen, plain)
+    elif shown.steps > answers.LARGEST:
+        view = _without_tight(shown.steps, plain, _lower(known, shown))
+    elif isinstance(chosen, Bracket):
+        view = _bracket(chosen, shown.proven)
+    else:
+        view = _first_proof(plain, _with_less_noise(known, shown), _lower(known, shown))
     return {
         **view,
         **asks,
@@ -115,11 +121,7 @@ def _first_proof(plain: float | None, less: Guarantee | None, lower: float | Non
     if not proofs:
         return view
     upper, why, flag = min(proofs)
-    view |= {
-        "epsilon": f"≤ {rounded_up(upper)}",
-        "epsilon-note": f"{why}; the tight bound is being computed",
-        "epsilon-flag": flag,
-    }
+    view |= {"epsilon-flag": flag} | _number(upper, lower, why, "the tight bound is being computed")
     if lower is None:
         return view
     return view | {
@@ -128,24 +130,62 @@ def _first_proof(plain: float | None, less: Guarantee | None, lower: float | Non
     }
 
 
+def _number(upper: float, lower: float | None, why: str, then: str) -> View:
+    """A proof that is not the tight one: in large if it says something, else in small."""
+    if upper <= max(MODEST, 3 * (lower or 0.0)):
+        return {"epsilon": f"≤ {rounded_up(upper)}", "epsilon-note": f"{why}; {then}"}
+    return {"epsilon": "…", "epsilon-note": f"{then}; at most {rounded_up(upper)} {why}"}
+
+
+def _only_plain(refusal: MmccError, plain: float) -> View:
+    """What holds where the tight bound is refused, and why it is."""
+    return {
+        "wrong": "",
+        "epsilon": rounded_up(plain),
+        "epsilon-note": "without amplification",
+        "epsilon-flag": in_options(str(refusal)),
+        "bracket": NONE,
+        "bracket-note": "",
+        "remark": "",
+    }
+
+
+def _without_tight(steps: int, plain: float | None, lower: float | None) -> View:
+    """What is cheap for so many steps."""
+    then = f"the tight bound of {steps} steps takes longer: run the command below"
+    view = {"wrong": "", "epsilon": NONE, "epsilon-note": then, "epsilon-flag": ""}
+    view |= {"bracket": NONE, "bracket-note": "", "remark": ""}
+    if plain is None:
+        return view
+    view |= _number(plain, lower, "without amplification", then)
+    if view["epsilon"].startswith("≤"):
+        view["bracket"] = f"[{rounded_down(lower or 0.0)}, {rounded_up(plain)}]"
+        view["bracket-note"] = "certified, and wide: the upper end makes no use of sampling"
+    elif lower:
+        view["bracket"], view["bracket-note"] = f"≥ {rounded_down(lower)}", "certified"
+    return view
+
+
 def _with_less_noise(known: Known, asked: Settings) -> Guarantee | None:
     """What is known for the most noise below the chosen one: it stays true when noise is added."""
     found = [answer.guarantee for answer in known.values() if isinstance(answer, Bracket)]
     return max((g for g in found if g.sigma < asked.sigma), key=lambda g: g.sigma, default=None)
 
 
-def _flag(guarantee: Guarantee) -> str:
+def _flag(guarantee: Guarantee, proven: bool = True) -> str:
+    if not proven:
+        return "No amplification is proven for this scheme here: no use is made of sampling"
     return f"Only in {guarantee.setting}" if guarantee.setting else ""
 
 
-def _bracket(found: Bracket) -> View:
+def _bracket(found: Bracket, proven: bool) -> View:
     guarantee = found.guarantee
     inputs = "adaptive inputs" if guarantee.adaptive else "inputs fixed in advance only"
     return {
         "wrong": "",
         "epsilon": rounded_up(found.upper),
         "epsilon-note": f"at δ = {rounded_up(guarantee.delta)}, by {found.method}",
-        "epsilon-flag": _flag(guarantee),
+        "epsilon-flag": _flag(guarantee, proven),
         "bracket": f"[{rounded_down(found.lower)}, {rounded_up(found.upper)}]",
         "bracket-note": _tightness(found),
         "remark": f"Adjacency {guarantee.adjacency}; {inputs}.",
@@ -184,9 +224,11 @@ def _curves(shown: Settings, known: Known) -> figures.Figure:
     )
 
 
-def _progress(shown: Settings, known: Known, asked: Sequence[BracketQuestion]) -> str:
-    wanted = sum(not question.lower_only for question in asked)
-    done = sum(not question.lower_only for question in known)
+def _progress(shown: Settings, known: Known, asked: Sequence[answers.Question]) -> str:
+    if shown.steps > answers.LARGEST:
+        return f"Above {answers.LARGEST} steps this page shows what is cheap."
+    wanted = sum(isinstance(q, BracketQuestion) and not q.lower_only for q in asked)
+    done = sum(isinstance(q, BracketQuestion) and not q.lower_only for q in known)
     if len(known) == len(asked):
         return f"All {wanted} noise levels are computed."
     slow = f" {shown.steps} steps may take a minute." if shown.steps > answers.PROMPT else ""

@@ -228,6 +228,7 @@ def _answer(
         adjacency=adjacency,
         setting=setting,
         group_size=1 if group is None else group,
+        column_norm=1.0,
     )
 
 

@@ -12,14 +12,14 @@ again where it says all; the digest decides whether that is the strategy.
 from __future__ import annotations
 
 import ast
-import time
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmcc.errors import MmccError, ParameterError, shown
 from mmcc.report._facts import UNIT, Claim, Fact, Report, counted
-from mmcc.report._mechanisms import claim, described
+from mmcc.report._mechanisms import Signed, claim, described
 from mmcc.report._wording import of_loops
 from mmcc.sampling import Scheme
 from mmcc.sampling._registry import SCHEMES
@@ -57,13 +57,19 @@ def of_checkpoint(
     file: str | None = None,
     seconds: float | None = None,
     units: bool = False,
+    groups: Sequence[int] = (),
+    model: str | None = None,
+    commit: str | None = None,
+    author: str | None = None,
+    tuning: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """The report of the run in a checkpoint; `delta` and `method` as they were for the run.
 
     `strategy` is needed where the checkpoint's description of it does not say all its numbers:
     matrices, and prefixes of optimised strategies.  One that is not the run's is refused.
-    `sampling` is needed where the scheme is one from elsewhere.  `units` as for a mechanism.
+    `sampling` is needed where the scheme is one from elsewhere.  `units` and what follows as for a
+    mechanism.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
     from mmcc.training._mechanism import amplified, declared, training_method
@@ -77,9 +83,7 @@ def of_checkpoint(
         "method": training_method(run.strategy, run.sampling, method),
         "progress": progress,
     }
-    began = time.monotonic()
     whole = bracket(run.strategy, run.sampling, **asked)
-    took = time.monotonic() - began
     claims: list[Claim] = []
     notes = [_progress_words(position, run.steps)]
     if 0 < position < run.steps:
@@ -114,9 +118,14 @@ def of_checkpoint(
         file=file,
         seconds=seconds,
         units=units,
-        took=took,
+        groups=groups,
+        signed=Signed(model, commit, author, tuning),
         progress=progress,
-        facts=(*_run_facts(run, position), *_generator_facts(content["noise"].get("generator"))),
+        facts=(
+            *_run_facts(run, position),
+            _file_fact(Path(path)),
+            *_generator_facts(content["noise"].get("generator")),
+        ),
         claims=claims,
         assumptions=of_loops(),
         notes=notes,
@@ -262,6 +271,11 @@ def _generator_facts(name: object) -> tuple[Fact, ...]:
 
     known = isinstance(name, str) and name in DESCRIPTIONS
     return (Fact("Noise generator", DESCRIPTIONS[str(name)]),) if known else ()
+
+
+def _file_fact(path: Path) -> Fact:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Fact("SHA-256 of the checkpoint", digest, code=True)
 
 
 def _run_facts(run: Mechanism, position: int) -> tuple[Fact, ...]:

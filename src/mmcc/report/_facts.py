@@ -43,6 +43,8 @@ class RunLine:
     epsilon: float
     delta: float
     mechanism: str
+    digest: str = ""
+    """Of its mechanism, where the ledger knows all of it."""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -188,12 +190,23 @@ class Report:
     """Units that are protected together."""
     units: Units | None = None
     """The headline in other units, if they were asked for."""
+    beside: tuple[Fact, ...] = ()
+    """Other numbers of the same mechanism."""
+    attacks: tuple[tuple[str, str, str], ...] = ()
+    """What an attack can reach, by the curve."""
+    missing: tuple[str, ...] = ()
+    """Why the curve lacks a dot."""
+    about: tuple[Fact, ...] = ()
+    """The model, the code, who wrote the report."""
+    tuning: str = ""
+    """What is declared about other runs that were made to tune this one."""
 
     @property
-    def such_units(self) -> tuple[str, str]:
-        """How many such units are protected together: the number, and the noun."""
-        several = f"any {self.group_size:,}"
-        return ("one", "unit") if self.group_size == 1 else (several, "units together")
+    def protected(self) -> str:
+        """Who is protected, as the subject of a sentence."""
+        if self.group_size == 1:
+            return self.unit
+        return f"any {self.group_size:,} together of what is protected ({self.unit} each)"
 
     @property
     def verified(self) -> bool:
@@ -203,9 +216,7 @@ class Report:
     @property
     def differ(self) -> str:
         """In what neighbours differ."""
-        if self.group_size == 1:
-            return "one unit's contributions"
-        return f"the contributions of {self.group_size:,} units"
+        return f"the contributions of {named(self.unit, self.group_size)}"
 
     @property
     def runs(self) -> bool:
@@ -231,6 +242,11 @@ class Report:
         kind = page_format(path, format)
         text = self.html() if kind == "html" else self.markdown()
         Path(path).write_text(text, encoding="utf-8")
+
+
+def named(unit: str, group_size: int = 1) -> str:
+    """The protected unit within a sentence, as it was named."""
+    return unit if group_size == 1 else f"{group_size:,} of the protected units ({unit} each)"
 
 
 def counted(number: int, noun: str) -> str:

@@ -5,6 +5,7 @@ In: a ledger's file.  Out: a `Report` with a claim for each data set.  Rounding:
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from mmcc.report._facts import (
     counted,
     listed,
 )
-from mmcc.report._mechanisms import TITLE, today, versions, words
+from mmcc.report._mechanisms import TITLE, Signed, today, versions, words
 from mmcc.report._wording import of_runs
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ def of_ledger(
     delta: float | None = None,
     title: str | None = None,
     unit: str = UNIT,
+    model: str | None = None,
+    commit: str | None = None,
+    author: str | None = None,
+    tuning: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """The report of one data set of a ledger, or of all; `delta` is the plan's share.
@@ -51,6 +56,7 @@ def of_ledger(
         raise ParameterError(f"no run is known: the ledger {str(path)!r} is empty.")
     found = totals(history, data, delta=delta, progress=progress)
     unit = words("unit", unit, UNIT)
+    signed = Signed(model, commit, author, tuning)
     adaptive = all(total.adaptive for total in found)
     settings = tuple(dict.fromkeys(setting for total in found for setting in total.settings))
     relations = dict.fromkeys(total.adjacency for total in found)
@@ -65,6 +71,7 @@ def of_ledger(
             Fact("Data sets", names),
             Fact("Runs", _states(found)),
             Fact("Lines of the ledger", f"{history.lines:,}"),
+            Fact("SHA-256 of the ledger", _digest(Path(path)), code=True),
         ),
         unit=unit,
         adjacency="; ".join(relations),
@@ -79,6 +86,8 @@ def of_ledger(
         versions=versions(),
         made=today(),
         group_size=min(sizes, default=1),
+        about=signed.facts(),
+        tuning=words("tuning", tuning, ""),
     )
 
 
@@ -100,10 +109,26 @@ def _claim(total: Total) -> Claim:
                 run.begin.guarantee.epsilon,
                 run.begin.guarantee.delta,
                 run.begin.mechanism,
+                _run_digest(run.begin.fingerprint),
             )
             for run in total.runs
         ),
     )
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _run_digest(fingerprint: object) -> str:
+    """The digest that the reports of its mechanism and of its checkpoints have; else empty."""
+    from mmcc.report._beside import digest_of
+
+    if not isinstance(fingerprint, dict):
+        return ""
+    parts = [fingerprint.get(name, "") for name in ("strategy", "sampling", "sigma")]
+    known, _, strategy = parts[0].rpartition(" with digest ")
+    return digest_of(strategy, *parts[1:]) if known and all(parts) else ""
 
 
 def _states(found: list[Total]) -> str:

@@ -6,17 +6,16 @@ In: the objects that `mmcc.epsilon` takes.  Out: a `Report`, or the error that `
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import mmcc
 from mmcc._written import typed, written_scheme, written_strategy
-from mmcc.errors import ParameterError, real
-from mmcc.report._facts import UNIT, Assumption, Claim, Fact, Report, Reproduction
+from mmcc.errors import ParameterError, real, whole
+from mmcc.report._facts import UNIT, Assumption, Claim, Dot, Fact, Report, Reproduction
 from mmcc.report._wording import of_training
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Order, Strategy
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
 
 TITLE = "Privacy report"
+DIGEST = "Digest of the mechanism"
+"""The same in the report of a mechanism, of a checkpoint and of a ledger's run."""
 LONGEST = 1000
 """Characters of a title, a unit or a name."""
 
@@ -46,21 +47,27 @@ def of_mechanism(
     file: str | None = None,
     seconds: float | None = None,
     units: bool = False,
+    groups: Sequence[int] = (),
     verified: Guarantee | None = None,
+    model: str | None = None,
+    commit: str | None = None,
+    author: str | None = None,
+    tuning: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """The report of a mechanism; what has no proof is refused as by `mmcc.epsilon`.
 
     `unit` is what the training treats as one example, `data` what the data set is called, `file`
-    where the strategy came from.  About `seconds` go to the dots of the epsilon-delta curve.
-    `group_size` units are protected together.  `units=True` tells the guarantee in other units too,
-    which takes a few dozen questions.  `verified`, what `mmcc.verify` gave for the same mechanism,
-    is told beside the certified number.
+    where the strategy came from.  `seconds=0` leaves out what takes longest, the curve and DP-SGD's
+    noise; no other value means anything.  `group_size` units are protected together, `groups` are
+    sizes for which epsilon is told beside the headline.  `model`, `commit` and `author` say what
+    the report is of and whose it is, `tuning` what other runs were made to tune this one.
+    `units=True` tells the guarantee in other units too, which takes a few dozen questions.
+    `verified`, what `mmcc.verify` gave for the same mechanism, is told beside the certified number.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
 
     clip = None if clip_norm is None else real("clip_norm", clip_norm, 0, 1e30)
-    began = time.monotonic()
     found = bracket(
         strategy,
         sampling,
@@ -86,9 +93,27 @@ def of_mechanism(
         subject="a mechanism: all of its steps",
         seconds=seconds,
         units=units,
-        took=time.monotonic() - began,
+        groups=groups,
+        signed=Signed(model, commit, author, tuning),
         progress=progress,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """What only the author knows; left empty, the report has a place for it."""
+
+    model: str | None = None
+    commit: str | None = None
+    author: str | None = None
+    tuning: str | None = None
+
+    def facts(self) -> tuple[Fact, ...]:
+        """The model, the code, the author, as far as they are told."""
+        names = ("model", "commit", "author")
+        titles = ("Model", "Code", "Author")
+        told = [words(name, getattr(self, name), "") for name in names]
+        return tuple(Fact(title, text) for title, text in zip(titles, told, strict=True) if text)
 
 
 def described(
@@ -105,29 +130,28 @@ def described(
     order: Order | None = None,
     seconds: float | None = None,
     units: bool = False,
-    took: float = 0.0,
+    groups: Sequence[int] = (),
+    signed: Signed = Signed(),
     progress: Progress | None = None,
     facts: Sequence[Fact] = (),
     claims: Sequence[Claim] = (),
     assumptions: Sequence[Assumption] = (),
     notes: Sequence[str] = (),
 ) -> Report:
-    """The report around a bracket that took so long; `facts` and what follows them are added."""
+    """The report around a bracket; `facts` and what follows them are added."""
     from mmcc.accounting._units import units_of
-    from mmcc.report._epsilon_curve import SECONDS, dots_around
+    from mmcc.report._beside import attacks, beside
+    from mmcc.report._epsilon_curve import dots_around
 
     guarantee = found.guarantee
     unit = words("unit", unit, UNIT)
     settings = (guarantee.setting,) if guarantee.setting else ()
-    dots = dots_around(
-        found,
-        strategy,
-        scheme,
-        order=order,
-        seconds=SECONDS if seconds is None else real("seconds", seconds, 0, 1e9, closed="l"),
-        took=took,
-        progress=progress,
-    )
+    dots: tuple[Dot, ...] = (Dot(guarantee.delta, found.lower, found.upper),)
+    missing: tuple[str, ...] = ()
+    searched = seconds is None or real("seconds", seconds, 0, 1e9, closed="l") > 0
+    if searched:
+        dots, missing = dots_around(found, strategy, scheme, order=order, progress=progress)
+    sizes = [whole("groups", size, 1, 10**6) for size in groups]
     return Report(
         title=words("title", title, TITLE),
         subject=subject,
@@ -163,6 +187,11 @@ def described(
         strategy=strategy,
         group_size=guarantee.group_size,
         units=units_of(guarantee) if units else None,
+        beside=beside(guarantee, strategy, scheme, sizes, searched=searched, progress=progress),
+        attacks=attacks(dots),
+        missing=missing,
+        about=signed.facts(),
+        tuning=words("tuning", signed.tuning, ""),
     )
 
 
@@ -232,6 +261,8 @@ def today() -> str:
 def _mechanism_facts(
     guarantee: Guarantee, strategy: Strategy, scheme: Scheme, clip_norm: float | None
 ) -> list[Fact]:
+    from mmcc.report._beside import mechanism_digest, noise_multiplier, participations
+
     inputs = "may depend on everything released before (adaptive)"
     if not guarantee.adaptive:
         inputs = "fixed in advance (not adaptive)"
@@ -240,7 +271,9 @@ def _mechanism_facts(
         Fact("Steps", f"{strategy.steps:,}"),
         Fact("Vectors released", f"{strategy.rows:,}"),
         Fact("Sampling", scheme.words(strategy.steps)),
-        Fact("Noise multiplier sigma", repr(guarantee.sigma)),
+        *participations(strategy, scheme),
+        Fact("Sigma, in clip norms", repr(guarantee.sigma)),
+        noise_multiplier(guarantee, strategy),
     ]
     if clip_norm is not None:
         noise = f"{guarantee.sigma * clip_norm:.6g}"
@@ -256,6 +289,7 @@ def _mechanism_facts(
     facts += [
         Fact("Method asked for", guarantee.method, code=True),
         Fact("Certified by", guarantee.bound),
+        Fact(DIGEST, mechanism_digest(strategy, scheme, guarantee.sigma), code=True),
     ]
     return facts
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
 from mmcc.accounting._guarantee import rounded_down, rounded_up
-from mmcc.report._epsilon_curve import bound_between
 from mmcc.report._facts import Claim, Dot
 from mmcc.strategies._base import Strategy
 
@@ -69,8 +68,7 @@ class View:
 
 
 def curve_picture(dots: Sequence[Dot], claim: Claim) -> Picture:
-    """Epsilon against delta: certified from above along the line, from below at the marks."""
-    epsilons, deltas = bound_between(dots)
+    """Epsilon against delta: certified from above at the dots, from below at the bars."""
     known = [dot for dot in dots if dot.lower > 0]
     epsilon, delta = claim.shown
     title = "Certified epsilon-delta curve"
@@ -84,9 +82,15 @@ def curve_picture(dots: Sequence[Dot], claim: Claim) -> Picture:
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
         axes.set_yscale("log")
-        axes.plot(epsilons, deltas, color=BLUE, label="upper bound: holds on and above this line")
+        for dot in known:
+            axes.plot([dot.lower, dot.upper], [dot.delta] * 2, color=GREY, linewidth=1)
         axes.plot(
-            [dot.upper for dot in dots], [dot.delta for dot in dots], "o", color=BLUE, markersize=4
+            [dot.upper for dot in dots],
+            [dot.delta for dot in dots],
+            "o",
+            color=BLUE,
+            markersize=5,
+            label="upper bound: proven to hold",
         )
         if known:
             axes.plot(

@@ -6,7 +6,7 @@ docs/training.md and docs/ledger.md prove or ask for, and nothing more.
 
 from __future__ import annotations
 
-from mmcc.report._facts import UNIT, Assumption
+from mmcc.report._facts import UNIT, Assumption, named
 from mmcc.sampling import Scheme
 
 TUNING = Assumption(
@@ -52,15 +52,14 @@ def of_training(
     verified: bool = False,
 ) -> tuple[Assumption, ...]:
     """What the guarantee of one mechanism assumes, the gravest first."""
-    several = f"the contributions of {group_size:,} units"
-    differ = "one unit's contributions" if group_size == 1 else several
+    differ = f"the contributions of {named(unit, group_size)}"
     return (
         *_reservations(adaptive, settings),
         _sampled(scheme),
         SECRET if scheme.random else NOISE_SECRET,
         Assumption(
             "Contributions are clipped.",
-            "In every step the contribution of the protected unit has norm at most the clip norm, "
+            f"In every step the contribution of {unit} has norm at most the clip norm, "
             "all parameters together. Sigma is in units of that norm, and C is used as given: "
             "noise that is meant relative to the sensitivity of C must be multiplied by it first.",
         ),
@@ -182,19 +181,19 @@ def _sampled(scheme: Scheme) -> Assumption:
 def _one_unit(unit: str, group_size: int = 1) -> Assumption:
     if unit == UNIT and group_size == 1:
         text = (
-            "The guarantee protects one example. Somebody with several examples in the data is "
-            "protected less; duplicates count as several."
+            "The guarantee protects one training example. Someone with several examples in the "
+            "data is protected less; duplicates count as several."
         )
     elif unit == UNIT:
         text = (
-            f"The guarantee protects any {group_size:,} examples together. Somebody with more "
+            f"The guarantee protects any {group_size:,} examples together. Someone with more "
             "examples in the data is protected less; duplicates count as several."
         )
     else:
         text = (
-            "Everything that belongs to one unit is one example for the training: it is sampled "
+            f"Everything that belongs to {unit} is one example for the training: it is sampled "
             "together and its contribution is clipped as a whole."
         )
         if group_size > 1:
-            text += f" The guarantee protects any {group_size:,} units together."
+            text += f" The guarantee protects any {named(unit, group_size)} together."
     return Assumption("The unit of privacy is what the training treats as an example.", text)

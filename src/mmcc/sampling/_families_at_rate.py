@@ -142,6 +142,18 @@ def epoch(rate: float, steps: int) -> int | None:
     return length if fits else None
 
 
+def in_fixed_order(scheme: Scheme, steps: int) -> Scheme | None:
+    """As many epochs as under a scheme, in a fixed order: what leaving out the sampling costs.
+
+    With a rate of p an example is expected to take part p * steps times; in the fixed order it does
+    so once in every round(1 / p) steps, and at least once.  None where a scheme has no rate.
+    """
+    if not scheme.random:
+        return None
+    rate = scheme.rate(steps)
+    return CyclicPoisson(1, max(1, min(steps, round(1 / max(rate, 0.5 / steps)))))
+
+
 def run_length(examples: int, batch_size: int, epochs: float) -> tuple[int, int]:
     """Steps of so many epochs and of one: as many batches as an ordinary loader makes of the data.
 

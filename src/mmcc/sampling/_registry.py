@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
+from mmcc._calls import read_call
+from mmcc.errors import SamplingError, shown, suggestion
+
 if TYPE_CHECKING:
     from mmcc.sampling._scheme import Scheme
 
@@ -66,7 +69,7 @@ EPOCH_STEPS = Argument(
     "epoch_steps", "epoch-steps", "whole", "Steps of an epoch; left out, one pass.", required=False
 )
 EPOCH_LENGTH = Argument(
-    "epoch_steps", "epoch-steps", "whole", "Steps of an epoch, so many of which an example draws."
+    "epoch_steps", "epoch-steps", "whole", "Steps of an epoch, from which an example draws its own."
 )
 PARTICIPATIONS = Argument(
     "participations",
@@ -157,6 +160,19 @@ COMPARED = (
     f"{SEPARATED}:N",
 )
 """Words of `mmcc compare`: schemes that a rate alone describes, or with it their separation N."""
+
+
+def from_call(text: str) -> Scheme:
+    """The scheme that prints so, such as "Poisson(probability=0.01)"."""
+    call = read_call(text, "sampling")
+    classes = {entry.class_name: entry for entry in SCHEMES.values()}
+    if call is None or call.name not in classes:
+        names = [f"{name}(...)" for name in classes]
+        raise SamplingError(f"unknown sampling {shown(text)}; {suggestion(text, names)}")
+    try:
+        return classes[call.name].load()(*call.values, **call.named)
+    except TypeError as wrong:
+        raise SamplingError(f"{shown(text)} is no {call.name}: {wrong}.") from None
 
 
 def is_registered(scheme: Scheme) -> bool:

@@ -172,7 +172,7 @@ OPTIMAL = Entry(
 BANDED = Entry(
     "banded",
     "mmcc.strategies._banded:banded",
-    "The best encoder with so many bands.",
+    "The best encoder with this many bands.",
     ((STEPS, BANDS),),
     kind="banded",
     searched=True,
@@ -181,7 +181,7 @@ BANDED = Entry(
 BANDED_TOEPLITZ = Entry(
     "banded-toeplitz",
     "mmcc.strategies._banded_toeplitz:banded_toeplitz",
-    "The best Toeplitz encoder with so many bands.",
+    "The best Toeplitz encoder with this many bands.",
     ((STEPS, BANDS),),
     kind="toeplitz",
     searched=True,
@@ -289,11 +289,16 @@ def _sentence(helps: dict[str, list[str]]) -> str:
     return "; ".join(f"{', '.join(names)}: {help}" for help, names in helps.items()) + "."
 
 
+ALIASES = {"dp-sgd": IDENTITY}
+"""Other names, in small letters."""
+
+
 def compared_words() -> tuple[str, ...]:
     """Words of `mmcc compare`; N is a number of bands, levels or buffers."""
 
     def words() -> Iterator[str]:
         yield from (entry.name for entry in ENTRIES if entry.plain)
+        yield from ALIASES
         yield from (f"{entry.name}:N" for entry in ENTRIES if entry.sized)
 
     return tuple(words())
@@ -303,7 +308,7 @@ def from_word(word: str, steps: int) -> Any:
     """The strategy that a word of `mmcc compare` means, such as `banded:8`."""
     name, colon, size = word.partition(":")
     compared = {entry.name: entry for entry in ENTRIES if entry.plain or entry.sized}
-    entry = compared.get(name)
+    entry = compared.get(name) or ALIASES.get(name.lower())
     if entry is None:
         raise StrategyError(f"unknown strategy {word!r}; {suggestion(word, compared_words())}")
     if not colon:

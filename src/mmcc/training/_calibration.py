@@ -7,17 +7,14 @@ certified anew before it is used: whatever is written in the file, epsilon is no
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmcc import __version__
+from mmcc._cache import cache_folder, content_of, file_of, write
 from mmcc.errors import MmccError
 from mmcc.sampling import Scheme
 from mmcc.sampling._registry import identity_of
@@ -29,11 +26,8 @@ if TYPE_CHECKING:
     from mmcc.accounting._guarantee import Guarantee
     from mmcc.accounting._parallel import Progress
 
-PLACE, OFF = "MMCC_CACHE", "off"
-"""The environment variable that names the folder of files, and its value for none."""
 CLOSE = 1e-3
 """Epsilon may be this much (relative) below the target for a noise level to be used again."""
-LARGEST_FILE = 2**16
 
 
 def calibrated(
@@ -74,7 +68,7 @@ def calibrated(
         "delta": delta,
         "method": method,
     }
-    file = _file(folder, facts)
+    file = file_of(folder, "noise", facts)
     known = _sigma_in(file, facts)
     if known is not None:
         with suppress(MmccError):  # a file that anybody may have written: it is no reason to fail
@@ -86,54 +80,13 @@ def calibrated(
     found = certified(
         strategy, sampling, delta=delta, method=method, epsilon=epsilon, progress=progress
     )
-    _write(file, {"of": facts, "sigma": found.sigma})
+    write(file, {"of": facts, "sigma": found.sigma})
     return found
-
-
-def cache_folder() -> Path | None:
-    """Where noise levels are remembered, by the XDG convention; None where that is switched off."""
-    named = os.environ.get(PLACE, "")
-    if named == OFF:
-        return None
-    if named:
-        return Path(named)
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # the convention: others are ignored
-        try:
-            base = Path.home() / ".cache"
-        except RuntimeError:  # nobody's home
-            return None
-    return base / "mmcc"
-
-
-def _file(folder: Path, facts: Mapping[str, Any]) -> Path:
-    name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    return folder / f"noise-{name[:32]}.json"
 
 
 def _sigma_in(file: Path, facts: Mapping[str, Any]) -> float | None:
     """The noise level in a file; None if there is none, or the file says something else."""
-    try:
-        with file.open("rb") as opened:
-            content = json.loads(opened.read(LARGEST_FILE))
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict) or content.get("of") != facts:
-        return None
+    content = content_of(file, facts)
     sigma = content.get("sigma")
     usable = isinstance(sigma, float) and math.isfinite(sigma) and sigma > 0
     return sigma if usable else None
-
-
-def _write(file: Path, content: Mapping[str, Any]) -> None:
-    """Whole or not at all; a place that cannot be written to is no reason to fail."""
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as opened:
-                json.dump(content, opened, indent=1)
-            os.replace(temporary, file)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise

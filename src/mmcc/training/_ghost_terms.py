@@ -2,7 +2,7 @@ r"""What rows of per-example gradients are made of: their norms and weighted sum
 
 In: what a layer was given and the gradients of what it gave, for a batch.  Out: of a parameter's
 gradients by example the squared norms, any one of them, and sums with a factor for each example.
-Rounding: in single precision at least.
+Rounding: in single precision at least; sums of products, in which most may cancel, in double.
 
 Example i adds to the gradient of a parameter
 
@@ -31,6 +31,8 @@ from mmcc.training._lengths import squared_lengths
 
 BLOCK = 2**24
 """Numbers that are worked on at once, where that can be chosen."""
+WITHOUT_DOUBLES = ("mps",)
+"""Devices that have no double precision: what needs it is found on the CPU."""
 Shape = tuple[int, ...]
 
 
@@ -60,8 +62,8 @@ class Term(ABC):
         return self._found.device
 
     @abstractmethod
-    def squares(self) -> Tensor:
-        """Squared norms."""
+    def squares(self, *, alone: bool = True) -> Tensor:
+        """Squared norms; in double precision, perhaps on the CPU, unless the term is `alone`."""
 
     @abstractmethod
     def sizes(self) -> Tensor:
@@ -115,8 +117,9 @@ class Rows(Term):
     def _found(self) -> Tensor:
         return self.values
 
-    def squares(self) -> Tensor:
-        return squared_lengths(self._flat(), summed_type(self.dtype))
+    def squares(self, *, alone: bool = True) -> Tensor:
+        found = squared_lengths(self._flat(), summed_type(self.dtype))
+        return found if alone else doubled(found)
 
     def sizes(self) -> Tensor:
         return self.squares().sqrt()
@@ -163,13 +166,16 @@ class Outer(Term):
     def _kind(self) -> torch.dtype:
         return summed_type(torch.promote_types(self.left.dtype, self.right.dtype))
 
-    def squares(self) -> Tensor:
+    def squares(self, *, alone: bool = True) -> Tensor:
         groups, pieces, p = self.left.shape[1:]
-        each = groups * (p * self.right.shape[3] if self.exact else 2 * pieces**2)
-        work = _by_rows if self.exact else _by_gram
+        q = self.right.shape[3]
+        if alone and self.exact:
+            kind, each, work = self._kind, p * q, _by_rows
+        else:
+            kind, each, work = torch.float64, pieces * (2 * pieces + p + q), _by_gram
         parts = [
-            work(self.left[block].to(self._kind), self.right[block].to(self._kind))
-            for block in _blocks(self.count, each)
+            work(moved(self.left[block], kind), moved(self.right[block], kind))
+            for block in _blocks(self.count, groups * each)
         ]
         return torch.cat(parts)
 
@@ -252,15 +258,17 @@ class Gather(Term):
     def _found(self) -> Tensor:
         return self.values
 
-    def squares(self) -> Tensor:
+    def squares(self, *, alone: bool = True) -> Tensor:
         """Of an example and a row of the table, what meets there is added up first."""
-        kind = summed_type(self.dtype)
-        examples = torch.arange(self.count, device=self._device)[:, None]
-        places = (examples * self.shape[0] + self.index).flatten()
+        kind = summed_type(self.dtype) if alone else torch.float64
+        values = moved(self.values, kind)
+        device = values.device
+        examples = torch.arange(self.count, device=device)[:, None]
+        places = (examples * self.shape[0] + self.index.to(device)).flatten()
         places, where = torch.unique(places, return_inverse=True)
-        sums = torch.zeros(len(places), self.shape[1], dtype=kind, device=self._device)
-        sums.index_add_(0, where, self.values.flatten(0, 1).to(kind))
-        found = torch.zeros(self.count, dtype=kind, device=self._device)
+        sums = torch.zeros(len(places), self.shape[1], dtype=kind, device=device)
+        sums.index_add_(0, where, values.flatten(0, 1))
+        found = torch.zeros(self.count, dtype=kind, device=device)
         owners = places.div(self.shape[0], rounding_mode="floor")
         return found.index_add_(0, owners, sums.square().sum(dim=1))
 
@@ -300,8 +308,8 @@ class Convolved(Term):
     def _found(self) -> Tensor:
         return self.outputs
 
-    def squares(self) -> Tensor:
-        return torch.cat([part.squares() for part in self._outers()])
+    def squares(self, *, alone: bool = True) -> Tensor:
+        return torch.cat([part.squares(alone=alone) for part in self._outers()])
 
     def sizes(self) -> Tensor:
         return torch.cat([part.sizes() for part in self._outers()])
@@ -373,6 +381,17 @@ class Convolved(Term):
             self.dilation,
             self.groups,
         )
+
+
+def moved(tensor: Tensor, kind: torch.dtype) -> Tensor:
+    """In a type, on the CPU if the device does not have it."""
+    lacking = kind == torch.float64 and tensor.device.type in WITHOUT_DOUBLES
+    return (tensor.cpu() if lacking else tensor).to(kind)
+
+
+def doubled(tensor: Tensor) -> Tensor:
+    """In double precision."""
+    return moved(tensor, torch.float64)
 
 
 def _grouped(tensor: Tensor, groups: int) -> Tensor:

@@ -122,7 +122,7 @@ def check_sums(tensors: Iterable[Tensor]) -> list[int]:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    content = getattr(tensor.detach(), "to_local", tensor.detach)()  # what of a DTensor is here
+    content = _here(tensor)
     if content.is_complex():
         content = torch.view_as_real(content)
     flat = content.contiguous().view(-1).view(torch.uint8)
@@ -135,6 +135,12 @@ def _bits(tensor: Tensor) -> Tensor:
         whole = whole * (2 * torch.arange(len(whole), device=whole.device) + 1)
     total: Tensor = whole.sum()
     return total + flat[-over:].sum(dtype=torch.int64) if over else total
+
+
+def _here(tensor: Tensor) -> Tensor:
+    """What of a tensor is on this process: to look at all of a DTensor takes all processes."""
+    found: Tensor = getattr(tensor.detach(), "to_local", tensor.detach)()
+    return found
 
 
 class Attributes:
@@ -157,7 +163,8 @@ class Attributes:
     def _keep(self, value: Any) -> None:
         if isinstance(value, Tensor):
             if value.is_leaf and not value.requires_grad and id(value) not in self._contents:
-                self._contents[id(value)] = (value, value.clone())
+                here = _here(value)
+                self._contents[id(value)] = (here, here.clone())
         elif isinstance(value, Generator):
             self._generators.append((value, _state(value)))
         elif len(self._objects) < MOST_KEPT and id(value) not in self._objects:

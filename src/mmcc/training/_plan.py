@@ -12,14 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from mmcc._calls import looks_called
 from mmcc.design._recommend import recommend
 from mmcc.errors import ParameterError, SamplingError, StrategyError, shown
 from mmcc.sampling import Scheme
 from mmcc.sampling._families_at_rate import family, run_length
+from mmcc.sampling._registry import from_call
 from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies import Strategy
 from mmcc.strategies._base import checked_strategy
-from mmcc.strategies._registry import from_word
+from mmcc.strategies._words import from_text
 
 if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
@@ -90,11 +92,13 @@ def plan(
         )
     if isinstance(strategy, str) and strategy == AUTO:
         schemes = None if sampling == AUTO else _scheme(sampling, 1 / length, steps)
+        target = _target(strategy, epsilon, delta)
         chosen = recommend(
             examples=examples,
             batch_size=batch_size,
             epochs=epochs,
-            **_target(strategy, epsilon, delta),
+            epsilon=target["epsilon"],
+            delta=target["delta"],
             schemes=schemes,
             progress=progress,
         )
@@ -177,7 +181,7 @@ def resolved(
 
 def _strategy(given: Strategy | str | Callable[[int], Strategy], steps: int) -> Any:
     if isinstance(given, str):
-        return from_word(given, steps)
+        return from_text(given, steps)
     return given if isinstance(given, Strategy) or not callable(given) else given(steps)
 
 
@@ -185,6 +189,8 @@ def _scheme(given: Scheme | str | Callable[[float], Scheme], rate: float, steps:
     if not isinstance(given, str):
         made = given if isinstance(given, Scheme) or not callable(given) else given(rate)
         return checked_scheme(made)
+    if looks_called(given):
+        return from_call(given)
     schemes = family(given, rate, steps).schemes
     if len(schemes) != 1:
         raise SamplingError(

@@ -9,6 +9,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+from mmcc._calls import looks_called, split_outside_brackets
 from mmcc._cli import output
 from mmcc._cli.command import (
     FLAG,
@@ -26,9 +27,11 @@ from mmcc._cli.commands.group import needed
 from mmcc._cli.mechanism_options import DELTA, METHOD, NON_ADAPTIVE, STEPS, check_method
 from mmcc._cli.parsing import A_FILE, UsageError, names_a_file
 from mmcc._cli.question_options import JSON, PLOT
+from mmcc._cli.workload_options import WORKLOAD, workload_asked
 from mmcc.errors import real, suggestion
-from mmcc.sampling._registry import COMPARED
-from mmcc.strategies._registry import compared_words, from_word
+from mmcc.sampling._registry import COMPARED, from_call
+from mmcc.strategies._registry import compared_words
+from mmcc.strategies._words import from_text, is_word
 
 if TYPE_CHECKING:
     from mmcc.design import Family
@@ -42,6 +45,10 @@ def run(
     delta: float,
     strategies: str | None,
     non_adaptive: bool,
+    schedule: str | None,
+    warmup: int | None,
+    momentum: float | None,
+    weight_decay: float | None,
     schemes: str | None,
     method: str,
     only_wins: bool,
@@ -60,6 +67,7 @@ def run(
     rate = real("rate", rate, 0, 1, closed="h")
     families = _families(schemes, rate, steps)
     named = _strategies(strategies, rate, steps, not non_adaptive)
+    workload = workload_asked(steps, schedule, warmup, momentum, weight_decay)
     with output.progress_bar() as progress:
         start = time.perf_counter()
         found = design.compare(
@@ -67,6 +75,7 @@ def run(
             families,
             epsilon=epsilon,
             delta=delta,
+            workload=workload,
             method=method,
             only_wins=only_wins,
             estimates=estimates,
@@ -88,15 +97,20 @@ def _families(words: str | None, rate: float, steps: int) -> list[Family]:
     """The schemes asked for; by default all that the rate allows."""
     from mmcc.sampling import _families_at_rate as schemes
 
-    names = schemes.default_words(rate, steps) if words is None else words.split(",")
-    return [schemes.family(name.strip(), rate, steps) for name in names]
+    if words is None:
+        return [schemes.family(name, rate, steps) for name in schemes.default_words(rate, steps)]
+    return [
+        schemes.family_of(from_call(name))
+        if looks_called(name)
+        else schemes.family(name, rate, steps)
+        for name in split_outside_brackets(words)
+    ]
 
 
 def _strategies(words: str | None, rate: float, steps: int, adaptive: bool) -> dict[str, Compared]:
     from mmcc.design._compare import default_words
 
-    names = default_words(steps, rate) if words is None else words.split(",")
-    names = [name.strip() for name in names]
+    names = default_words(steps, rate) if words is None else split_outside_brackets(words)
     if not adaptive and all(map(_is_word, names)):
         raise UsageError("--non-adaptive applies to matrices read from files, and none is named.")
     found: dict[str, Compared] = {}
@@ -110,7 +124,7 @@ def _strategies(words: str | None, rate: float, steps: int, adaptive: bool) -> d
 
 def _strategy(name: str, steps: int, adaptive: bool) -> Compared:
     if _is_word(name):
-        made: Compared = from_word(name, steps)
+        made: Compared = from_text(name, steps)
         return made
     if names_a_file(name):
         from mmcc.strategies import load
@@ -121,8 +135,8 @@ def _strategy(name: str, steps: int, adaptive: bool) -> Compared:
 
 
 def _is_word(name: str) -> bool:
-    """Whether a strategy is meant that has a name, with or without a size."""
-    return name.partition(":")[0] in {word.partition(":")[0] for word in compared_words()}
+    """Whether a strategy is meant that has a name, with or without a size, or prints so."""
+    return looks_called(name) or is_word(name)
 
 
 COMMAND = Command(
@@ -137,6 +151,7 @@ COMMAND = Command(
         "a choice for this length and rate.",
     ),
     NON_ADAPTIVE,
+    *WORKLOAD,
     Option(
         "--schemes",
         several_of([word.removesuffix("N") for word in COMPARED]),
@@ -149,12 +164,12 @@ COMMAND = Command(
     Option("--epsilon", LIST, GUARANTEE, "Epsilon, or several: 1,2,4.", required=True),
     DELTA,
     METHOD,
-    Option("--only-wins", FLAG, QUESTION, "Ask only who wins: one evaluation a row."),
-    Option("--estimates", FLAG, QUESTION, "Simulated rows where no amplification is proven."),
-    Option("--seconds", NUMBER, QUESTION, "Leave a row without an answer after about this time."),
+    Option("--only-wins", FLAG, QUESTION, "Ask only who wins: one evaluation for each row."),
+    Option("--estimates", FLAG, QUESTION, "Add simulated rows where no amplification is proven."),
+    Option("--seconds", NUMBER, QUESTION, "Give up on a row after about this many seconds."),
     PLOT,
     JSON,
-    help="Print strategies at equal guarantees, with the noise and the error of each.",
+    help="Compare strategies at equal guarantees: the noise and the error of each.",
     example="mmcc compare --steps 16 --rate 1/4 --epsilon 2 --delta 1e-5 "
     "--strategies identity,continual-counting --schemes poisson",
 )

@@ -44,9 +44,11 @@ def by_others(
     """Epsilon by other certified bounds, at the same sigma and delta."""
     import mmcc
     from mmcc.accounting._bounds import PLAIN, Mmcc
-    from mmcc.sampling import CyclicPoisson
+    from mmcc.sampling._families_at_rate import in_fixed_order
 
-    def by(method: str, sampled: Scheme = scheme) -> float | None:
+    def by(method: str, sampled: Scheme | None = scheme) -> float | None:
+        if sampled is None:
+            return None
         try:
             other = mmcc.epsilon(
                 strategy,
@@ -63,7 +65,7 @@ def by_others(
 
     return {
         PLAIN.name: by(PLAIN.name),
-        "one_fixed_pass": by(PLAIN.name, CyclicPoisson(1, strategy.steps)),
+        "fixed_order": by(PLAIN.name, in_fixed_order(scheme, strategy.steps)),
         Mmcc.name: by(Mmcc.name),
         TIGHT: found.epsilon,
     }
@@ -77,7 +79,12 @@ COMMAND = Command(
     DELTA,
     GROUP_SIZE,
     *BOUND,
-    Option("--compare", FLAG, QUESTION, "Also print what other certified bounds give."),
+    Option(
+        "--compare",
+        FLAG,
+        QUESTION,
+        "Also print what other certified bounds give.",
+    ),
     UNITS,
     JSON,
     help="Print the certified epsilon of a mechanism at a delta.",

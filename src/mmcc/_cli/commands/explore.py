@@ -39,8 +39,8 @@ def run(port: int, no_browser: bool) -> None:
 COMMAND = Command(
     "explore",
     run,
-    Option("--port", WHOLE, OUTPUT, "Port on 127.0.0.1; 0 is any that is free.", default=PORT),
-    Option("--no-browser", FLAG, OUTPUT, "Print the address, open nothing."),
-    help="Open a page on this machine in which parameters move and certified numbers follow.",
+    Option("--port", WHOLE, OUTPUT, "Port on 127.0.0.1; 0 picks a free one.", default=PORT),
+    Option("--no-browser", FLAG, OUTPUT, "Print the address without opening it."),
+    help="Open a page in the browser: move parameters and watch certified numbers follow.",
     example="mmcc explore --port 0",
 )

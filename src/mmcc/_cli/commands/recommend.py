@@ -1,4 +1,4 @@
-"""The command `mmcc recommend`: from a target to a mechanism, refined while one watches.
+"""The command `mmcc recommend`: from a target to a mechanism, refined as time goes by.
 
 Rounding: that of the library; sigmas and errors are rounded up in print, savings down.
 """
@@ -9,6 +9,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from mmcc._calls import looks_called, split_outside_brackets
 from mmcc._cli import output
 from mmcc._cli.command import (
     NUMBER,
@@ -18,21 +19,16 @@ from mmcc._cli.command import (
     WHOLE,
     Command,
     Option,
-    one_of,
     several_of,
 )
 from mmcc._cli.mechanism_options import DELTA, EPSILON
-from mmcc._cli.parsing import UsageError
 from mmcc._cli.question_options import JSON
-from mmcc.errors import suggestion
-from mmcc.sampling._registry import COMPARED
+from mmcc._cli.workload_options import WORKLOAD, workload_asked
+from mmcc.sampling._registry import COMPARED, from_call
 
 if TYPE_CHECKING:
     from mmcc import Recommendation
-    from mmcc.strategies._workloads import Workload
-
-RATES = ("constant", "linear", "cosine")
-"""Schedules of learning rates."""
+    from mmcc.sampling import Scheme
 
 
 def run(
@@ -55,8 +51,11 @@ def run(
     from mmcc.sampling._families_at_rate import run_length
 
     steps, _ = run_length(examples, batch_size, epochs)
-    workload = _workload(steps, schedule, warmup, momentum, weight_decay)
-    words = None if schemes is None else [word.strip() for word in schemes.split(",")]
+    workload = workload_asked(steps, schedule, warmup, momentum, weight_decay)
+    named: list[str | Scheme] | None = None
+    if schemes is not None:
+        words = split_outside_brackets(schemes)
+        named = [from_call(word) if looks_called(word) else word for word in words]
     with output.progress_bar() as progress:
         found = mmcc.recommend(
             examples=examples,
@@ -65,7 +64,7 @@ def run(
             epsilon=epsilon,
             delta=delta,
             workload=workload,
-            schemes=words,
+            schemes=named,
             memory=memory,
             seconds=SECONDS if seconds is None else seconds,
             progress=progress,
@@ -79,7 +78,7 @@ def run(
 
 
 def _tell(found: Recommendation) -> None:
-    """The best so far, on stderr: final is what goes to stdout."""
+    """The best so far, on stderr; the final answer goes to stdout."""
     best = found.best
     print(
         f"mmcc: so far {best}, error {100 * found.saving(best):.1f} % below DP-SGD's.",
@@ -87,37 +86,15 @@ def _tell(found: Recommendation) -> None:
     )
 
 
-def _workload(
-    steps: int,
-    schedule: str | None,
-    warmup: int | None,
-    momentum: float | None,
-    weight_decay: float | None,
-) -> Workload | None:
-    """What SGD with these options makes of the gradients; None for plain SGD."""
-    if schedule is not None and schedule not in RATES:
-        raise UsageError(f"unknown schedule {schedule!r}; {suggestion(schedule, RATES)}")
-    if all(one is None for one in (schedule, warmup, momentum, weight_decay)):
-        return None
-    from mmcc import utility
-
-    makers = (utility.constant_rates, utility.linear_rates, utility.cosine_rates)
-    rates = dict(zip(RATES, makers, strict=True))[schedule or RATES[0]](steps, warmup or 0)
-    return utility.schedule(rates, momentum=momentum or 0.0, weight_decay=weight_decay or 0.0)
-
-
 COMMAND = Command(
     "recommend",
     run,
-    Option("--examples", WHOLE, SCHEME, "Examples of the data set.", required=True),
+    Option("--examples", WHOLE, SCHEME, "Examples in the data set.", required=True),
     Option("--batch-size", WHOLE, SCHEME, "Examples in a batch, on average.", required=True),
     Option("--epochs", NUMBER, SCHEME, "Passes over the data.", required=True),
     EPSILON,
     DELTA,
-    Option("--schedule", one_of(RATES), STRATEGY, f"Learning rates: {', '.join(RATES)}."),
-    Option("--warmup", WHOLE, STRATEGY, "Steps over which the learning rate rises first."),
-    Option("--momentum", NUMBER, STRATEGY, "Momentum of the optimizer, such as .9."),
-    Option("--weight-decay", NUMBER, STRATEGY, "Weight decay, times the learning rate."),
+    *WORKLOAD,
     Option("--memory", WHOLE, STRATEGY, "Noise vectors held in training, at most."),
     Option(
         "--schemes",
@@ -125,7 +102,12 @@ COMMAND = Command(
         SCHEME,
         "Schemes to choose from, as for mmcc compare; left out, poisson and random-allocation.",
     ),
-    Option("--seconds", NUMBER, QUESTION, "Begin nothing new after about this time; 60."),
+    Option(
+        "--seconds",
+        NUMBER,
+        QUESTION,
+        "Start nothing new after about this many seconds; 60..",
+    ),
     JSON,
     help="Print the mechanism with the least error found for a run and a target, beside DP-SGD.",
     example="mmcc recommend --examples 60000 --batch-size 600 --epochs 20 --epsilon 2 --delta 1e-6",

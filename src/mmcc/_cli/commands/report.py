@@ -29,7 +29,7 @@ from mmcc._cli.mechanism_options import (
     mechanism,
     released,
 )
-from mmcc._cli.parsing import UsageError, names_a_file
+from mmcc._cli.parsing import UsageError, names_a_file, whole_number
 from mmcc._cli.question_options import UNITS, said
 from mmcc.strategies._registry import TYPED
 
@@ -43,6 +43,8 @@ PAGES = {"html": "privacy-report.html", "markdown": "privacy-report.md"}
 STDOUT = "-"
 NEEDED = (NAME, SAMPLING, SIGMA, DELTA)
 """For a report of a mechanism; a checkpoint and a ledger have their own."""
+SIGNED = ("model", "commit", "author", "tuning")
+"""What only the author knows."""
 OF_MECHANISM = tuple(str(option.name) for option in MECHANISM)
 
 
@@ -93,10 +95,12 @@ def _report(given: Given, progress: Progress | None) -> Report:
     if given["checkpoint"] is not None and given["ledger"] is not None:
         raise UsageError("--checkpoint and --ledger are two reports; make one at a time.")
     shown = {"title": given["title"], "data": given["data"], "progress": progress}
-    shown |= said(unit=given["unit"])
+    shown |= said(unit=given["unit"]) | {name: given[name] for name in SIGNED}
     if given["ledger"] is not None:
         return _of_ledger(given, shown)
     shown |= said(seconds=given["seconds"]) | {"units": given["units"]}
+    if given["groups"] is not None:
+        shown["groups"] = [whole_number("groups", size) for size in given["groups"].split(",")]
     name = given["strategy"]
     filed = name is not None and name not in TYPED and names_a_file(name)
     shown["file"] = name if filed else None
@@ -163,7 +167,7 @@ def _of_ledger(given: Given, shown: dict[str, Any]) -> Report:
         "ledger",
         has,
     )
-    _refuse(given, ("units",), "ledger", "its totals are pairs of numbers without a curve")
+    _refuse(given, ("units", "groups"), "ledger", "its totals are pairs of numbers without a curve")
     if given["method"] != METHODS[0]:
         raise UsageError(f"--method does not apply to --ledger: {has}; leave it out.")
     return of_ledger(given["ledger"], delta=given["delta"], **shown)
@@ -196,9 +200,10 @@ COMMAND = Command(
         "Report on the run of a checkpoint; its strategy is found there.",
     ),
     Option("--ledger", FILE, QUESTION, "Report on all runs of a ledger."),
-    Option("--seconds", NUMBER, QUESTION, "Time for the curve besides the point asked for."),
+    Option("--seconds", NUMBER, QUESTION, "0 leaves out what takes longest: curve, DP-SGD."),
     UNITS,
-    Option("--record", FILE, QUESTION, "Also tell what a record of mmcc verify has verified."),
+    Option("--groups", TEXT, QUESTION, "Also report epsilon for groups of these sizes: 2,4,8."),
+    Option("--record", FILE, QUESTION, "Also report what a record of mmcc verify has verified."),
     Option("--title", TEXT, OUTPUT, "Title of the report."),
     Option(
         "--unit",
@@ -207,7 +212,11 @@ COMMAND = Command(
         "What the training treats as one example: one training example, one user.",
     ),
     Option("--data", TEXT, OUTPUT, "Name of the data set; with --ledger: report on this one only."),
-    Option("--clip-norm", NUMBER, OUTPUT, "Clip norm of the training, to be told."),
+    Option("--model", TEXT, OUTPUT, "Identifier of the model that is released."),
+    Option("--commit", TEXT, OUTPUT, "Commit of the code that trained it."),
+    Option("--author", TEXT, OUTPUT, "Who answers for the report."),
+    Option("--tuning", TEXT, OUTPUT, "Which other runs were made to tune this one."),
+    Option("--clip-norm", NUMBER, OUTPUT, "Clip norm of the training, to be stated."),
     Option(
         "--format",
         one_of(FORMATS),

@@ -61,7 +61,7 @@ def run(
 
 
 def _check(file: str, blocks: int | None, workers: int | None, given: dict[str, Any]) -> None:
-    """Play a record again; it stays as it is, and nothing is verified."""
+    """Replay a record; it stays as it is, and nothing new is verified."""
     known: dict[str, Any] = {}
     if given["strategy"] is not None or given["sampling"] is not None:
         if given["strategy"] is None or given["sampling"] is None:
@@ -94,8 +94,8 @@ COMMAND = Command(
     *VERDICT,
     Option("--samples", WHOLE, QUESTION, "Refuse what would take more samples than this."),
     SEED,
-    Option("--check", FILE, QUESTION, "Play a record again: a check of it, never a new verdict."),
-    Option("--blocks", WHOLE, QUESTION, "Check: so many random blocks, not all."),
+    Option("--check", FILE, QUESTION, "Replay a record: checks it, and never gives a new verdict."),
+    Option("--blocks", WHOLE, QUESTION, "Check: this many random blocks instead of all."),
     JSON,
     help="Show an epsilon by simulation, with a declared chance of error; or check a record.",
     example="mmcc verify --strategy continual-counting --steps 8 --sampling min-separation "

@@ -14,6 +14,7 @@ from mmcc.accounting._bounds.mmcc import Mmcc
 from mmcc.accounting._bounds.projection import Projection
 from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.accounting._bounds.unamplified import ChanceToTakePart, Unamplified
+from mmcc.accounting._guarantee import TIGHT
 from mmcc.errors import MethodError, suggestion
 
 __all__ = (
@@ -43,8 +44,6 @@ PLAIN = Unamplified()
 CHANCE = ChanceToTakePart()
 BOUNDS: tuple[Bound, ...] = (PLAIN, Mmcc(), Cascade(), Projection(), Reveal(), GroupLemma())
 """The bounds of this package; those that were registered are not among them."""
-TIGHT = "tight"
-"""The method that asks every bound."""
 OLD_NAMES = {"chain": Reveal.name}
 """Methods that were called something else."""
 _registered: list[Bound] = []

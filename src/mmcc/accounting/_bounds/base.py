@@ -83,6 +83,10 @@ class Problem:
         """The same mechanism, group and noise under another scheme."""
         return self.kept(scheme, lambda: replace(self, scheme=scheme, _kept={}))
 
+    def with_strategy(self, strategy: Strategy) -> Problem:
+        """Another strategy under the same scheme, with the same noise."""
+        return replace(self, strategy=strategy, _kept={})
+
     def counts(self) -> Problem | None:
         """One example with the likelihood ratio of the whole group; None where none is proven.
 
@@ -343,6 +347,12 @@ class Bound(ABC):
         notes = {"setting": dict(answer.notes)} if answer.notes else {}
         sides = {"remove": answer.remove, "add": answer.add}
         return Details({"worst_group": answer.group, **sides, **notes})
+
+
+def too_likely(relaxed: Relaxed, delta: float) -> str:
+    """Why nothing is certified by another scheme: the chance of the event uses delta up."""
+    chance = f"{relaxed.chance:.3g}, no less than delta = {delta:g}"
+    return f"an event whose chance is up to {chance}: {relaxed.event}"
 
 
 def same(value: float) -> Answer:

@@ -16,7 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, LowerEnd, Problem
+from mmcc.accounting._bounds.base import (
+    NOTHING_KNOWN,
+    Answer,
+    Bound,
+    LowerEnd,
+    Problem,
+    too_likely,
+)
 from mmcc.accounting._bounds.translated import Translated
 from mmcc.accounting._guarantee import Details
 from mmcc.errors import MethodError, NothingCertifiedError
@@ -85,9 +92,8 @@ def _left(problem: Problem, delta: float) -> float:
     relaxed = _relaxed(problem)
     if relaxed.chance >= delta:
         raise NothingCertifiedError(
-            f"{problem.scheme!r} is {relaxed.scheme!r} but for an event whose chance is up to "
-            f"{relaxed.chance:.3g}, no less than delta = {delta:g}: {relaxed.event}. Use a larger "
-            "delta, or method='unamplified'."
+            f"{problem.scheme!r} is {relaxed.scheme!r} but for {too_likely(relaxed, delta)}. Use "
+            "a larger delta, or method='unamplified'."
         )
     return (delta - relaxed.chance) * (1 - 2.0**-52)
 

@@ -11,7 +11,7 @@ mechanism.  Proofs: docs/theory-reveal-groups.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -115,10 +115,7 @@ class GroupLemma(Bound):
             settled = bound.settled_for_epsilon(one, share)
             return replace(settled.epsilon(one, share), bound=settled)
 
-        def lower(bound: Bound) -> LowerEnd:
-            return bound.lower_epsilon(one, share)
-
-        return self._settled(one, ask, lower)
+        return self._settled(one, ask, [b.lower_epsilon(one, share) for b in self.bounds])
 
     def settled_for_delta(self, problem: Problem, epsilon: float) -> GroupLemma:
         one, share = problem.of_one(), epsilon / problem.group_size
@@ -127,16 +124,13 @@ class GroupLemma(Bound):
             settled = bound.settled_for_delta(one, share)
             return replace(settled.delta(one, share), bound=settled)
 
-        def lower(bound: Bound) -> LowerEnd:
-            return bound.lower_delta(one, share)
-
-        return self._settled(one, ask, lower)
+        return self._settled(one, ask, [b.lower_delta(one, share) for b in self.bounds])
 
     def _settled(
-        self, one: Problem, ask: Callable[[Bound], Answer], lower: Callable[[Bound], LowerEnd]
+        self, one: Problem, ask: Callable[[Bound], Answer], ends: Sequence[LowerEnd]
     ) -> GroupLemma:
         """With the best bound alone: the cheap ones first, until one is close to the truth."""
-        truth = max((lower(bound).value for bound in self.bounds), default=0.0)
+        truth = max((end.value for end in ends), default=0.0)
         known: list[Answer] = []
         for bound in sorted(self.bounds, key=lambda bound: bound.cost(one)):
             if not bound.worthwhile(one, known):

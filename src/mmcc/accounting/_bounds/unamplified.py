@@ -6,7 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem, same
+from mmcc.accounting._bounds.base import (
+    Answer,
+    Bound,
+    Cost,
+    Groups,
+    LowerEnd,
+    Problem,
+    same,
+    too_likely,
+)
 from mmcc.accounting._gaussian import (
     bound_gaussian_delta,
     bound_gaussian_epsilon,
@@ -47,7 +56,11 @@ class Unamplified(Bound):
         return LowerEnd(lower_gaussian_delta(problem.reached / problem.sigma, epsilon))
 
     def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
-        return Details({"sensitivity": problem.ratio * problem.sigma})
+        found = Details({"sensitivity": problem.ratio * problem.sigma})
+        relaxed = problem.relaxed
+        if relaxed is None or relaxed.chance < delta:
+            return found
+        return found.extended({"not_amplified": too_likely(relaxed, delta)})
 
 
 @dataclass(frozen=True)

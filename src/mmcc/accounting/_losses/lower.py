@@ -48,10 +48,15 @@ def last_above(lower: Callable[[float], float], delta: float, about: float) -> f
 
 def _lowest(convex: Callable[[float], float]) -> float:
     """The tilt at which a convex function is lowest: the last one before it rises."""
-    best, value = float(TILTS[0]), convex(float(TILTS[0]))
-    for tilt in TILTS[1:]:
-        found = convex(float(tilt))
-        if found > value:
-            break
-        best, value = float(tilt), found
-    return best
+    known: dict[int, float] = {}
+
+    def value(place: int) -> float:
+        if place not in known:
+            known[place] = convex(float(TILTS[place]))
+        return known[place]
+
+    low, high = 0, TILTS.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if value(middle + 1) > value(middle) else (middle + 1, high)
+    return float(TILTS[low])

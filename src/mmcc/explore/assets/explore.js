@@ -44,6 +44,55 @@
         window.dash_clientside.set_props("problem", { children: problem });
     }
 
+    // What the controls hold stands in the address, so that it can be sent to someone.
+    const opened = new URLSearchParams(window.location.hash.slice(1));
+    let restored = false;
+    let aside = [];
+
+    function current() {
+        const found = {};
+        document.querySelectorAll("aside .choices").forEach(function (group) {
+            found[group.id] = held(group.id);
+        });
+        document.querySelectorAll("aside input.typed, aside .typed input").forEach(function (field) {
+            const away = field.closest(".field").classList.contains("away");
+            if (!away) {
+                found[field.id] = held(field.id);
+            }
+        });
+        return found;
+    }
+
+    function restore() {
+        restored = true;
+        const kept = opened.getAll("kept").map(function (text) {
+            return Object.fromEntries(new URLSearchParams(text));
+        });
+        opened.delete("kept");
+        opened.forEach(function (value, name) {
+            if (document.querySelector("aside #" + CSS.escape(name))) {
+                window.dash_clientside.set_props(name, { value: value });
+            }
+        });
+        if (kept.length) {
+            window.dash_clientside.set_props("aside", { data: kept });
+        }
+    }
+
+    function write() {
+        if (!restored) {
+            restore();
+            return;
+        }
+        const address = new URLSearchParams(current());
+        aside.forEach(function (one) {
+            address.append("kept", new URLSearchParams(one).toString());
+        });
+        if (window.location.hash.slice(1) !== address.toString()) {
+            window.history.replaceState(null, "", "#" + address.toString());
+        }
+    }
+
     // Hide every text that is for other values than the controls hold now.
     function judge() {
         const texts = document.querySelectorAll("[data-stamp]");
@@ -51,7 +100,11 @@
             return;
         }
         let waiting = false;
+        write();
         texts.forEach(function (text) {
+            if (text.offsetParent === null) {
+                return; // of the other question
+            }
             const stale = !isCurrent(text.dataset.stamp);
             const button = document.getElementById(text.id + "-copy");
             waiting = waiting || stale;
@@ -124,6 +177,25 @@
                 return [keep, Math.min(Math.max(place, 0), notches)];
             },
             judge: function () { judge(); },
+            // Keep what the controls hold in the comparison, or forget all that was kept.
+            set_aside: function (keep, clear, kept) {
+                if (window.dash_clientside.callback_context.triggered_id === "clear") {
+                    return [];
+                }
+                return (kept || []).concat([current()]);
+            },
+            remember: function (kept, mode) {
+                aside = kept || [];
+                document.body.dataset.mode = mode;
+                judge();
+            },
+            wait_compared: function (unfinished) {
+                if (unfinished) {
+                    window.setTimeout(function () {
+                        window.dash_clientside.set_props("compared-again", { data: Date.now() });
+                    }, 30);
+                }
+            },
             // Dash calls its radio buttons a list box without a name; say what they are.
             name_choices: function () {
                 document.querySelectorAll(".choices").forEach(function (group) {

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import (
     NOTHING_KNOWN,
     Answer,
@@ -33,6 +32,9 @@ FIRST_SHARE, LEAST_SHARE = 0.1, 0.02
 """With which orders are compared, and what deltas are tried with beside the even split."""
 CROWDED = 24
 """With more bad events than this for each column MMCC is far behind the projection, and slow."""
+MANY, CROWDED_MANY = 600, 6
+"""With so many columns it is so from this number on: 8 bands, 2000 steps take minutes for twice
+the projection's epsilon at .5, and for twenty times at 2 (docs/tightness.md)."""
 COMPOSED = 0.98
 """A composed lower bound of more than this part of the upper one needs no other."""
 MOST_KINDS = 200
@@ -116,7 +118,8 @@ class Mmcc(Bound):
         if not any(math.isfinite(a.value) for a in others):
             return True
         geometry = problem.strategy.geometry(self.order, _rounds(problem).separation, 0)
-        return not geometry.events > CROWDED * geometry.columns
+        most = CROWDED_MANY if geometry.columns > MANY else CROWDED
+        return not geometry.events > most * geometry.columns
 
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Mmcc:
         """The best order, then the best share: a rough search, one adjacency."""
@@ -144,26 +147,12 @@ class Mmcc(Bound):
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
         """Independent steps composed, rounded down."""
-        steps = independent_steps(problem)
-        if not steps:
-            return NOTHING_KNOWN
-        try:
-            about = self.epsilon(problem, delta)
-        except MmccError:
-            return NOTHING_KNOWN
-        ask = partial(independent.lower_epsilon, steps, _rounds(problem).probability, delta)
-        return _larger_side(ask, about)
+        about = partial(self.epsilon, problem, delta)
+        return _composed(problem, about, independent.lower_epsilon, delta)
 
     def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
-        steps = independent_steps(problem)
-        if not steps:
-            return NOTHING_KNOWN
-        try:
-            about = self.delta(problem, epsilon)
-        except MmccError:
-            return NOTHING_KNOWN
-        ask = partial(independent.lower_delta, steps, _rounds(problem).probability, epsilon)
-        return _larger_side(ask, about)
+        about = partial(self.delta, problem, epsilon)
+        return _composed(problem, about, independent.lower_delta, epsilon)
 
     def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
         """The paper's measures of tightness, and both adjacencies."""
@@ -245,12 +234,22 @@ def independent_steps(problem: Problem) -> list[independent.Step]:
     return [(float(block.values[0]) * down, block.count) for block in blocks]
 
 
-def _larger_side(ask: Callable[[Adjacency, float], float], about: Answer) -> LowerEnd:
+def _composed(
+    problem: Problem, about: Callable[[], Answer], lower: Callable[..., float], at: float
+) -> LowerEnd:
     """The larger lower bound of both adjacencies; add is asked only if it can be the larger."""
-    lower = ask("remove", about.remove)
-    if lower < about.add:
-        lower = max(lower, ask("add", about.add))
-    return LowerEnd(lower, closed=lower > COMPOSED * about.value)
+    steps = independent_steps(problem)
+    if not steps:
+        return NOTHING_KNOWN
+    try:
+        upper = about()
+    except MmccError:
+        return NOTHING_KNOWN
+    ask = partial(lower, steps, _rounds(problem).probability, at)
+    found = ask("remove", upper.remove)
+    if found < upper.add:
+        found = max(found, ask("add", upper.add))
+    return LowerEnd(found, closed=found > COMPOSED * upper.value)
 
 
 def _rounds(problem: Problem) -> Rounds:

@@ -98,8 +98,7 @@ class EpochLine(Contour):
     @property
     def _log_choices(self) -> float:
         """Log of the number of subsets of an epoch."""
-        length, times = self.rows.shape[1], self.times
-        return math.lgamma(length + 1) - math.lgamma(times + 1) - math.lgamma(length - times + 1)
+        return math.log(math.comb(self.rows.shape[1], self.times))
 
     def _moments(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The variance is that of independent draws."""

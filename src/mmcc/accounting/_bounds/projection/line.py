@@ -316,9 +316,8 @@ class Line(Contour):
         x = np.multiply.outer(theta, self.a) + math.log(self.p) - math.log1p(-self.p)
         return np.asarray(1 / (1 + np.exp(-np.clip(x, -700, 700))))
 
-    def ratios(self, u: FloatArray, gammas: FloatArray) -> ComplexArray:
+    def ratios(self, u: FloatArray, phases: ComplexArray) -> ComplexArray:
         """r_j at theta + i gamma from u_j = r_j at theta: a row for each gamma."""
-        phases = self.phases(gammas)
         return np.asarray(u * (1 + phases) / (1 + u * phases))
 
     def _moments(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:

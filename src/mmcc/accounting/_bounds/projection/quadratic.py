@@ -22,6 +22,7 @@ from scipy import linalg
 
 from mmcc._arrays import ComplexArray, FloatArray
 from mmcc.accounting._bounds.projection.rest import SLACK, TINY, Rest
+from mmcc.accounting._bounds.waves import waves
 
 SUBSPACE = 48
 FULL = 400
@@ -50,9 +51,7 @@ class Quadratic:
 
     def bound_excess(self, x: FloatArray) -> FloatArray:
         """Upper bound on E(Y - x)_+ at every t."""
-        k = np.arange(NODES)
-        waves = np.exp(-1j * np.multiply.outer(self.steps * x, np.ones(1)) * k)
-        terms = self.values * waves
+        terms = self.values * waves(-self.steps * x, np.arange(float(NODES)))
         sums = terms[:, 0].real + 2 * np.sum(terms[:, 1:].real, axis=1)
         sizes = np.sum(np.abs(self.values), axis=1)
         sums = self.steps / (2 * math.pi) * (sums + (1e-14 * NODES + 1e-13) * sizes)

@@ -193,10 +193,10 @@ class PoissonRest(Rest):
         """M with V = diag(spare) + Y M Y^T: one matrix a node."""
         weights = self.weights
         sub = Line(self.points, np.ones(self.points.size), self.line.p)
-        u = sub.tilted(weights.theta)
+        u, phases = sub.tilted(weights.theta), sub.phases(weights.gammas)
         cores = np.empty((len(weights.t), self.points.size, self.points.size))
         for i in range(len(weights.t)):
-            ratios = sub.ratios(u[i], weights.gammas)
+            ratios = sub.ratios(u[i], phases)
             cores[i] = ((ratios.T * weights.nodes[i]) @ ratios).real
         return cores
 
@@ -224,10 +224,11 @@ class PoissonRest(Rest):
         room = weights.error.copy()
         if self.line.a.size > BASIS:
             sub = Line(self.points, np.ones(self.points.size), self.line.p)
-            u = sub.tilted(weights.theta)
+            u, phases = sub.tilted(weights.theta), sub.phases(weights.gammas)
+            all_phases = self.line.phases(weights.gammas)
             for i in range(len(weights.t)):
-                exact = self.line.ratios(weights.tilted[i], weights.gammas)
-                missed = np.abs(sub.ratios(u[i], weights.gammas) @ self.basis.T - exact)
+                exact = self.line.ratios(weights.tilted[i], all_phases)
+                missed = np.abs(sub.ratios(u[i], phases) @ self.basis.T - exact)
                 worst = np.max(missed / weights.tilted[i], axis=1)
                 size = np.max(np.abs(exact) / weights.tilted[i], axis=1)
                 room[i] += float(np.abs(weights.nodes[i]) @ (worst * (2 * size + worst)))

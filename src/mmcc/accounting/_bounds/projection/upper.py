@@ -11,7 +11,7 @@ All quantities at a node are in units of Z, so that nothing overflows.  Rounding
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -44,6 +44,8 @@ DEVIATIONS = (1.0, 2.0, 4.0, 8.0, 16.0)
 PARTS = (0.03, 0.1, 0.3, 0.6, 0.8, 0.92)
 """Thresholds for the high orders: in their standard deviations, and in parts of the gap."""
 KINDS = len(DEVIATIONS) + len(PARTS)
+LOWEST, HIGHEST, NARROW = -40.0, 60.0, 6e-12
+"""Where crossings are looked for, and how far apart the ends are that are found."""
 
 
 @dataclass(eq=False)
@@ -288,29 +290,59 @@ def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -
     With f(g) = sum_k W_k e^(b_k g - b_k^2/2) and f(g_1) <= E <= f(g_2) it is at most
     sum_k W_k Phi(b_k - g_1) - E Phi(-g_2).
     """
-    low, high = np.full(len(threshold), -40.0), np.full(len(threshold), 60.0)
     with np.errstate(divide="ignore"):
         logs = np.log(weights) - 0.5 * lengths**2
         level = np.log(threshold)
 
-    def height(g: FloatArray) -> FloatArray:
+    def rising(g: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log f and its slope."""
         terms = logs + np.multiply.outer(g, lengths)
         top = np.maximum(np.max(terms, axis=1), -1e300)  # all weights may be zero
-        with np.errstate(divide="ignore"):
-            return np.asarray(top + np.log(np.sum(np.exp(terms - top[:, None]), axis=1)))
+        parts = np.exp(terms - top[:, None])
+        total = np.sum(parts, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(top + np.log(total)), np.asarray(parts @ lengths / total)
 
-    for _ in range(44):
-        middle = 0.5 * (low + high)
-        under = height(middle) <= level - 1e-12
-        low, high = np.where(under, middle, low), np.where(under, high, middle)
-    first = np.where(height(low) <= level - 1e-13, low, -np.inf)
+    def height(g: FloatArray) -> FloatArray:
+        return rising(g)[0]
+
+    low, high = crossing(rising, level - 1e-12)
+    at_low = height(low)
+    first = np.where(at_low <= level - 1e-13, low, -np.inf)
     second = np.full(len(threshold), np.inf)
     for beyond in (1.0, 1e-2, 1e-4, 1e-6, 1e-8, 1e-10):  # a flat f needs a longer step
         second = np.where(height(high + beyond) >= level + 1e-13, high + beyond, second)
-    second = np.where(height(low) >= level + 1e-13, low, second)  # the constant part is enough
+    second = np.where(at_low >= level + 1e-13, low, second)  # the constant part is enough
     gain = np.sum(weights * special.ndtr(lengths - first[:, None]), axis=1)
     loss = threshold * special.ndtr(-second)
     return np.asarray(np.maximum(gain * (1 + 1e-13) - loss * (1 - 1e-13), 0.0) + TINY * gain)
+
+
+def crossing(
+    rising: Callable[[FloatArray], tuple[FloatArray, FloatArray]], level: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Ends between which convex rising functions cross their levels, one for each node.
+
+    Newton's steps from above, which stay there, each a little longer, so that the last one is just
+    below; every third point is the middle, which ends the search whatever the function.
+    """
+    low, high = np.full(len(level), LOWEST), np.full(len(level), HIGHEST)
+    value, slope = rising(high)
+    low = np.where(value <= level, high - 0.5 * NARROW, low)  # beyond: nothing is looked for
+    high = np.where(rising(low)[0] > level, low + 0.5 * NARROW, high)
+    for turn in range(1, 3 * 44):
+        if not (high - low > NARROW).any():
+            break
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            middle = high - (value - level) / slope - 0.5 * NARROW
+        middle = np.maximum(middle, low + 0.9 * NARROW)
+        usable = (middle < high) & (turn % 3 != 0)
+        middle = np.where(usable, middle, 0.5 * (low + high))
+        found, steep = rising(middle)
+        under = found <= level
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+        value, slope = np.where(under, value, found), np.where(under, slope, steep)
+    return low, high
 
 
 def chord_weights(t: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -18,6 +18,7 @@ from mmcc._arrays import BoolArray, ComplexArray, FloatArray
 from mmcc.accounting._bounds.reveal.chains.chain import Chain
 from mmcc.accounting._bounds.reveal.chains.lattice import Lattice
 from mmcc.accounting._bounds.reveal.inversion import ROUND, Moments
+from mmcc.accounting._bounds.waves import powers, product
 
 LEAST = 1e-250
 """Entries of the scaled positive powers stay above this, so that nothing underflows unseen."""
@@ -60,10 +61,17 @@ def site(
 ) -> tuple[FloatArray | ComplexArray, float]:
     """sum_i masses[s, c, a, i] e^{z logs[s, i] - shift} for every z, s, c and a, and the shift."""
     shift = float(np.max(float(z[0].real) * logs))
-    factors = np.exp(z[:, None, None] * logs - shift).transpose(1, 0, 2)
     counts, crowd, states, _ = masses.shape
-    masses = masses.reshape(counts, crowd * states, -1).transpose(0, 2, 1)
-    mean = np.matmul(factors, masses).transpose(1, 0, 2)
+    masses = masses.reshape(counts, crowd * states, -1)
+    mean: FloatArray | ComplexArray
+    if np.iscomplexobj(z):
+        mean = np.empty((z.size, counts, crowd * states), dtype=complex)
+        for s in range(counts):
+            factors = powers(logs[s], float(z[0].real), z.imag, shift)
+            mean[:, s] = product(masses[s], factors).T
+    else:
+        sizes = np.exp(z[:, None, None] * logs - shift).transpose(1, 2, 0)
+        mean = np.matmul(masses, sizes).transpose(2, 0, 1)
     exponent = _exponent(mean)
     mean = np.ldexp(1.0, -exponent) * mean
     return mean.reshape(z.size, counts, crowd, states), shift + exponent * LOG2

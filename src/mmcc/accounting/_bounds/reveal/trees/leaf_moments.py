@@ -30,6 +30,7 @@ from mmcc.accounting._bounds.reveal.inversion import UP, Moments
 from mmcc.accounting._bounds.reveal.trees.leaf_order import Walk
 from mmcc.accounting._bounds.reveal.trees.priors import ROUND
 from mmcc.accounting._bounds.reveal.trees.tables import MARGIN, Parts, Power, step_for
+from mmcc.accounting._bounds.waves import WAVE_ERROR, powers, product
 
 LEAST = 1e-250
 """Entries of the real arrays are above this, relative to the largest: nothing underflows unseen."""
@@ -138,7 +139,7 @@ class _Leaves:
         half, p = 0.5 * walk.diagonal, walk.probability
         logs = [np.log1p(p * np.expm1(outputs + sign * half)) for sign in (-1.0, 1.0)]
         self.largest = max(float(np.abs(log).max()) for log in logs)
-        self.powers = np.stack([np.exp(log[:, None] * s[None, :]) for log in logs], axis=1)
+        self.powers = np.stack([powers(log, float(s[0].real), s.imag, 0.0) for log in logs], axis=1)
         self.powers *= np.array([1 - p, p])[None, :, None]
 
     @classmethod
@@ -168,7 +169,7 @@ class _Leaves:
         """Phi_0 at these points."""
         away = np.minimum(np.abs(self.outputs[None, :] - points[:, None]) / self.deviation, FAR + 1)
         weights = np.exp(-0.5 * away * away) * (self.step / math.sqrt(2 * math.pi))
-        return _product(weights, self.powers)
+        return product(weights, self.powers)
 
 
 def _child(
@@ -185,13 +186,7 @@ def _step(walk: Walk, start: FloatArray, end: FloatArray, values: ComplexArray) 
     deviation = math.sqrt(walk.unit)
     away = np.minimum(np.abs(end[None, :] - start[:, None]) / deviation, FAR + 1)
     weights = np.exp(-0.5 * away * away) * (walk.step / deviation / math.sqrt(2 * math.pi))
-    return _product(weights, values)
-
-
-def _product(weights: FloatArray, values: ComplexArray) -> ComplexArray:
-    """Real weights times complex values, as real matrices with twice as many columns."""
-    flat = np.ascontiguousarray(values).reshape(values.shape[0], -1).view(np.float64)
-    return np.asarray((weights @ flat).view(np.complex128).reshape(-1, *values.shape[1:]))
+    return product(weights, values)
 
 
 def _exponent(array: ComplexArray) -> int | None:
@@ -210,6 +205,7 @@ def _error(walk: Walk, cuts: tuple[int, ...], power: Power, leaves: _Leaves) -> 
     leaf = math.exp(-power.digits) + math.exp(-39.0)
     # 1 - p + p e^x is computed as 1 + p (e^x - 1), which may cancel where p is near 1.
     leaf += power.size * ROUND * 8 * (widest + leaves.largest + 1 / (1 - walk.probability))
+    leaf += WAVE_ERROR * (1 + power.size * leaves.largest)
     leaf += ROUND * (leaves.outputs.size + 8 * reach * (widest / leaves.deviation + reach) + 64)
     shift = (max(cuts) + 1) * walk.unit * (walk.height + 1) / math.sqrt(walk.unit)
     lift = power.size * max(cuts) * float(walk.centres.max()) + max(cuts)

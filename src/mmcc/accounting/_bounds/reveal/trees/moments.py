@@ -34,6 +34,7 @@ from mmcc.accounting._bounds.reveal.trees.priors import (
     split_law,
 )
 from mmcc.accounting._bounds.reveal.trees.tables import Parts, Power, Table, table_for
+from mmcc.accounting._bounds.waves import product, waves
 
 LARGEST_ERROR = 1e-3
 ROUGH = 5.0
@@ -245,6 +246,4 @@ def _turn_all(
 
 def _turn(table: Table, frequencies: FloatArray) -> ComplexArray:
     """For each part the mean of e^{i om log f}, times its weight."""
-    angles = table.logs[:, None] * frequencies[None, :]
-    weights = table.joint.T
-    return np.asarray(weights @ np.cos(angles) + 1j * (weights @ np.sin(angles)))
+    return product(table.joint.T, waves(table.logs, frequencies))

@@ -26,6 +26,7 @@ import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
 from mmcc.accounting._bounds.reveal.trees.priors import ROUND
+from mmcc.accounting._bounds.waves import WAVE_ERROR
 
 MARGIN = 9.0
 BINARY_DIGITS = 12
@@ -192,7 +193,7 @@ def _error(parts: Parts, power: Power, points: FloatArray, logs: FloatArray) -> 
     count = points.size + parts.means.size
     missing = math.exp(-power.digits) + count * NEGLIGIBLE
     of_log = parts.prior_error + ROUND * (4 * parts.turn * far + 4 * parts.means.size + 16)
-    of_log += 2 * ROUND * float(np.abs(logs).max())
+    of_log += (2 * ROUND + WAVE_ERROR) * float(np.abs(logs).max())
     of_rest = parts.prior_error + ROUND * (4 * far * far + count + 64)
-    of_rest += 4 * ROUND * (LEAST_LOG + float(np.abs(parts.log_below).max()))
+    of_rest += 4 * ROUND * (LEAST_LOG + float(np.abs(parts.log_below).max())) + WAVE_ERROR
     return 2 * (missing + power.size * of_log + of_rest)

@@ -1,0 +1,120 @@
+"""The house style of all pictures: colours, lines, marks, ticks, and how a file is written.
+
+Imports matplotlib, and is imported where a picture is drawn.  Everything can be told apart in grey:
+neighbouring colours differ in lightness, and lines differ in their dashes or marks as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+DARK, GREY, PALE = "#1d2733", "#77818c", "#dde2e7"
+BLUE = "#0b5fa5"
+COLOURS = (BLUE, "#d9822b", "#5b2a86", "#3f9c6b", "#a31621", "#57b4d6", "#7a5c00", "#c77cae")
+"""Dark and light take turns; told apart by people who see red and green alike."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (4, 1.5, 1, 1.5)), (0, (2, 1.5)), (0, (8, 2)))
+DOTTED = (0, (1, 1.5))
+STYLE: dict[Any, Any] = {
+    "font.size": 9.0,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": DARK,
+    "axes.labelsize": 9.0,
+    "axes.linewidth": 0.8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9.5,
+    "grid.color": PALE,
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 8.0,
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.0,
+    "pdf.fonttype": 42,
+    "text.color": DARK,
+    "xtick.color": GREY,
+    "xtick.labelcolor": DARK,
+    "ytick.color": GREY,
+    "ytick.labelcolor": DARK,
+}
+RESOLUTION = 200
+LEAST_TICKS, MOST_TICKS = 4, 8
+"""Of an axis, as far as round numbers allow."""
+ROUND = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
+"""Round numbers of a decade, few to many."""
+
+
+class Picture(Figure):
+    """A figure that a notebook shows as a picture, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = BytesIO()
+        self.savefig(buffer, format="png", dpi=RESOLUTION)
+        return buffer.getvalue()
+
+    def write(self, file: str | Path | None) -> None:
+        """To a file of the kind that its ending says; without one there is nothing to write."""
+        if file is not None:
+            kind = Path(file).suffix[1:].lower()
+            # The same picture is the same file, so no date is written into it.
+            stamp = {"svg": "Date", "pdf": "CreationDate"}.get(kind)
+            self.savefig(file, dpi=RESOLUTION, metadata={stamp: None} if stamp else None)
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Everything drawn and written inside looks alike."""
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def picture(width: float, height: float) -> tuple[Picture, Axes]:
+    """An empty picture, in inches."""
+    figure = Picture(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.grid(visible=True, zorder=0)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def ticks_between(low: float, high: float) -> list[float]:
+    """Round numbers between two ends, on a log scale: about four to eight of them."""
+    best: list[float] = []
+    for steps in ROUND:
+        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        every = [s * 10.0**k for k in range(first, last + 1) for s in steps]
+        inside = [t for t in every if low * (1 - 1e-9) <= t <= high * (1 + 1e-9)]
+        if len(inside) > MOST_TICKS and best:
+            break
+        best = inside
+        if len(best) >= LEAST_TICKS:
+            break
+    if len(best) < LEAST_TICKS:  # less than an octave or so
+        unit = 10.0 ** math.floor(math.log10((high - low) / LEAST_TICKS))
+        unit *= next(u for u in (1, 2, 5, 10) if (high - low) / (u * unit) <= MOST_TICKS)
+        best = [unit * k for k in range(math.ceil(low / unit), math.floor(high / unit) + 1)]
+    return best[:: -(-len(best) // MOST_TICKS)]
+
+
+def set_log(
+    axes: Axes, which: Literal["x", "y"], ends: tuple[float, float], at: Sequence[float] = ()
+) -> None:
+    """A log scale with round ticks, or with those given."""
+    axis: Axis = axes.xaxis if which == "x" else axes.yaxis
+    axes.set(**{f"{which}scale": "log"})
+    axis.set_major_locator(FixedLocator(list(at) or ticks_between(*ends)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:.6g}")

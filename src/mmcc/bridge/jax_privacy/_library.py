@@ -1,0 +1,47 @@
+"""The library on the other side: imported when it is used, and only in the version that was read.
+
+What its samplers draw and what its noise is was read in the source of 2.0.0.  Its main branch
+differs, and so may later releases.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from mmcc.errors import MethodError
+
+RELEASE = "2.0"
+NEEDED = "the bridge needs jax_privacy 2.0 and Python 3.11. Use pip install 'mmcc[jax]'."
+
+
+def their(module: str) -> Any:
+    """A module of jax_privacy, named without the package."""
+    found = _version()
+    if found.split(".")[:2] != RELEASE.split("."):
+        raise MethodError(
+            f"jax_privacy {found} is installed, and what is known here of its samplers and its "
+            f"noise was read in {RELEASE}. Use pip install 'jax_privacy>=2.0,<2.1'."
+        )
+    return imported(f"jax_privacy.{module}")
+
+
+def imported(module: str) -> Any:
+    """jax, or a part of it or of jax_privacy."""
+    try:
+        return import_module(module)
+    except ImportError as problem:
+        raise MethodError(f"{module} cannot be imported ({problem}): {NEEDED}") from None
+
+
+def real_type() -> Any:
+    """The widest real numbers of this process: float64 if jax_enable_x64 is set, else float32."""
+    return imported("jax").dtypes.canonicalize_dtype("float64")
+
+
+def _version() -> str:
+    try:
+        return version("jax_privacy")
+    except PackageNotFoundError:
+        raise MethodError(f"jax_privacy is not installed: {NEEDED}") from None

@@ -1,0 +1,149 @@
+"""Down along slopes: the quasi-Newton method of Broyden, Fletcher, Goldfarb and Shanno.
+
+In: a search, a family, a point.  Out: a better point, and what is still to be gained.
+Rounding: none; nothing here is a guarantee.
+
+The value is log error + log sigma, sigma being where log epsilon = log target.  So with E = log
+error and L = log epsilon a coordinate moves it by
+
+    dE + d log sigma,    d log sigma = - dL / (dL / d log sigma),
+
+all at one sigma: a slope costs two evaluations of a certified bound for each coordinate, and one
+for the noise, where a value costs two or three.  Slopes of L are differences to both sides: valleys
+are narrow, and one side alone would lead astray in them.  Bounds are computed on grids, with
+choices that jump by some 1e-4, so a step must not be small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmcc._arrays import FloatArray
+from mmcc.design._search import Looked, Search
+from mmcc.design._shapes import Family
+from mmcc.errors import MmccError
+from mmcc.strategies._toeplitz import Toeplitz
+
+TOLERANCE = 1e-4
+"""The search stops where a step promises to lower log error by less: a hundredth of a per cent."""
+STEP = 0.03
+"""Of the differences."""
+LONGEST = 0.8
+"""Of a coordinate, in one step."""
+FIRST = 0.4
+"""The length of steps while curvatures are not known: valleys are flat."""
+SHORTER = (1.0, 0.35, 0.1)
+"""Parts of a step that are tried, one after the other."""
+ENOUGH = 1e-3
+"""A part of what slopes promise must be gained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Where a search along slopes ended."""
+
+    value: float
+    point: FloatArray
+    promised: float
+    """What one more step was expected to gain, in log error; NaN if the search was cut short."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether it stopped since less than the tolerance was to be gained."""
+        return self.promised < TOLERANCE
+
+
+def follow(search: Search, family: Family, start: FloatArray, most: int) -> Followed | None:
+    """The best member near a start, after at most about so many strategies; None at a bad start."""
+    end = search.tried + most
+    point = np.array(start, dtype=np.float64)
+    here = search.look(family.strategy(point))
+    if here is None:
+        return None
+    inverse, known = np.eye(point.size), 0
+    slope = _slope(search, family, point, here)
+    while search.tried + 2 * point.size < end:
+        step = -inverse @ slope
+        promised = -0.5 * float(slope @ step)
+        longest = float(np.abs(step).max())
+        if known >= point.size and promised < TOLERANCE:
+            return Followed(here.value, point, promised)
+        if not longest > 0:
+            break
+        first = known < point.size
+        step *= (FIRST if first else min(longest, LONGEST)) / longest
+        found = _shortened(search, family, point, here, step, float(slope @ step))
+        if found is None:
+            if not known:
+                break
+            inverse, known = np.eye(point.size), 0
+            continue
+        there, moved = found
+        if search.tried + 2 * point.size >= end:
+            return Followed(there.value, point + moved, math.nan)
+        steeper = _slope(search, family, point + moved, there)
+        inverse = _updated(inverse, moved, steeper - slope, known == 0)
+        point, here, slope, known = point + moved, there, steeper, known + 1
+    return Followed(here.value, point, math.nan)
+
+
+def _slope(search: Search, family: Family, point: FloatArray, here: Looked) -> FloatArray:
+    """Of the value, by differences to the side that is inside the limits."""
+    centre = family.strategy(point)
+    assert centre is not None
+    noise = search.noise
+    by_noise = (noise.excess_near(centre, here.placed, STEP) - here.placed.excess) / STEP
+    found = np.zeros(point.size)
+    if not -math.inf < by_noise < 0:
+        return found
+    for place in range(point.size):
+        sides = []
+        for step in (STEP, -STEP):
+            beside = family.strategy(point + step * np.eye(1, point.size, place)[0])
+            rise = None if beside is None else _rise(search, beside, here, by_noise)
+            if rise is not None:
+                sides.append(rise / step)
+        found[place] = float(np.mean(sides)) if sides else 0.0
+    return found
+
+
+def _rise(search: Search, beside: Toeplitz, here: Looked, by_noise: float) -> float | None:
+    """By how much the value of a strategy nearby is larger."""
+    search.count()
+    try:
+        error = math.log(search.error_of(beside))
+    except MmccError:  # an error beyond floating point
+        return None
+    rise = search.noise.excess_near(beside, here.placed) - here.placed.excess
+    found = error - here.error - rise / by_noise
+    return found if math.isfinite(found) else None
+
+
+def _shortened(
+    search: Search,
+    family: Family,
+    point: FloatArray,
+    here: Looked,
+    step: FloatArray,
+    along: float,
+) -> tuple[Looked, FloatArray] | None:
+    """The first part of a step that gains something, and that part."""
+    for part in SHORTER:
+        there = search.look(family.strategy(point + part * step))
+        if there is not None and there.value < here.value + ENOUGH * part * along:
+            return there, part * step
+    return None
+
+
+def _updated(inverse: FloatArray, step: FloatArray, bent: FloatArray, fresh: bool) -> FloatArray:
+    """The inverse of the curvature, once more is known; as it was where nothing is bent upwards."""
+    along = float(step @ bent)
+    if not along > 1e-8 * float(np.linalg.norm(step) * np.linalg.norm(bent)):
+        return inverse
+    if fresh:
+        inverse = along / float(bent @ bent) * np.eye(step.size)
+    shift = np.eye(step.size) - np.outer(step, bent) / along
+    return np.asarray(shift @ inverse @ shift.T + np.outer(step, step) / along)
