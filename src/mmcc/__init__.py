@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mmcc.accounting._questions import bracket, delta, epsilon, sigma
     from mmcc.design import Recommendation, compare, recommend
 
-__version__ = "0.9.0"
+__version__ = "1.0.0"
 
 __all__ = (
     "Bracket",

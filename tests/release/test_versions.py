@@ -50,6 +50,13 @@ def test_the_citation_is_of_this_version():
     assert paper["title"] in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
 
+def test_deprecation_has_rules():
+    """How long, how it is told, where it is listed; what is not deprecated but removed."""
+    page = " ".join((ROOT / "docs" / "releases.md").read_text(encoding="utf-8").split())
+    for words in ("minor release", "six months", "DeprecationWarning", "major release", "Unsound"):
+        assert words in page
+
+
 def test_security_says_where_and_what():
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     for words in (

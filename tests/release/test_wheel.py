@@ -97,6 +97,24 @@ def test_the_source_archive_is_small_and_can_be_tested(archives):
     assert not [name for name in names if unwanted.search(name)]
 
 
+def test_an_index_would_take_the_archives(archives):
+    """What `twine check` looks at: the metadata, and whether the README can be rendered."""
+    pytest.importorskip("twine", reason="archives were NOT checked: pip install twine.")
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, archives)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("PASSED") == 2
+
+
+def test_the_page_of_releases_states_the_sizes_and_this_version(archives):
+    page = " ".join((ROOT / "docs" / "releases.md").read_text(encoding="utf-8").split())
+    assert f"mmcc-{mmcc.__version__}-py3-none-any.whl" in page
+    assert "not on a package index yet" in page
+    stated = re.search(r"wheel has ([\d.]+) MB, the source archive ([\d.]+) MB", page).groups()
+    for file, megabytes in zip(reversed(archives), map(float, stated), strict=True):
+        assert file.stat().st_size == pytest.approx(1e6 * megabytes, rel=0.15)
+
+
 def readme_command(number):
     """What the n-th shell block runs once mmcc is installed, without the environment's path."""
     block = re.findall(r"^```sh\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)[number]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmcc import utility
+from mmcc import __version__, utility
 from mmcc._cache import cache_folder, content_of, file_of, write
 from mmcc._written import written_scheme, written_strategy
 from mmcc.accounting import _questions as questions
@@ -50,8 +50,6 @@ class Before:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        from mmcc import __version__  # the package is complete only when its parts are
-
         asked = self.question
         return {
             "mmcc": __version__,

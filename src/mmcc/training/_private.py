@@ -234,14 +234,15 @@ def make_private(
     forget_gradients(module.parameters())  # an old one would move a frozen parameter
     wrapped = wrap(module, mode, loss_reduction, run.watch)
     run.watch.follow(run)
-    if planned is not None and told is not False:
-        known = f"{planned}, sigma {mechanism.sigma:g}"
-        told_of = known if epsilon is None else f"{planned.sizes}; {account()}"
-        print(f"mmcc: {told_of}", file=sys.stderr)
-    if epsilon is not None and told is not False:
+    if told is not False and epsilon is not None:
         beside = beside_dp_sgd(encoder, scheme, account())
+        told_of = [] if planned is None else [planned.sizes, account()]
         if beside is not None and (planned is not None or beside.worse):
-            print(f"mmcc: {beside}.", file=sys.stderr)
+            told_of.append(beside)
+        if told_of:
+            print(f"mmcc: {'; '.join(map(str, told_of))}", file=sys.stderr)
+    elif told is not False and planned is not None:
+        print(f"mmcc: {planned}, sigma {mechanism.sigma:g}", file=sys.stderr)
     return wrapped, PrivateOptimizer(optimizer, run), PrivateLoader(dataset, run, **options)
 
 
