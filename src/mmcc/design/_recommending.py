@@ -35,8 +35,8 @@ from mmcc.strategies._registry import CONTINUAL_COUNTING
 from mmcc.strategies._toeplitz import Toeplitz
 from mmcc.strategies._workloads import Workload
 
-FIRST, MORE, OWN = 4, 24, 16
-"""Strategies tried before the first answer, after it, and under each of the other schemes."""
+MORE, OWN = 24, 16
+"""Strategies tried after the usual starts, and under each of the other schemes."""
 WIDTHS = (4, 16, 64)
 """Bands of continual counting that are tried: with few participations they may beat a buffer."""
 NEARLY = (1.0005, 1.003)
@@ -119,10 +119,13 @@ class Recommending:
 
     def _run(self) -> None:
         first, *others = self.question.schemes
-        search = self._search(first, FIRST + MORE)
+        search = self._search(first, len(STARTS) + MORE)
         shapes = Shapes(self.found.steps)
-        _, point = search.one_buffer(shapes, FIRST - len(STARTS))
-        self._offer_best(search, first)
+        corners = []
+        for start in STARTS:  # an answer as soon as there is one
+            corners.append(search.corner(shapes, start))
+            self._offer_best(search, first)
+        _, point = min(corners, key=lambda corner: corner[0])
         followed = follow(search, shapes, point, MORE - len(WIDTHS))
         for width in WIDTHS:
             if 1 < width < self.found.steps:
