@@ -102,6 +102,7 @@ def test_every_formula_was_understood(site):
     for path in site.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
         assert "arithmatex" not in page, path.name
+        assert not re.search(r"\$\s*<math|</math>\s*\$", page), path.name
         for formula in re.findall(r"<math.*?</math>", page, flags=re.DOTALL):
             assert "\\" not in formula, (path.name, formula)
             assert not re.search("[\ue000-\uf8ff]", formula), (path.name, formula)

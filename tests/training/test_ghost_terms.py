@@ -251,6 +251,20 @@ def test_pieces_that_cancel_between_tied_layers():
     torch.testing.assert_close(squared_norms(joined(terms)).double(), exact, rtol=1e-3, atol=0.0)
 
 
+def test_devices_without_double_precision_have_the_same_norms(monkeypatch):
+    """What needs it is found on the CPU; here nothing has to move."""
+    torch.manual_seed(9)
+    head = outer(torch.randn(EXAMPLES, 2, 30), torch.randn(EXAMPLES, 2, 20))
+    words = Gather(torch.randint(30, (EXAMPLES, 4)), torch.randn(EXAMPLES, 4, 20), (30, 20))
+    usual = [squared_norms([head]), squared_norms([head, words])]
+    monkeypatch.setattr(_ghost_terms, "WITHOUT_DOUBLES", ("cpu",))
+    for found, expected in zip(
+        [squared_norms([head]), squared_norms([head, words])], usual, strict=True
+    ):
+        assert found.dtype == torch.float32
+        assert torch.equal(found, expected)
+
+
 def test_gradients_whose_squares_vanish():
     """1e-23 has no square in single precision, but times 1e17 it is a gradient."""
     left = torch.full((2, 1, 30), 1e-23)

@@ -165,6 +165,14 @@ def test_long_epochs_are_interpolated(times):
     assert np.all(few.residual <= 1e-6 * few.quadratic_norm)
 
 
+@pytest.mark.parametrize(("length", "times"), [(4, 3), (100, 2), (6000, 5)])
+def test_logs_of_means_lose_no_digits_in_long_epochs(length, times):
+    """Without a tilt the mean is 1."""
+    a = np.random.default_rng(length).random(2 * length)
+    found = EpochLine(a, 2, times).cumulant(np.array(0.0))
+    assert abs(float(found)) <= 1e-12
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_more_member_is_as_good_as_another(seed):
     """A pair of an epoch is no more likely than alone, and moves a_S by what one column can."""

@@ -20,6 +20,7 @@ from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.accounting._calibrate import _gaussian_sigma, next_sigma
 from mmcc.accounting._guarantee import Details, rounded_down, rounded_up
 from mmcc.sampling import Poisson
+from mmcc.strategies._toeplitz import first_bands
 
 
 @pytest.mark.parametrize("slope", [-0.4, -1.0, -2.5])
@@ -206,3 +207,20 @@ def test_beside_another_bound_a_side_is_left_out_only_where_it_cannot_matter(bou
     ):
         full = bound.epsilon_beside(problem, 1e-4, known)
         assert (full.remove, full.add) == (alone.remove, alone.add)
+
+
+@pytest.mark.parametrize(
+    ("steps", "bands", "asked"), [(2000, 16, False), (2000, 4, True), (64, 16, True)]
+)
+def test_the_slow_bound_is_not_asked_where_it_never_wins(steps, bands, asked):
+    """16 bands over 2000 steps: minutes for an epsilon many times the projection's."""
+    problem = Problem(first_bands(steps, bands), Poisson(0.01), 7.5)
+    known = [Answer(1.0, 1.0, bound=Projection())]
+    assert Mmcc().worthwhile(problem, known) is asked
+    assert Mmcc().worthwhile(problem, []) is True
+
+
+def test_a_matrix_without_structure_names_one_with():
+    assert strategies.banded(601, 2).quicker == "banded-toeplitz --bands 2"
+    assert strategies.banded(20, 2).quicker == ""
+    assert strategies.binary_tree(2000).quicker == ""

@@ -44,7 +44,7 @@
         window.dash_clientside.set_props("problem", { children: problem });
     }
 
-    // What the controls hold stands in the address, so that it can be sent to somebody.
+    // What the controls hold stands in the address, so that it can be sent to someone.
     const opened = new URLSearchParams(window.location.hash.slice(1));
     let restored = false;
     let aside = [];
