@@ -1,8 +1,8 @@
 """FashionMNIST in JAX: jax_privacy's sampler, clipping and noise, and our certified epsilon.
 
     pip install 'mmcc[jax]'                     # Python 3.11 or newer
-    python examples/jax_training.py             # two networks, a few minutes of one core
-    python examples/jax_training.py --quick     # half a minute
+    python examples/jax_training.py             # two networks, 400 steps each
+    python examples/jax_training.py --quick     # half a minute of one core
 
 Two mechanisms at the same certified (epsilon, delta): independent noise with Poisson sampling, that
 is DP-SGD, and bands with a pause after each participation (b-min-sep), for which jax_privacy has

@@ -243,6 +243,7 @@ def _bars(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
             textcoords="offset points",
             va="center",
             fontsize=8,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )
     axes.axvline(dp_sgd, color=GREY, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1)
     axes.set_yticks(range(len(ranked)), [_name(row) for row in ranked])

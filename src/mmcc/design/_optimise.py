@@ -285,8 +285,8 @@ def _checked_scheme(sampling: Scheme, steps: int) -> Scheme:
     if sampling.setting or not amplified(Problem(identity(steps), sampling, 1.0)):
         raise SamplingError(
             f"no amplification is proven under {sampling!r} for adaptive inputs, so that there is "
-            "nothing to optimise for. Use Poisson, CyclicPoisson, MinSeparation, BallsInBins, "
-            "RandomAllocation or TruncatedPoisson."
+            "nothing to optimise for. Use a scheme that amplifies, such as Poisson or "
+            "RandomAllocation."
         )
     return sampling
 

@@ -25,7 +25,7 @@ from mmcc.sampling._registry import identity_of, is_registered
 from mmcc.strategies._words import from_call
 
 KIND = "recommended"
-CLOSE = 1e-3
+CLOSE = 0.02
 """Epsilon may be this much (relative) below the target for a noise level to be used again."""
 KEPT = 2
 """Offers that are kept: the best and the runner-up, each of which takes seconds to certify."""

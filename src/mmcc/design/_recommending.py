@@ -19,7 +19,8 @@ from mmcc import utility
 from mmcc._arrays import FloatArray
 from mmcc.accounting._best_bound import Budget
 from mmcc.accounting._bounds import TIGHT
-from mmcc.design._noise import Target, calibrate
+from mmcc.accounting._guarantee import Guarantee
+from mmcc.design._noise import Target, calibrate, prove
 from mmcc.design._recommendation import Offer, Recommendation
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import STARTS, Search
@@ -34,10 +35,12 @@ from mmcc.strategies._registry import CONTINUAL_COUNTING
 from mmcc.strategies._toeplitz import Toeplitz
 from mmcc.strategies._workloads import Workload
 
-FIRST, MORE, OWN = 4, 24, 16
-"""Strategies tried before the first answer, after it, and under each of the other schemes."""
+MORE, OWN = 24, 16
+"""Strategies tried after the usual starts, and under each of the other schemes."""
 WIDTHS = (4, 16, 64)
 """Bands of continual counting that are tried: with few participations they may beat a buffer."""
+NEARLY = (1.0005, 1.003)
+"""Noise beside what a search has found, which is extrapolated, at which a proof is tried."""
 Better = Callable[[Recommendation], None]
 
 
@@ -58,21 +61,32 @@ class Question:
             strategy, scheme, replace(self.target, budget=Budget.MINUTES, progress=progress)
         )
 
-    def offer(self, strategy: Strategy, scheme: Scheme, method: str = TIGHT) -> Offer:
-        """A mechanism at the noise that is certified for the target, if time allows."""
-        return self._offer(
-            strategy, scheme, replace(self.target, method=method, progress=self.limit)
-        )
+    def offer(
+        self, strategy: Strategy, scheme: Scheme, method: str, near: float | None = None
+    ) -> Offer:
+        """A mechanism at the noise that is certified for the target, if time allows.
+
+        `near`: where that is, roughly: a little more will do, for a tenth of what calibrating is.
+        """
+        target = replace(self.target, method=method, progress=self.limit)
+        for more in NEARLY if near is not None else ():
+            assert near is not None
+            found = prove(strategy, scheme, near * more, target)
+            if found is not None:
+                return self._told(strategy, scheme, found)
+        return self._offer(strategy, scheme, target)
 
     def _offer(self, strategy: Strategy, scheme: Scheme, target: Target) -> Offer:
-        guarantee = calibrate(strategy, scheme, target)
+        return self._told(strategy, scheme, calibrate(strategy, scheme, target))
+
+    def _told(self, strategy: Strategy, scheme: Scheme, guarantee: Guarantee) -> Offer:
         error = utility.rmse(strategy, guarantee.sigma, self.workload)
         return Offer(strategy, scheme, guarantee, error, strategy.noise_memory())
 
     def search(self, scheme: Scheme, most: int) -> Search:
         """A search under a scheme."""
         return Search(
-            RoughNoise(scheme, replace(self.target, progress=self.limit)),
+            RoughNoise(scheme, replace(self.target, budget=Budget.SECONDS, progress=self.limit)),
             lambda strategy: utility.rmse(strategy, 1.0, self.workload),
             most,
             self.limit,
@@ -105,10 +119,13 @@ class Recommending:
 
     def _run(self) -> None:
         first, *others = self.question.schemes
-        search = self._search(first, FIRST + MORE)
+        search = self._search(first, len(STARTS) + MORE)
         shapes = Shapes(self.found.steps)
-        _, point = search.one_buffer(shapes, FIRST - len(STARTS))
-        self._offer_best(search, first)
+        corners = []
+        for start in STARTS:  # an answer as soon as there is one
+            corners.append(search.corner(shapes, start))
+            self._offer_best(search, first)
+        _, point = min(corners, key=lambda corner: corner[0])
         followed = follow(search, shapes, point, MORE - len(WIDTHS))
         for width in WIDTHS:
             if 1 < width < self.found.steps:
@@ -124,26 +141,31 @@ class Recommending:
             self._add(identity(self.found.steps), scheme)
             return
         best = search.best[1]
-        looked = own.look(best)
-        if looked is None:
+        if own.look(best) is None:
             return
-        names = {bound.name for bound in looked.placed.bounds}
-        method = names.pop() if len(names) == 1 else TIGHT
-        self._add(best, scheme, method)
+        self._offer_best(own, scheme)
         if best.geometric:
             follow(own, Shapes(self.found.steps), point, own.left)
-            self._offer_best(own, scheme, method)
+            self._offer_best(own, scheme)
         self._add(identity(self.found.steps), scheme)
 
     def _search(self, scheme: Scheme, most: int) -> Search:
         self._kept.append(self.question.search(scheme, most))
         return self._kept[-1]
 
-    def _offer_best(self, search: Search, scheme: Scheme, method: str = TIGHT) -> None:
+    def _offer_best(self, search: Search, scheme: Scheme) -> None:
+        """By the bound that the search has found to be the smallest, if it is one alone."""
         if search.best is not None:
-            self._add(search.best[1], scheme, method)
+            (method,) = search.best_by if len(search.best_by) == 1 else (TIGHT,)
+            self._add(search.best[1], scheme, method, search.best_sigma)
 
-    def _add(self, strategy: Toeplitz, scheme: Scheme, method: str = TIGHT) -> None:
+    def _add(
+        self,
+        strategy: Toeplitz,
+        scheme: Scheme,
+        method: str = TIGHT,
+        near: float | None = None,
+    ) -> None:
         """Calibrate, and tell of it if it is the best so far."""
         tried = sum(search.tried for search in self._kept)
         self.found = replace(self.found, evaluations=tried)
@@ -153,7 +175,7 @@ class Recommending:
         self._tried.add((id(strategy), scheme))
         question.limit("recommend: mechanisms certified", len(self.found.offers) + 1)
         try:
-            offer = question.offer(strategy, scheme, method)
+            offer = question.offer(strategy, scheme, method, near)
         except MmccError:  # no certificate of this one: others stand
             return
         offers = sorted((*self.found.offers, offer), key=lambda one: one.error)

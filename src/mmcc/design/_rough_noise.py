@@ -52,6 +52,11 @@ class Placed:
     """Log of epsilon over the target there."""
     bounds: tuple[Bound, ...]
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the bounds that gave it."""
+        return frozenset(bound.name for bound in self.bounds)
+
 
 @dataclass(eq=False)
 class RoughNoise:

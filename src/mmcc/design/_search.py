@@ -61,6 +61,10 @@ class Search:
     allowed: Callable[[Strategy], bool] = lambda _: True
     tried: int = 0
     best: tuple[float, Toeplitz] | None = None
+    best_by: frozenset[str] = frozenset()
+    """The bounds by which it is the best."""
+    best_sigma: float = math.nan
+    """The noise that it needs, roughly."""
 
     @property
     def left(self) -> int:
@@ -86,7 +90,8 @@ class Search:
             return None
         found = error + placed.log_sigma
         if self.best is None or found < self.best[0]:
-            self.best = (found, strategy)
+            self.best, self.best_by = (found, strategy), placed.names
+            self.best_sigma = math.exp(placed.log_sigma)
         return Looked(found, error, placed)
 
     def count(self) -> None:

@@ -32,7 +32,6 @@ RATES = (1e-3, 1e-2)
 """Of false positives, for which the true ones are told."""
 MOST_STEPS = 10**5
 """With more steps the noise of DP-SGD is not looked for."""
-GROUPS = (2, 4, 8)
 INFLATED = 1 + 1e-12
 """More than the rounding errors of a few operations."""
 
