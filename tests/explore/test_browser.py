@@ -66,8 +66,8 @@ WATCH = """() => {
 UNTIL = """([wanted, seconds]) => new Promise(done => {
     const end = performance.now() + 1000 * seconds;
     const holds = ([id, text]) => {
-        const here = document.getElementById(id).textContent;
-        return text ? here.includes(text) : !here;
+        const here = document.getElementById(id)?.textContent;  // none while the page is loaded
+        return text ? here?.includes(text) : here === "";
     };
     const look = () => {
         const all = Object.entries(wanted).every(holds);
