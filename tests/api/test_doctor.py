@@ -256,4 +256,4 @@ def test_what_is_required_is_what_pyproject_requires():
     optional = project["optional-dependencies"]
     for extra, requirements in doctor.EXTRAS.items():
         assert requirements == tuple(optional[extra])
-    assert set(optional) - set(doctor.EXTRAS) == {"docs", "test", "test-core"}
+    assert set(optional) - set(doctor.EXTRAS) == {"docs", "jax", "test", "test-core"}

@@ -224,9 +224,9 @@ def test_a_report_says_how_many_are_protected():
     found = report.of_mechanism(TREE, POISSON, group_size=2, seconds=0, **ASKED)
     page = found.markdown()
     for words in (
-        "any 2\nsuch units together had contributed nothing",
+        "any 2 together of what is protected (one training example each) had contributed nothing",
         "zero-out of 2 examples at once",
-        "Neighbours differ in the contributions of 2 units",
+        "Neighbours differ in the contributions of 2 of the protected units",
         "protects any 2 examples together",
         "--group-size 2",
         "group_size=2",

@@ -11,6 +11,7 @@ from cases.reports import Page
 
 from mmcc import MmccError, report
 from mmcc._cli.app import main
+from mmcc.accounting._guarantee import rounded_up
 from mmcc.ledger import Ledger
 
 EVIL = "<img src=x onerror=alert(1)> [a](javascript:b) `c` | d"
@@ -76,7 +77,7 @@ def test_the_command_gives_the_totals_again(ledger, words, tmp_path, capsys):
     assert program == "mmcc"
     assert main([*again, "--json"]) == 0
     for total in json.loads(capsys.readouterr().out)["data_sets"]:
-        assert f"{total['epsilon']:.5g}"[:6] in page.text
+        assert rounded_up(total["epsilon"]) in page.text
         assert total["data"] in said
     exec(page.by_id["snippet"], {})
     assert capsys.readouterr().out.count("-DP, certified") == page.text.count("Total:")

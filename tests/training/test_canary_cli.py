@@ -11,7 +11,9 @@ import pytest
 import mmcc
 from mmcc import sampling, strategies
 from mmcc._cli.app import main
+from mmcc.accounting._guarantee import rounded_up
 from mmcc.audit import audit_canaries, load_scores, play_canaries, save_scores
+from mmcc.errors import ParameterError
 
 WORDS = "audit --strategy identity --steps 4 --sampling shuffle --sigma 1 --delta 1e-5"
 STRATEGY, SCHEME, AT = strategies.identity(4), sampling.Shuffle(), {"sigma": 1.0, "delta": 1e-5}
@@ -58,7 +60,7 @@ def test_print_has_both_bounds_and_what_each_assumes_beside_the_certificate(caps
     assert "assuming nothing about what was run" in text
     assert "assuming that the privacy curve is that of the accounted mechanism" in text
     plain = mmcc.epsilon(STRATEGY, SCHEME, **AT, method="unamplified")
-    assert f"epsilon, certified {plain.epsilon:.6g} by" in text
+    assert f"epsilon, certified {rounded_up(plain.epsilon)} by" in text
     assert "of 120 right (60 to be in the data, 60 to be left out)" in text
     assert "zero-out" in text
 
@@ -92,6 +94,17 @@ def test_scores_come_back_from_a_file_with_all_digits(tmp_path):
     text = (tmp_path / "s").read_text()
     (tmp_path / "t").write_text(f"\ufeff{text}\n\n", encoding="utf-8")  # as a spreadsheet leaves it
     assert (load_scores(tmp_path / "t")[0] == values).all()
+
+
+@pytest.mark.parametrize("path", [3, None, "", "no/such/folder/scores.csv"])
+def test_scores_that_cannot_be_written(path):
+    with pytest.raises(ParameterError, match=r"scores (are written to a file|cannot be written)"):
+        save_scores(path, np.arange(10.0), np.arange(10) % 3 == 0)
+
+
+def test_a_run_is_held_to_a_guarantee():
+    with pytest.raises(ParameterError, match="held to a Guarantee, or to epsilon= and delta="):
+        audit_canaries(np.arange(10.0), np.arange(10) % 3 == 0, 3.0)
 
 
 ROWS = [f"{k},{k * k // 3 % 2}" for k in range(12)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+
 import numpy as np
 import pytest
 
@@ -230,6 +233,73 @@ def test_frozen_parameter(run):
         break
 
 
+@pytest.mark.parametrize("clipping", ["flat", "ghost"])
+@pytest.mark.parametrize("how", ["needed in the pass", "by hand"])
+def test_gradient_of_a_frozen_parameter(clipping, how):
+    """The optimizer inside would step by it, unclipped and without noise."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 3)).double()
+    frozen = module[0].weight.requires_grad_(False)
+    before = frozen.detach().clone()
+    private_module, optimizer, loader = private(module, clipping=clipping, sampling=Poisson(1.0))
+    with refused(r"'0.weight' that this run does not train|cannot be made for layer '0'"):
+        for batch in loader:
+            frozen.requires_grad_(how != "by hand")
+            backward(private_module, batch)
+            frozen.requires_grad_(False)
+            if how == "by hand":
+                frozen.grad = torch.ones_like(frozen)
+            optimizer.step()
+    assert torch.equal(frozen, before)
+
+
+def test_a_tensor_that_was_added_to_a_group(run):
+    module, optimizer, loader = run
+    tensor = torch.zeros(3)
+    optimizer.param_groups[0]["params"].append(tensor)
+    tensor.grad = torch.ones(3)
+    batch = next(iter(loader))
+    backward(module, batch)
+    with refused("a tensor that this run does not train"):
+        optimizer.step()
+    assert not tensor.any()
+
+
+@pytest.mark.parametrize("clipping", ["flat", "ghost"])
+def test_a_module_of_a_run_is_not_pickled(clipping):
+    module = linear()
+    private_module, _, loader = private(module, clipping=clipping)
+    for held in (module, private_module):
+        with refused("not pickled, for the keys of its noise"):
+            torch.save(held, io.BytesIO())
+    averaged, copied = copy.deepcopy(private_module).eval(), copy.deepcopy(module)
+    batch = next(iter(loader))
+    assert torch.equal(averaged(batch[0]), private_module.eval()(batch[0]))
+    with refused("was called for gradients"):
+        backward(copied, batch)
+
+
+@pytest.mark.parametrize("clipping", ["flat", "ghost"])
+def test_a_layer_that_is_called_by_name(clipping):
+    class ByName(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.layer(input=x)
+
+    module, _, loader = private(ByName().double(), clipping=clipping, sampling=Poisson(1.0))
+    with refused(r"gets its tensor by name.*call layer\(x\), not layer\(input=x\)"):
+        backward(module, next(iter(loader)))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+def test_a_layer_that_cannot_be_copied():
+    module = nn.utils.weight_norm(nn.Linear(4, 3)).double()
+    with pytest.raises(MmccError, match=r"cannot be copied.*parametrizations"):
+        private(module, clipping="ghost")
+
+
 def test_parameters_added_later(run):
     _, optimizer, _ = run
     with refused("fixed by make_private"):
@@ -305,6 +375,9 @@ def test_buffer_that_the_data_changes():
         ({"grad_sample_mode": "no_op"}, "unknown grad_sample_mode"),
         ({"generator": "mersenne"}, "unknown generator"),
         ({"method": "tigth"}, "unknown method 'tigth'; did you mean 'tight'"),
+        ({"method": ["tight"]}, "unknown method"),
+        ({"ledger": 3, "data_name": "survey"}, "ledger is a file or a Ledger, got 3"),
+        ({"ledger": "runs.jsonl", "data_name": 3}, "data_name is the name of a data set, got 3"),
         ({"decoder": "honaker"}, "decoder='honaker' is for binary trees"),
         (
             {"strategy": strategies.binary_tree(7), "decoder": "honaker-full"},

@@ -278,7 +278,7 @@ def check_method(method: str, order: Order | None = None) -> None:
             f"method={VERIFY!r} checks a given epsilon at a given delta: use mmcc.verify, or "
             "mmcc.sigma to find the noise for such a target."
         )
-    if method not in methods() and method not in OLD_NAMES:
+    if not isinstance(method, str) or (method not in methods() and method not in OLD_NAMES):
         raise MethodError(f"unknown method {method!r}; {suggestion(method, methods())}")
     if order is not None and order not in ORDERS:
         raise MethodError(f"unknown order {order!r}; {suggestion(order, ORDERS)}")

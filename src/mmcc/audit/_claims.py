@@ -26,7 +26,7 @@ from mmcc.audit._family import refuted_noise
 from mmcc.audit._guesses import Guesses, gaussian_model, planned_guesses
 from mmcc.audit._release_scores import ReleaseScores
 from mmcc.audit._result import CLAIMED
-from mmcc.errors import MethodError, ParameterError, real
+from mmcc.errors import MethodError, ParameterError, real, shown
 from mmcc.strategies._decoders import decoder_name
 
 TIES = 4
@@ -114,6 +114,10 @@ def is_played(problem: Problem) -> bool:
 
 def claim_of(guarantee: Guarantee) -> Claim:
     """A guarantee, if it is about one example among others that contribute too."""
+    if not isinstance(guarantee, Guarantee):
+        raise ParameterError(
+            f"a run is held to a Guarantee, or to epsilon= and delta=; got {shown(guarantee)}."
+        )
     if guarantee.group_size != 1 or guarantee.setting:
         raise MethodError(
             f"a canary is one example among others, and the guarantee is for {guarantee.adjacency}"

@@ -23,10 +23,15 @@ COINS = {"0": False, "1": True}
 def save_scores(path: str | os.PathLike[str], scores: ArrayLike, included: ArrayLike) -> None:
     """Write the score and the coin of each canary to a file: a line each, with all digits."""
     values, coins = checked_scores(scores, included)
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(HEADER)
-        writer.writerows([repr(float(v)), int(c)] for v, c in zip(values, coins, strict=True))
+    if not isinstance(path, (str, os.PathLike)):  # a number would be an open file of somebody's
+        raise ParameterError(f"scores are written to a file, got {shown(path)}.")
+    try:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(HEADER)
+            writer.writerows([repr(float(v)), int(c)] for v, c in zip(values, coins, strict=True))
+    except OSError as problem:
+        raise ParameterError(f"the scores cannot be written: {problem}.") from None
 
 
 def load_scores(path: str | os.PathLike[str]) -> tuple[FloatArray, BoolArray]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mmcc.errors import MethodError
+from mmcc.training._agreement import first_sentence
 from mmcc.training._example_gradients import summed_type
 from mmcc.training._ghost_terms import Convolved, Gather, Outer, Rows, Term
 from mmcc.training._sharding import is_unit, kind_of
@@ -67,7 +68,14 @@ def prepare(layer: nn.Module) -> None:
             "gradients by example, is sharded by itself. Call fully_shard on a larger part of the "
             "module that holds it."
         )
-    prepare_layer(layer)
+    try:
+        prepare_layer(layer)
+    except RuntimeError as problem:  # it is copied, and a weight may follow from others
+        raise MethodError(
+            f"a layer of the kind {kind_of(layer).__name__}, for which there is no rule to find "
+            f"gradients by example, cannot be copied: {first_sentence(problem)}. If its weight is "
+            "normed by torch.nn.utils.weight_norm, use that of torch.nn.utils.parametrizations."
+        ) from problem
 
 
 def is_ghostly(layer: nn.Module) -> bool:

@@ -354,6 +354,16 @@ class PrivateOptimizer(Prepared, DPOptimizer):
                 "the trainable parameters are not those that make_private got; freeze and unfreeze "
                 "before it, for clipping and noise are over all of them together."
             )
+        known = set(self._stepped)
+        held = [p for group in self.original_optimizer.param_groups for p in group["params"]]
+        moved = next((p for p in held if p not in known and p.grad is not None), None)
+        if moved is not None:  # optimizers ask for a gradient, not whether there should be one
+            name = self._watch.contents.names.get(moved)
+            raise RunError(
+                f"{'a tensor' if name is None else repr(name)} that this run does not train has a "
+                "gradient, by which the optimizer would move it without clipping and noise. Keep "
+                "it frozen in the forward pass too, or set its gradient to None."
+            )
 
     def _check_counts(self, batch: PhysicalBatch) -> None:
         """Refuse gradients that are not one for each example.

@@ -9,6 +9,7 @@ first batches, and now and then (`mmcc.training._rehearsal`).
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -93,17 +94,21 @@ class Watched(Prepared, AbstractGradSampleModule):
 
     def guard(self) -> None:
         """Refuse passes for gradients that do not come through here, while there is a run."""
+        self._guard = self._module.register_forward_pre_hook(_Guard(self))
 
-        def refuse(module: nn.Module, *_: Any) -> None:
-            called = self.__dict__.get("_called", False)
-            if module.training and torch.is_grad_enabled() and not called and self.watch.guarded():
-                raise RunError(
-                    "the module that was given to make_private was called for gradients: they "
-                    "would be neither clipped nor noised. Call the module that make_private "
-                    "returned, or use torch.no_grad()."
-                )
+    def __deepcopy__(self, memo: dict[int, Any]) -> Watched:
+        """For averages of weights, say; no step of the run's optimizer knows of a copy's passes."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
 
-        self._guard = self._module.register_forward_pre_hook(refuse)
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise RunError(
+            "a module of a run is not pickled, for the keys of its noise would go with it: save "
+            "module.to_standard_module().state_dict(), or the run with "
+            "mmcc.training.save_checkpoint."
+        )
 
     def _close(self) -> None:
         self._guard.remove()
@@ -144,6 +149,12 @@ class Watched(Prepared, AbstractGradSampleModule):
         broadcasting would do the same after the layer, and lose whose gradient is whose.
         """
         others = len(list(tensors_of((args[1:], kwargs))))
+        if not args and others == 1:
+            raise RunError(
+                f"layer {self.layer_name(layer)!r} ({kind_of(layer).__name__}) gets its tensor by "
+                "name, and gradients by example are made from the first argument: call "
+                f"layer(x), not layer({next(iter(kwargs))}=x)."
+            )
         if others and (rebuilt or not args):
             raise RunError(
                 f"layer {self.layer_name(layer)!r} ({kind_of(layer).__name__}) gets more than one "
@@ -307,6 +318,27 @@ class ExpandedWeights(Watched, GradSampleModuleExpandedWeights):
             if "xpanded" not in str(problem):  # an error of the module's own
                 raise
             raise RunError(f"{self.impossible(problem)} Try grad_sample_mode='hooks'.") from problem
+
+
+class _Guard:
+    """Before the passes of a module that was given to make_private, as long as there is a run."""
+
+    def __init__(self, owner: Watched) -> None:
+        self._owner = owner
+
+    def __call__(self, module: nn.Module, *_: Any) -> None:
+        called = self._owner.__dict__.get("_called", False)
+        guarded = module.training and torch.is_grad_enabled() and not called
+        if guarded and self._owner.watch.guarded():
+            raise RunError(
+                "the module that was given to make_private was called for gradients: they "
+                "would be neither clipped nor noised. Call the module that make_private "
+                "returned, or use torch.no_grad()."
+            )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Guard:
+        """The same: a copy's gradients are nobody's either."""
+        return self
 
 
 IMPOSSIBLE = (

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.errors import MmccError, ParameterError, whole
+from mmcc.errors import MmccError, ParameterError, shown, whole
 from mmcc.training._mechanism import Mechanism
 from mmcc.training._participants import Participants
 from mmcc.training._peers import Peers
@@ -364,8 +364,12 @@ def ledger_of(ledger: Ledger | str | Path | None, data: str | None) -> tuple[Led
         )
     if ledger is None or data is None:
         return None, ""
+    if not isinstance(data, str) or not data:
+        raise ParameterError(f"data_name is the name of a data set, got {shown(data)}.")
     from mmcc.ledger import Ledger  # imports the accounting
 
+    if not isinstance(ledger, Ledger | str | Path):
+        raise ParameterError(f"ledger is a file or a Ledger, got {shown(ledger)}.")
     return (ledger if isinstance(ledger, Ledger) else Ledger(ledger)), data
 
 

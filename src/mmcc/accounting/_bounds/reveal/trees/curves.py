@@ -29,6 +29,7 @@ from mmcc.accounting._bounds.reveal.trees.leaf_moments import leaf_moments, roug
 from mmcc.accounting._bounds.reveal.trees.leaf_order import walks_for
 from mmcc.accounting._bounds.reveal.trees.moments import moments, rough_moment
 from mmcc.accounting._bounds.reveal.trees.orders import Saddle, saddle
+from mmcc.accounting._gaussian import bound_gaussian_delta, bound_gaussian_epsilon
 from mmcc.accounting._parallel import Progress, one_thread
 from mmcc.sampling import Rounds
 from mmcc.strategies._tree import Tree
@@ -63,6 +64,9 @@ def bound_epsilon(
 
     Beside what is `known`, `add` is not followed where it cannot change the promise.
     """
+    if rounds.probability == 1:
+        exact = bound_gaussian_epsilon(_ratio(tree, rounds, sigma), delta)
+        return Answer(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
     forest = forest_of(tree, rounds, sigma)
     found = {"remove": math.inf, "add": forest.idle}
     notes: dict[str, Any] = {}
@@ -87,6 +91,9 @@ def bound_delta(
 
     Order and cuts are chosen for a guess at delta, which is what the last choice gave.
     """
+    if rounds.probability == 1:
+        exact = bound_gaussian_delta(_ratio(tree, rounds, sigma), epsilon)
+        return Answer(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
     forest = forest_of(tree, rounds, sigma)
     found = {"remove": 1.0, "add": 0.0 if epsilon >= forest.idle else 1.0}
     notes: dict[str, Any] = {}
@@ -207,3 +214,7 @@ def _line(chosen: Saddle, turn: float) -> Line | None:
     excess = max(line.count / MAX_NODES, angle / MAX_ANGLE, 1.0)
     blur *= excess**2
     return line_for(chosen.order, chosen.period, blur, DROP) if blur * chosen.order < 50 else None
+
+
+def _ratio(tree: Tree, rounds: Rounds, sigma: float) -> float:
+    return tree.sensitivity(rounds.separation) / sigma * UP
