@@ -250,6 +250,22 @@ def test_blends_have_the_mean_of_the_pair(strategy, scheme, sigma, remove):
         assert abs(drawn.mean() - crude.mean()) <= 4 * error
 
 
+def test_what_a_tilted_law_never_draws_is_paid_for():
+    """Chances that are 1 in floating point: sets without such a column have no draws."""
+    pair = pair_of(Problem(strategies.toeplitz([1.0, 0.5], 4), sampling.Poisson(0.3), 1.0))
+    direction = direction_of(pair.mechanism)
+    for weight, some in ((20.0, False), (60.0, True)):
+        tilt = weight / direction.pull
+        law = tilted(pair, direction, True, tilt)[1].law
+        assert (law.probability == 1).any() == some
+        for made in (
+            Blended(pair, True, 1.0, Blend(tilt, 0.5), direction),
+            Tilted(pair, True, 1.0, Plan(tilt, 1.0, 0.5 * tilt), direction, -1000.0),
+        ):
+            coins = pair.dropped * made.largest
+            assert (made.dropped > 2 * coins) == some
+
+
 @pytest.mark.parametrize(("tilt", "share"), [(1.0, 0.0), (1.0, 1.0), (-1.0, 0.5), (1.0, 0.1)])
 def test_a_record_with_another_blend_is_refused(tilt, share):
     """A tenth is no chance that coins have exactly."""

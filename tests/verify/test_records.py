@@ -144,6 +144,24 @@ def test_a_refusal_is_in_the_record_and_the_next_attempt_has_half_its_chance(fil
     assert all(one.guarantee is None for one in found.attempts)
 
 
+def test_a_record_in_which_numbers_fall_can_be_checked(file):
+    """A process counts what it tried of each mechanism; the second one here was not tried."""
+    mmcc.verify(*MECHANISM, epsilon=0.9, **AT)
+    mmcc.verify(*MECHANISM, epsilon=0.9, **AT)
+    ask(file)
+    ask(file, 1.5, (MECHANISM[0], sampling.MinSeparation(0.2, 2)))
+    assert [one["number"] for one in content(file)["attempts"]] == [3, 2]
+    assert mmcc.replay(file, blocks=1).agrees
+
+
+def test_a_chance_of_error_below_one_of_an_earlier_attempt_shows(file):
+    ask(file)
+    ask(file, 0.9)
+    rewrite(file, lambda one: one["question"].update(failure=1e-6))
+    with pytest.raises(RecordError, match="before it"):
+        mmcc.replay(file)
+
+
 def test_replaying_changes_nothing_and_promises_nothing(file):
     ask(file)
     before = file.read_bytes(), dict(records._remembered)
@@ -167,6 +185,7 @@ def test_blocks_that_do_not_come_from_the_seed_show(file):
     found = mmcc.replay(file)
     assert not found.agrees
     assert "NOT" in str(found)
+    assert found.attempts[0].guarantee is None
 
 
 @pytest.mark.parametrize(
@@ -192,6 +211,11 @@ def test_blocks_that_do_not_come_from_the_seed_show(file):
         lambda one: one["trials"][0].update(limit="many"),
         lambda one: one.update(pilot_seed=one["seed"]),
         lambda one: one.update(pilot_samples="x"),
+        lambda one: one.update(seed="-5"),
+        lambda one: one.update(pilot_seed="-5"),
+        lambda one: one["question"].update(failure="x"),
+        lambda one: one["trials"][0].update(group=-1),
+        lambda one: one["mechanism"]["strategy"].update(arrays={"diagonals": [[1.0], []]}),
     ],
 )
 def test_what_does_not_follow_is_refused_though_its_digest_fits(file, change):

@@ -133,20 +133,35 @@ class Leaning(Experiment):
     direction: Direction
 
     @cached_property
+    def _tilted(self) -> tuple[float, Tilt, float]:
+        """Lam, how to draw, and the largest logarithm that the chances of this law are made of."""
+        log_mean, drawn = tilted(self.pair, self.direction, self.remove, self.plan.tilt)
+        size = 8 + abs(self.plan.tilt * self.direction.pull) + 2 * abs(log_mean)
+        if drawn.law is not None:
+            chances = drawn.law.probability
+            size -= math.log(chances[chances > 0].min(initial=1.0))
+        return log_mean, drawn, size
+
+    @cached_property
     def _drawn(self) -> tuple[float, Tilt]:
         """Lam, rounded up, and how to draw.
 
-        The chances of a tilted law are quotients of numbers with logarithms of at most this size,
-        and its logarithm is a sum over the columns.
+        The chances of a tilted law are quotients, and its logarithm is a sum over the columns.
         """
-        log_mean, drawn = tilted(self.pair, self.direction, self.remove, self.plan.tilt)
-        size, least = 8 + abs(self.plan.tilt * self.direction.pull) + 2 * abs(log_mean), 1.0
+        (log_mean, drawn, size), least = self._tilted, 1.0
         if drawn.law is not None:
             chances = drawn.law.probability
-            size -= math.log(chances[chances > 0].min())
             least = 1 - float(chances[chances < 1].max(initial=0.0))
         slack = self.pair.columns * UNIT * size / least + 2.0**-39 * (1 + abs(log_mean))
         return log_mean + slack, drawn
+
+    @cached_property
+    def _never(self) -> float:
+        """The chance of what the tilted law draws, but not when its chances are rounded to 1."""
+        _, drawn, size = self._tilted
+        if drawn.law is None or (drawn.law.probability < 1).all():
+            return 0.0
+        return self.pair.columns * UNIT * size
 
     @property
     def error(self) -> float:
@@ -214,6 +229,7 @@ class Tilted(Leaning):
         parts = (self.plan.slope * self.plan.place, self.log_rest)
         exponent = math.fsum(parts) + 2.0**-40 * (1 + math.fsum(map(abs, parts)))
         coins = self.pair.dropped * (max(self.largest, 1.0) if self.pair.extra else self.largest)
+        coins += self._never * self.largest
         return _rounded_up(math.exp(min(exponent, 700.0)) + coins)
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -271,8 +287,8 @@ class Blended(Leaning):
 
     @property
     def dropped(self) -> float:
-        """What coins of 53 bits may do, as a part of the largest X."""
-        return self.pair.dropped * self.largest * RISE
+        """What coins of 53 bits may do and what is never drawn, as a part of the largest X."""
+        return (self.pair.dropped + self._never) * self.largest * RISE
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Those as they come first: a product over all samples does not ask for their order."""

@@ -305,11 +305,15 @@ def read(path: Path) -> dict[str, Any]:
     if digest != _digest({key: value for key, value in content.items() if key != "digest"}):
         raise refuse("it was changed after it was written (its digest does not match)")
     try:
+        whole_attempts = isinstance(content["attempts"], list)
         for one in content["attempts"]:
-            Question(**one["question"])
-            int(one["seed"], 16), one["number"], one["verdict"], one["trials"], one["mechanism"]
+            asked, seeds = Question(**one["question"]), (one["seed"], one["pilot_seed"])
+            whole_attempts &= 0 < asked.failure < 1 and all(int(seed, 16) >= 0 for seed in seeds)
+            one["number"], one["verdict"], one["trials"], one["mechanism"]
     except (KeyError, TypeError, ValueError):
-        raise refuse("an attempt lacks what it needs") from None
+        whole_attempts = False
+    if not whole_attempts:
+        raise refuse("an attempt lacks what it needs")
     return content
 
 
@@ -337,7 +341,7 @@ def read_attempt(stored: Mapping[str, Any], problem: Any, pairs: Any, name: str)
         if found.seed == found.pilot_seed:
             raise ValueError("the pilot has the verdict's seed")
         same = json.loads(json.dumps(found.to_dict())) == dict(stored)
-    except (KeyError, TypeError, ValueError, ArithmeticError) as problem_found:
+    except (LookupError, TypeError, ValueError, ArithmeticError) as problem_found:
         raise RecordError(f"{name!r} does not describe a verdict: {problem_found}.") from None
     if not same:
         raise RecordError(f"{name!r} does not follow from the blocks that it has.")

@@ -20,7 +20,7 @@ from mmcc._simulation.record import PASSED, Attempt, Question, read, read_mechan
 from mmcc._simulation.trials import Block, draw_block
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._parallel import Progress, one_thread, spread
-from mmcc.errors import RecordError, whole
+from mmcc.errors import MmccError, RecordError, whole
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._records import strategy_digest
@@ -47,7 +47,7 @@ class Replayed:
     exact: bool
     """Whether all of them came out the same to the last bit."""
     guarantee: Guarantee | None
-    """What was promised, if it passed; it was promised then, not now."""
+    """What was promised, if it passed and no block differs; it was promised then, not now."""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -129,7 +129,9 @@ def replay(
                 _replayed(claim, attempt, most, work)
                 for claim, attempt in _attempts(stored, strategy, sampling, path.name)
             )
-        except (KeyError, TypeError, AttributeError) as problem:
+        except MmccError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
             raise RecordError(f"{path.name!r} does not describe verdicts: {problem!r}.") from None
     return Replay(str(path), found)
 
@@ -137,9 +139,9 @@ def replay(
 def _attempts(
     stored: list[Mapping[str, Any]], strategy: Strategy | None, scheme: Scheme | None, name: str
 ) -> Iterator[tuple[Claim, Attempt]]:
-    """The attempts with what they claim; their numbers and seeds must be those of a search."""
-    number, seeds = 0, set()
-    for one in stored:
+    """The attempts with what they claim; numbers, seeds and failures must be those of a search."""
+    failure, seeds = 0.0, set()
+    for place, one in enumerate(stored, 1):
         asked = Question(**one["question"])
         drawn, released = scheme, strategy
         if released is None or drawn is None:
@@ -160,9 +162,15 @@ def _attempts(
                 f"{asked.sampling}, not about the mechanism given "
                 f"({strategy_digest(released)[:12]} where it has {asked.digest[:12]})."
             )
-        if one["number"] <= number or one["seed"] in seeds:
+        # Higher where a process had made attempts before: of this mechanism, not of the next.
+        if one["number"] < place or one["seed"] in seeds:
             raise RecordError(f"the attempts of {name!r} are not numbered one after the other.")
-        number = one["number"]
+        if asked.failure < failure:
+            raise RecordError(
+                f"attempt {one['number']} of {name!r} has a chance of error of {asked.failure:g}, "
+                f"below the {failure:g} that an attempt before it had already."
+            )
+        failure = asked.failure
         seeds.add(one["seed"])
         yield claim, restored(claim, one, name)
 
@@ -190,7 +198,7 @@ def _replayed(claim: Claim, attempt: Attempt, most: int | None, work: Work) -> R
         replayed,
         differing,
         exact,
-        claim.guarantee(attempt) if attempt.passed else None,
+        claim.guarantee(attempt) if attempt.passed and not differing else None,
     )
 
 
