@@ -222,14 +222,14 @@ SMALL = {"strategy": "continual-counting", "steps": "64", "prob": "1/64"}
 OPEN_QUESTIONS = {
     "epsilon": {"sigma": "1.6"},
     "delta": {"sigma": "1.6", "epsilon": "6"},
-    "sigma": {"epsilon": "16"},
+    "sigma": {"epsilon": "16", "steps": "16", "prob": "1/16"},
     "bracket": {"sigma": "1.6"},
 }
 
 
 @pytest.mark.parametrize("command", CERTIFIED)
 def test_an_open_bracket_says_so_first_and_what_closes_it(ask, command):
-    printed = ask(words(command, **SMALL, **OPEN_QUESTIONS[command])).splitlines()
+    printed = ask(words(command, **(SMALL | OPEN_QUESTIONS[command]))).splitlines()
     (place,) = (k for k, line in enumerate(printed) if line.startswith("truth"))
     assert place <= {"sigma": 2, "bracket": 4}.get(command, 1)
     told = " ".join(" ".join(printed[place:]).split())
@@ -238,7 +238,7 @@ def test_an_open_bracket_says_so_first_and_what_closes_it(ask, command):
     assert "to close it:" in told
     assert "takes more noise" in told if command == "sigma" else "more noise" in told
     lower, upper = (float(w) for w in told.split("between ")[1].split(",")[0].split(" and "))
-    found = json.loads(ask(words(command, "--json", **SMALL, **OPEN_QUESTIONS[command])))
+    found = json.loads(ask(words(command, "--json", **(SMALL | OPEN_QUESTIONS[command]))))
     name = "epsilon" if command == "bracket" else command
     known = found["lower"] if command == "bracket" else found["details"][f"{name}_lower"]
     assert lower <= known < found[name] <= upper
