@@ -21,8 +21,8 @@ from pathlib import Path
 
 import mmcc.utility  # noqa: F401  imported before processes fork
 from mmcc.design._compare import baseline_cell, cell_against, known_errors
-from mmcc.design._table import Comparison, Row
-from mmcc.design._table_cells import Limits, answer
+from mmcc.design._comparison import Comparison, Row
+from mmcc.design._comparison_cells import Limits, answer
 from mmcc.sampling._families_at_rate import family
 from mmcc.strategies._registry import from_word
 

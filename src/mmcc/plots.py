@@ -25,7 +25,7 @@ from mmcc.accounting._best_bound import amplified, lower_epsilon
 from mmcc.accounting._bounds import PLAIN, Bound, Problem, known_bounds
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.design import Comparison
-from mmcc.design._table import BASELINE, UNAMPLIFIED, Row
+from mmcc.design._comparison import BASELINE, UNAMPLIFIED, Row
 from mmcc.errors import MmccError, ParameterError
 from mmcc.sampling import Scheme
 from mmcc.sampling._families_at_rate import in_fixed_order

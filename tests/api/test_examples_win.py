@@ -13,7 +13,7 @@ import pytest
 import mmcc
 from mmcc import sampling, strategies
 from mmcc._cli.app import main
-from mmcc.design._beside import beside_dp_sgd
+from mmcc.design._error_beside_dp_sgd import beside_dp_sgd
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))

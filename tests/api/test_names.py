@@ -12,7 +12,7 @@ from mmcc import sampling, strategies
 from mmcc._calls import looks_called, read_call, split_outside_brackets
 from mmcc._cli.app import main
 from mmcc.design import TunedBlt
-from mmcc.design._beside import beside_dp_sgd
+from mmcc.design._error_beside_dp_sgd import beside_dp_sgd
 from mmcc.sampling._registry import from_call as scheme_from_call
 from mmcc.strategies._words import from_call, from_text
 

@@ -12,7 +12,7 @@ import pytest
 import mmcc
 from mmcc import plots, sampling, strategies
 from mmcc.design import Comparison
-from mmcc.design._table import BASELINE, LOSES, UNAMPLIFIED, Row
+from mmcc.design._comparison import BASELINE, LOSES, UNAMPLIFIED, Row
 from mmcc.errors import ParameterError
 
 pytest.importorskip("matplotlib")

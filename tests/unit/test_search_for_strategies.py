@@ -13,12 +13,12 @@ import mmcc
 from mmcc import sampling, strategies
 from mmcc.accounting._best_bound import Budget
 from mmcc.accounting._bounds.reveal import Reveal
-from mmcc.design._noise import Target
+from mmcc.design._certified_noise import Target
 from mmcc.design._optimise import budget_for, fixed_strategies
+from mmcc.design._quasi_newton import follow
 from mmcc.design._rough_noise import Placed, RoughNoise
 from mmcc.design._search import Looked, descend
 from mmcc.design._shapes import LIMITS, Bands, Buffers, InverseBands, Shapes, coefficients
-from mmcc.design._slopes import follow
 
 
 @pytest.mark.parametrize(

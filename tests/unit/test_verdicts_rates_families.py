@@ -11,7 +11,7 @@ import pytest
 from mmcc import sampling
 from mmcc.design import Comparison, Row, TunedBlt, family, separations
 from mmcc.design import _compare as comparison
-from mmcc.design._table import CANNOT, LOSES, UNAMPLIFIED, UNKNOWN, WINS
+from mmcc.design._comparison import CANNOT, LOSES, UNAMPLIFIED, UNKNOWN, WINS
 from mmcc.errors import MmccError, SamplingError, StrategyError
 from mmcc.sampling._families_at_rate import common_rate, default_words, family_of
 from mmcc.strategies._registry import from_word

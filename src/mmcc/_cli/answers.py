@@ -59,7 +59,7 @@ def answer(
             file=sys.stderr,
         )
     question = getattr(mmcc, asked)  # imported now: that is not what is timed
-    from mmcc.design._beside import beside_dp_sgd
+    from mmcc.design._error_beside_dp_sgd import beside_dp_sgd
 
     with output.progress_bar() as progress:
         start = time.perf_counter()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mmcc import Bracket, Estimate, Guarantee
     from mmcc.accounting._units import Units
-    from mmcc.design._beside import Beside
+    from mmcc.design._error_beside_dp_sgd import Beside
 
 LABELS = {
     "remove": "{}, remove",

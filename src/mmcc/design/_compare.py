@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from mmcc._progress import as_detail, so_far
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
-from mmcc.design._table import BASELINE, Comparison, Row
-from mmcc.design._table_cells import Cell, Limits, UnitErrors, answer, errors_of
+from mmcc.design._comparison import BASELINE, Comparison, Row
+from mmcc.design._comparison_cells import Cell, Limits, UnitErrors, answer, errors_of
 from mmcc.design._tuned_blt import TunedBlt
 from mmcc.errors import MethodError, MmccError, ParameterError, StrategyError, real
 from mmcc.sampling import Poisson, Scheme

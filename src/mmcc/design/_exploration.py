@@ -19,10 +19,10 @@ from mmcc._arrays import FloatArray
 from mmcc.accounting._best_bound import FEW_COLUMNS, amplified
 from mmcc.accounting._bounds import Cost, Problem
 from mmcc.design._optimised_result import Candidate
+from mmcc.design._quasi_newton import follow
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import STARTS, Corner, Search
 from mmcc.design._shapes import LIMITS, Bands, Buffers, Family, InverseBands, Shapes
-from mmcc.design._slopes import follow
 from mmcc.errors import MmccError
 from mmcc.sampling import Poisson, Scheme
 from mmcc.strategies._banded_toeplitz import banded_toeplitz

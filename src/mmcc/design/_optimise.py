@@ -23,12 +23,12 @@ from mmcc.accounting._bounds import TIGHT, Problem
 from mmcc.accounting._calibrate import impossible_sigma
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
+from mmcc.design._certified_noise import Target, calibrate, prove
 from mmcc.design._exploration import (
     WIDEST_OPTIMISED,
     Exploration,
     stand_in,
 )
-from mmcc.design._noise import Target, calibrate, prove
 from mmcc.design._optimised_result import MEASURES, Candidate, LeftOut, Optimised, RuledOut
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import ErrorOf, Search

@@ -19,10 +19,10 @@ from mmcc.accounting._best_bound import Budget, amplified
 from mmcc.accounting._bounds import Problem
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA
-from mmcc.design._noise import Target
+from mmcc.design._certified_noise import Target
 from mmcc.design._recommendation import Recommendation
-from mmcc.design._recommended_before import Before
-from mmcc.design._recommending import Better, Question, Recommending
+from mmcc.design._recommendation_cache import RememberedMechanisms
+from mmcc.design._recommendation_search import Better, Question, RecommendationSearch
 from mmcc.design._time_limit import TimeLimit
 from mmcc.errors import ParameterError, SamplingError, real, whole
 from mmcc.sampling import Poisson, Scheme
@@ -93,7 +93,7 @@ def recommend(
     limit = TimeLimit(seconds, progress)
     choice = _schemes(schemes, length, steps)
     question = Question(choice, target, asked, memory, limit)
-    before = Before(question, steps, seconds) if remembered else None
+    before = RememberedMechanisms(question, steps, seconds) if remembered else None
     known = None if before is None else before.read()
     baseline = None if known is None else known.baseline
     baseline = baseline or question.baseline(identity(steps), scheme)
@@ -116,7 +116,7 @@ def recommend(
         if better is not None:
             better(replace(found, seconds=limit.passed()))
     else:
-        search = Recommending(question, found, better)
+        search = RecommendationSearch(question, found, better)
         search.run()
         found = search.found
         if before is not None:

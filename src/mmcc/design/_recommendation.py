@@ -14,7 +14,7 @@ from typing import Any
 
 from mmcc._written import Written, typed, written_scheme, written_strategy
 from mmcc.accounting._guarantee import ADJACENCY, CERTIFIED, Guarantee
-from mmcc.design._table import BASELINE
+from mmcc.design._comparison import BASELINE
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 

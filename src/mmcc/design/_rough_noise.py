@@ -14,7 +14,7 @@ from mmcc.accounting._best_bound import ask_epsilon, best_of
 from mmcc.accounting._bounds import PLAIN, Answer, Bound, Problem
 from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._questions import bounds_by
-from mmcc.design._noise import Target
+from mmcc.design._certified_noise import Target
 from mmcc.errors import MmccError
 from mmcc.sampling import Scheme
 from mmcc.strategies._toeplitz import Toeplitz

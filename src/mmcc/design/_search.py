@@ -5,7 +5,7 @@ Rounding: none; whatever coefficients come out are the strategy, and are certifi
 
 The objective is log error + log sigma, sigma being what our certified upper bounds need for the
 target: a lower bound would run to independent noise, where it is loose.  A simplex finds the
-neighbourhood, and slopes (`_slopes`) the place.
+neighbourhood, and slopes (`_quasi_newton`) the place.
 """
 
 from __future__ import annotations

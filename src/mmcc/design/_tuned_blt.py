@@ -14,7 +14,7 @@ from mmcc import utility
 from mmcc.accounting._best_bound import Budget, amplified
 from mmcc.accounting._bounds import TIGHT, Problem
 from mmcc.accounting._parallel import Progress
-from mmcc.design._noise import Target
+from mmcc.design._certified_noise import Target
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import STARTS, Search
 from mmcc.design._shapes import Shapes

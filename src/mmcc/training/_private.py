@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from mmcc import __version__
 from mmcc._progress import shown
-from mmcc.design._beside import beside_dp_sgd
+from mmcc.design._error_beside_dp_sgd import beside_dp_sgd
 from mmcc.errors import ParameterError, real
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy

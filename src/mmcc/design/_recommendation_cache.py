@@ -17,7 +17,7 @@ from mmcc._cache import cache_folder, content_of, file_of, write
 from mmcc._written import written_scheme, written_strategy
 from mmcc.accounting import _questions as questions
 from mmcc.design._recommendation import Offer, Recommendation
-from mmcc.design._recommending import Question
+from mmcc.design._recommendation_search import Question
 from mmcc.errors import MmccError
 from mmcc.sampling import Poisson, Scheme
 from mmcc.sampling._registry import from_call as scheme_from_call
@@ -41,7 +41,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class RememberedMechanisms:
     """The file of one question."""
 
     question: Question

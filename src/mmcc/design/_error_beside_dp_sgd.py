@@ -17,7 +17,7 @@ from mmcc import utility
 from mmcc.accounting import _questions as questions
 from mmcc.accounting._bounds import TIGHT, Mmcc
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.design._table import BASELINE
+from mmcc.design._comparison import BASELINE
 from mmcc.errors import MmccError
 from mmcc.sampling import Poisson, Scheme
 from mmcc.strategies._base import Strategy

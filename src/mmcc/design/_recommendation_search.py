@@ -20,12 +20,12 @@ from mmcc._arrays import FloatArray
 from mmcc.accounting._best_bound import Budget
 from mmcc.accounting._bounds import TIGHT
 from mmcc.accounting._guarantee import Guarantee
-from mmcc.design._noise import Target, calibrate, prove
+from mmcc.design._certified_noise import Target, calibrate, prove
+from mmcc.design._quasi_newton import follow
 from mmcc.design._recommendation import Offer, Recommendation
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import STARTS, Search
 from mmcc.design._shapes import Shapes
-from mmcc.design._slopes import follow
 from mmcc.design._time_limit import TimeLimit, TimeUpError
 from mmcc.errors import MmccError
 from mmcc.sampling import Scheme
@@ -99,7 +99,7 @@ class Question:
 
 
 @dataclass(eq=False)
-class Recommending:
+class RecommendationSearch:
     """Offers collected for one question."""
 
     question: Question

@@ -16,7 +16,7 @@ from mmcc.accounting._best_bound import Budget, amplified
 from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._parallel import Progress
-from mmcc.design._noise import (
+from mmcc.design._certified_noise import (
     Target,
     calibrate,
     estimate_sigma,
@@ -24,7 +24,7 @@ from mmcc.design._noise import (
     may_need_less,
     prove,
 )
-from mmcc.design._table import (
+from mmcc.design._comparison import (
     BASELINE,
     CANNOT,
     ESTIMATED,
