@@ -37,7 +37,7 @@ from mmcc.strategies._gram import DenseGram, Gram
 
 MAX_GROUPS = 10_000
 MAX_EPSILON = 1e5
-SMALL = 1000
+SMALL = 3000
 """Up to this many classes of columns one thread is faster than several."""
 HOPELESS = 500.0
 """Where epsilon is certainly larger than this no upper bound for remove is looked for."""
