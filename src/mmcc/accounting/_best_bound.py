@@ -46,6 +46,8 @@ CLOSED_DELTA = 1.1
 """The same for deltas, which move a lot where epsilon moves a little."""
 NEARLY = 0.01
 """Part of that gap that is still worth seconds."""
+FAR = 1.1
+"""So far above the lower end another bound is likely to be smaller."""
 ENORMOUS = 50.0
 """Above this epsilon an exact bound is not compared with slower ones: there they know nothing."""
 FEW_COLUMNS = 600
@@ -224,6 +226,7 @@ def best_epsilon(
     if problem.chance <= delta:
         return best_of([ask_epsilon(CHANCE, problem, delta)])
     lower = lower_epsilon(problem, delta) if lower is None else lower
+    bounds = _promising_first(bounds, problem, delta, lower)
 
     def ask(bound: Bound, answers: list[Answer]) -> Answer:
         settled = bound.settled_for_epsilon(problem, delta)
@@ -242,6 +245,17 @@ def best_epsilon(
         return far and last.bound is not None and last.bound.exact(problem)
 
     return best_of([*known, *_in_turn(problem, bounds, ask, enough, known)], lower)
+
+
+def _promising_first(
+    bounds: Sequence[Bound], problem: Problem, delta: float, lower: float
+) -> list[Bound]:
+    """A bound that will stay far above the lower end waits for others that take seconds."""
+    soon = [bound for bound in bounds if Cost.FREE < bound.cost(problem) <= Cost.LONG]
+    if lower == 0 or len(soon) < 2:
+        return list(bounds)
+    far = [bound for bound in soon if bound.outlook(problem, delta) > FAR * lower]
+    return sorted(bounds, key=lambda b: (b.cost(problem) > Cost.LONG, b in far))
 
 
 def _tell(

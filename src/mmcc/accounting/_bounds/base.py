@@ -27,6 +27,9 @@ from mmcc.strategies._repeated import Repeated
 
 T = TypeVar("T")
 
+DENSE = 0.05
+"""Part of the columns with which one overlaps above which one direction may be enough."""
+
 
 class Cost(IntEnum):
     """What one answer costs, roughly; bounds are asked in this order."""
@@ -121,6 +124,15 @@ class Problem:
     def steps(self) -> int:
         """Columns of C."""
         return self.strategy.steps
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether a column overlaps with a good part of the others.
+
+        With how many: row sums of the Gram matrix over its diagonal.
+        """
+        ratio = self.sensitivity / self.strategy.sensitivity(self.steps)
+        return ratio**2 / self.columns > DENSE * self.columns
 
     @cached_property
     def rounds(self) -> Rounds | None:
@@ -333,6 +345,10 @@ class Bound(ABC):
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
         """Whether a smaller number may be expected than those already known."""
         return True
+
+    def outlook(self, problem: Problem, delta: float) -> float:
+        """About the epsilon to come, where a little work tells; 0 where it does not."""
+        return 0.0
 
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
         """The same bound with its free choices made well for this question."""

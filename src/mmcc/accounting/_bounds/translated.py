@@ -59,6 +59,9 @@ class Translated(Bound):
         ]
         return self.once.worthwhile(self.other(problem), same_kind)
 
+    def outlook(self, problem: Problem, delta: float) -> float:
+        return self.once.outlook(self.other(problem), delta)
+
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
         return replace(self, once=self.once.settled_for_epsilon(self.other(problem), delta))
 

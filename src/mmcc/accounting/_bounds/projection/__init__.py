@@ -28,8 +28,6 @@ LONG = 4096
 """From this many columns on bounds that do not grow with them are cheaper."""
 FEW_COLUMNS = 600
 """Up to so many the answer takes a second or two."""
-WIDE = 0.05
-"""Part of the columns with which one overlaps above which it may be the best bound."""
 MUCH_NOISE, LARGE_EPSILON = 5.0, 1.2
 """Sigma over the column norm above which, and epsilon below which, it may be the best bound."""
 
@@ -67,9 +65,7 @@ class Projection(Bound):
         if problem.columns <= FEW_COLUMNS or not answered or min(answered) < LARGE_EPSILON:
             return True
         column = problem.strategy.sensitivity(problem.steps)
-        # Row sums of the Gram matrix over its diagonal: how many columns each overlaps with.
-        overlaps = (problem.sensitivity / column) ** 2 / problem.columns
-        return overlaps > WIDE * problem.columns or problem.sigma > MUCH_NOISE * column
+        return problem.dense or problem.sigma > MUCH_NOISE * column
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
         return _bracket(problem).bound_epsilon(delta)

@@ -92,7 +92,10 @@ class Reveal(Bound):
         if _tree(problem) is not None:
             progress = problem.effort.progress
             return trees.bound_epsilon(*_tree_problem(problem), delta, progress, known)
-        shape = _shape(self.settled_for_epsilon(problem, delta))
+        settled = self.settled_for_epsilon(problem, delta)
+        if settled.outlook(problem, delta) > known.remove >= known.add:
+            return NOTHING_BESIDE
+        shape = _shape(settled)
         remove = _side(problem, shape, "remove", delta)
         if known.add <= min(remove.remove, known.remove):
             return remove
@@ -111,6 +114,14 @@ class Reveal(Bound):
         if problem.certain or _tree(problem) is not None:
             return self.delta(problem, epsilon)
         return self._chain_delta(problem, epsilon, (adjacency,))
+
+    def outlook(self, problem: Problem, delta: float) -> float:
+        """Also 0 where columns overlap with few others: no other bound is worth waiting for."""
+        if problem.rounds is None or _has_no_shape(problem) or not problem.dense:
+            return 0.0
+        shape = _shape(self.settled_for_epsilon(problem, delta))
+        with one_thread():
+            return _chain_problem(problem).outlook(shape, delta)
 
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
         if self._settled(problem):
@@ -150,7 +161,12 @@ class Reveal(Bound):
             return _chain_problem(problem).delta(_shape(chosen), epsilon, adjacencies)
 
     def _settled(self, problem: Problem) -> bool:
-        return self.shape is not None or problem.certain or _tree(problem) is not None
+        return self.shape is not None or _has_no_shape(problem)
+
+
+def _has_no_shape(problem: Problem) -> bool:
+    """Whether no chain is asked: all take part in every round, or the strategy is a tree."""
+    return problem.certain or _tree(problem) is not None
 
 
 def _refusal_apart(problem: Problem) -> str | None:

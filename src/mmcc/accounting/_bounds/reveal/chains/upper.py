@@ -76,6 +76,11 @@ class ChainProblem:
 
         return min(shapes, key=rough)
 
+    def outlook(self, shape: Shape, delta: float) -> float:
+        """What moments alone say of `remove`, less about twice what an inversion gains."""
+        setting = self.setting(shape, "remove", delta)
+        return math.inf if setting is None else setting.epsilon / MOMENTS_ALONE**2
+
     def epsilon(
         self, shape: Shape, delta: float, adjacencies: Sequence[str] = ADJACENCIES
     ) -> Answer:

@@ -51,6 +51,10 @@ class PlaneProblem(ChainProblem):
 
     plane: Plane | None = None
 
+    def outlook(self, shape: Shape, delta: float) -> float:
+        """Unknown where the plane, of which the chain tells too little, is asked."""
+        return super().outlook(shape, delta) if self.plane is None else 0.0
+
     def _curves(self, shape: Shape, adjacency: str, delta: float) -> Iterator[Curve]:
         setting = self.setting(shape, adjacency, delta)
         if setting is None:
