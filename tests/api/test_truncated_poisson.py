@@ -105,5 +105,5 @@ def test_the_command_line_has_it(capsys):
 
 def test_tight_takes_what_is_smallest():
     found = mmcc.epsilon(strategies.identity(2), SCHEME, **ASKED)
-    assert found.bound.endswith("but for an event whose chance is in delta")
+    assert found.bound.endswith("outside an event whose chance is part of delta")
     assert found.epsilon <= mmcc.epsilon(strategies.identity(2), SCHEME, **FAST).epsilon
