@@ -72,8 +72,8 @@ def test_words():
         ("blt(8, decay=[0.5], scale=__import__('os'))", "cannot be read"),
         ("blt(**{})", "cannot be read"),
         ("bit(8)", "did you mean 'blt'"),
-        ("blt(8, dekay=[0.5])", "no call of blt"),
-        ("blt(8, 9, 10, 11)", "no call of blt"),
+        ("blt(8, dekay=[0.5])", "not a valid call of blt"),
+        ("blt(8, 9, 10, 11)", "not a valid call of blt"),
         ("blt(" + "(" * 5000 + ")" * 5001, "cannot be read"),
     ],
 )

@@ -46,7 +46,7 @@ SMALL = sampling.TruncatedPoisson(P, 12, 1000)
 
 
 def test_a_chance_above_delta_certifies_no_amplification():
-    with pytest.raises(MethodError, match="a larger largest_batch makes it rarer"):
+    with pytest.raises(MethodError, match="a larger largest_batch makes this rarer"):
         mmcc.epsilon(STRATEGY, SMALL, **FAST)
     delta = mmcc.delta(STRATEGY, SMALL, sigma=1.0, epsilon=1.0, method="mmcc")
     assert SMALL.relaxed(STEPS).chance <= delta.delta < 1
@@ -57,7 +57,7 @@ def test_there_tight_is_unamplified_and_says_why():
     assert plain.epsilon == mmcc.epsilon(STRATEGY, POISSON, method="unamplified", **ASKED).epsilon
     found = mmcc.epsilon(STRATEGY, SMALL, **ASKED)
     assert (found.epsilon, found.bound) == (plain.epsilon, "unamplified")
-    assert "a larger largest_batch makes it rarer" in found.details["not_amplified"]
+    assert "a larger largest_batch makes this rarer" in found.details["not_amplified"]
     assert mmcc.bracket(STRATEGY, SMALL, **ASKED).upper == plain.epsilon
     enough = mmcc.sigma(STRATEGY, SMALL, epsilon=1.0, delta=1e-5)
     assert enough.bound == "unamplified"
@@ -85,9 +85,9 @@ def test_a_group_larger_than_a_batch_has_no_lower_end_of_its_own():
 
 
 def test_one_example_cannot_stand_for_all():
-    with pytest.raises(SamplingError, match="not independent of the others"):
+    with pytest.raises(SamplingError, match="examples are not independent"):
         mmcc.estimate(STRATEGY, SCHEME, **ASKED)
-    with pytest.raises(SamplingError, match="not independent of the others"):
+    with pytest.raises(SamplingError, match="examples are not independent"):
         mmcc.audit.audit(STRATEGY, SCHEME, runs=1000, **ASKED)
 
 
@@ -105,5 +105,5 @@ def test_the_command_line_has_it(capsys):
 
 def test_tight_takes_what_is_smallest():
     found = mmcc.epsilon(strategies.identity(2), SCHEME, **ASKED)
-    assert found.bound.endswith("but for an event whose chance is in delta")
+    assert found.bound.endswith("outside an event whose chance is part of delta")
     assert found.epsilon <= mmcc.epsilon(strategies.identity(2), SCHEME, **FAST).epsilon

@@ -109,9 +109,9 @@ class Grouped(Exactly):
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (Twice, "a step twice"),
-        (Beyond, "there is not"),
-        (Fewer, "another number of sets"),
+        (Twice, "repeated a step"),
+        (Beyond, "left that range"),
+        (Fewer, "a different number of sets"),
         (Unsorted, "increasing order"),
         (Grouped, "public groups"),
     ],

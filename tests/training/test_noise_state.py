@@ -351,7 +351,7 @@ LOWER = random_lower(6, 6)
             PrecisionError,
             "grows",
         ),
-        ({"strategy": 5}, StrategyError, "comes from mmcc.strategies"),
+        ({"strategy": 5}, StrategyError, "must come from mmcc.strategies"),
         ({"decoder": "online"}, MethodError, "binary trees"),
         (
             {"strategy": strategies.binary_tree(4), "decoder": "honaker-full"},

@@ -362,7 +362,7 @@ def test_buffer_that_the_data_changes():
         ({"sampling": "poisson"}, "says nothing of how long the run is: give epochs"),
         ({"sampling": BallsInBins(3)}, "7 steps are not a whole number of epochs of 3 steps"),
         ({"sampling": Shuffle(3)}, "7 steps are not a whole number of epochs of 3 steps"),
-        ({"sampling": Shuffle(), "stop_after": 3}, "change what one pass is"),
+        ({"sampling": Shuffle(), "stop_after": 3}, "change what one pass means"),
         ({"sampling": BallsInBins(7), "stop_after": 3}, "not a whole number of epochs"),
         ({"sampling": RandomAllocation(7), "stop_after": 3}, "not a whole number of epochs"),
         ({"sampling": Shuffle(), "method": "projection"}, "proves nothing for training"),

@@ -1,9 +1,10 @@
-"""From a mechanism to a guarantee: bounds, asked cheapest first, and calibration of the noise.
+"""From a mechanism to a guarantee: bounds, tried cheapest first, and calibration of the noise.
 
     problem -> bounds (each: does it apply? what does it cost? epsilon, delta, lower ends)
             -> best -> guarantee
 
-`mmcc.epsilon` and the other questions ask; here is what a bound from elsewhere needs.
+Users ask through `mmcc.epsilon` and its siblings; this package exports what a user-defined bound
+needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which of two neighbouring data sets is the first argument of the divergence.
 
-"remove": the one with the example; "add": the one without it.
+"remove": the data set with the example; "add": the one without it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The smallest of all certified bounds: cheap ones first, until the bracket is closed.
+"""The smallest of all certified bounds: cheap ones are tried first, until the bracket is closed.
 
-In: a problem, a question, and how long one is ready to wait.  Out: for each adjacency the best
-answer, and the lower bound.  Each adjacency may take its number from another bound: the promise is
-the larger of the two smallest.
+In: a problem, a question, and how long the caller is willing to wait.  Out: the best answer for
+each adjacency, and the lower bound.  The two adjacencies may take their numbers from different
+bounds: the promise is the larger of the two minima.
 
-Here alone it is decided which bounds are asked, and in which order.
+Only this module decides which bounds are asked, and in which order.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from mmcc.sampling._scheme import unproven
 CLOSED = 1.02
 """An upper bound this close above the lower one is not worth minutes of work."""
 CLOSED_DELTA = 1.1
-"""The same for deltas, which move a lot where epsilon moves a little."""
+"""The same for deltas, which change a lot when epsilon changes a little."""
 NEARLY = 0.01
-"""Part of that gap that is still worth seconds."""
+"""A remaining gap of this fraction of that one is still worth seconds."""
 FAR = 1.1
-"""So far above the lower end another bound is likely to be smaller."""
+"""If a bound stays above the lower end by this factor, another is likely to be smaller."""
 ENORMOUS = 50.0
-"""Above this epsilon an exact bound is not compared with slower ones: there they know nothing."""
+"""Above this epsilon slower bounds cannot improve on an exact one, so they are not asked."""
 FEW_COLUMNS = 600
-"""Up to so many columns a bound whose cost grows with them answers in a second or two."""
+"""Most columns for which a bound whose cost grows with them answers in a second or two."""
 
 
 class Budget(Enum):
-    """How long one is ready to wait for an answer."""
+    """How long the caller is willing to wait for an answer."""
 
     MINUTES = "every bound that applies"
     TABLE = "one of many answers: bounds of steady cost first, none that takes minutes"
-    STEADY = "every bound while columns are few, one of steady cost alone where they are many"
-    SECONDS = "inside a search: a fast bound alone, or what answers in seconds"
+    STEADY = "every bound if columns are few, a single one of steady cost if they are many"
+    SECONDS = "inside a search: a single fast bound, or those that answer in seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,16 @@ class Best:
     remove: Answer
     add: Answer
     lower: float = 0.0
-    """Certified: no method can prove less; 0 where nothing is known."""
+    """A certified lower bound, below which no method can prove anything; 0 if none is known."""
 
     @property
     def value(self) -> float:
-        """What is promised."""
+        """The number that is promised: the larger of both adjacencies."""
         return max(self.remove.remove, self.add.add)
 
     @property
     def winner(self) -> Answer:
-        """The answer that sets the promise; one that gives both adjacencies, if there is one."""
+        """The answer that sets the promise; preferably one that gives both adjacencies."""
         value = self.value
         for answer in (self.remove, self.add):
             if answer.value <= value:
@@ -88,19 +88,19 @@ class Best:
 
     @property
     def bounds(self) -> list[Bound]:
-        """The bounds that gave the two numbers, with every choice made."""
+        """The bounds that gave the two numbers, with all their settings chosen."""
         both = (self.remove.bound, self.add.bound)
         return list(dict.fromkeys(bound for bound in both if bound is not None))
 
     @property
     def needed(self) -> list[Bound]:
-        """The bounds that the promise rests on: one answer alone may give it."""
+        """The bounds that the promise rests on: one bound if a single answer gives it."""
         winner = self.winner
         return [winner.bound or PLAIN] if winner.value <= self.value else self.bounds
 
 
 def best_of(answers: Iterable[Answer], lower: float = 0.0) -> Best:
-    """The smallest number of each adjacency."""
+    """The best answer for each adjacency among these."""
     answers = list(answers)
     return Best(
         min(answers, key=lambda answer: (answer.remove, answer.value)),
@@ -112,7 +112,7 @@ def best_of(answers: Iterable[Answer], lower: float = 0.0) -> Best:
 def ask_epsilon(
     bound: Bound, problem: Problem, delta: float, known: Sequence[Answer] = ()
 ) -> Answer:
-    """What one bound says, signed by it; beside answers of others only what may be smaller."""
+    """The answer of one bound, signed with its name; given `known`, only what may be smaller."""
     _check_group(bound, problem)
     if not known:
         return _signed(bound, bound.epsilon(problem, delta), math.inf)
@@ -121,36 +121,36 @@ def ask_epsilon(
 
 
 def ask_delta(bound: Bound, problem: Problem, epsilon: float) -> Answer:
-    """What one bound says, signed by it."""
+    """The delta of one bound, signed with its name."""
     _check_group(bound, problem)
     return _signed(bound, bound.delta(problem, epsilon), 1.0)
 
 
 def ask_delta_of(bound: Bound, problem: Problem, epsilon: float, adjacency: str) -> float:
-    """The same about one adjacency."""
+    """The delta of one bound for one adjacency."""
     _check_group(bound, problem)
     answer = _signed(bound, bound.delta_of(problem, epsilon, adjacency), 1.0)
     return answer.remove if adjacency == "remove" else answer.add
 
 
 def _check_group(bound: Bound, problem: Problem) -> None:
-    """Never take one example's number for a group's."""
+    """Raise an error if the bound would give one example's number for a group."""
     if problem.group_size > 1 and bound.groups is not Groups.OWN:
         raise MethodError(_only_one(bound, problem))
 
 
 def _signed(bound: Bound, answer: Answer, largest: float) -> Answer:
-    """An answer that names its bound, if both sides are numbers that can be promised."""
+    """The answer with its bound's name; an error unless both sides can be promised."""
     if not (0.0 <= answer.remove <= largest and 0.0 <= answer.add <= largest):
         raise PrecisionError(
-            f"the bound {bound} answers {answer.remove!r} and {answer.add!r}, which promises "
+            f"the bound {bound} returned {answer.remove!r} and {answer.add!r}, which promises "
             "nothing; use another method."
         )
     return replace(answer, bound=bound)
 
 
 def amplified(problem: Problem) -> list[Bound]:
-    """The bounds that make use of sampling and apply."""
+    """The applicable bounds that make use of sampling."""
     return [bound for bound in _applicable(problem) if bound.amplified]
 
 
@@ -160,9 +160,9 @@ def _applicable(problem: Problem) -> list[Bound]:
 
 
 def as_asked(bound: Bound, problem: Problem) -> Bound:
-    """The bound as it is asked: about another scheme, by counts, or with bounds to start from.
+    """The bound in the form to ask: about a simpler scheme, by counts, or from other bounds.
 
-    For one example, under a scheme that no other stands for, it is the bound itself.
+    For one example, under a scheme without a simpler replacement, it is the bound itself.
     """
     if problem.relaxed is not None and bound.amplified:
         return ButFor(as_asked(bound, problem.under(problem.relaxed.scheme)))
@@ -176,7 +176,7 @@ def as_asked(bound: Bound, problem: Problem) -> Bound:
 
 
 def refusal(bound: Bound, problem: Problem) -> str | None:
-    """Why a bound says nothing about a mechanism, or about groups; None where it applies."""
+    """Why a bound does not apply to a mechanism, or to groups; None if it applies."""
     if problem.group_size > 1 and bound.groups is not Groups.OWN:
         return _only_one(bound, problem)
     return bound.refusal(problem)
@@ -187,7 +187,7 @@ def _only_one(bound: Bound, problem: Problem) -> str:
 
 
 def bounds_for(problem: Problem, budget: Budget = Budget.MINUTES) -> list[Bound]:
-    """The bounds worth asking, in the order of their cost; one with amplification, if chance is."""
+    """The bounds worth asking, cheapest first; an error if there is chance but none amplifies."""
     if problem.certain:
         return [PLAIN]
     if not amplified(problem):
@@ -220,8 +220,8 @@ def best_epsilon(
 ) -> Best:
     """The smallest certified epsilon at delta, by bounds in the order of their cost.
 
-    `known` has been certified already; `lower` is the lower end where it is known, or 0 where
-    nobody needs it.  `tell` hears what is certified so far after every bound.
+    `known` holds answers certified already; `lower` is the lower end if it is known, or 0 if it is
+    not needed.  `tell` receives what is certified so far after every bound.
     """
     if problem.chance <= delta:
         return best_of([ask_epsilon(CHANCE, problem, delta)])
@@ -240,7 +240,7 @@ def best_epsilon(
         if best_of([*known, *answers]).value <= (1 + worth * (CLOSED - 1)) * lower:
             return True
         last = _whole(answers, known)[-1]
-        # No lower end of a group is composed, so that even an exact bound would not be known to be.
+        # Groups have no composed lower end, so even an exact bound cannot be recognised.
         far = last.value > ENORMOUS or problem.group_size > 1
         return far and last.bound is not None and last.bound.exact(problem)
 
@@ -261,7 +261,7 @@ def _promising_first(
 def _tell(
     progress: Progress, asked: str, lower: float, value: float, done: int, bounds: int
 ) -> None:
-    """What is certified so far: the first bound at once, and better ones as they come."""
+    """Report what is certified so far: the first bound at once, then better ones as they come."""
     if not math.isfinite(value):
         return
     ends = f"between {rounded_down(lower)} and" if lower > 0 else "at most"
@@ -297,7 +297,7 @@ def _in_turn(
     enough: Callable[[list[Answer], float], bool],
     known: Sequence[Answer] = (),
 ) -> list[Answer]:
-    """Ask bound after bound until it is enough for what the next one costs."""
+    """Ask one bound after another until the next one is not worth its cost."""
     answers: list[Answer] = []
     refusal: MmccError | None = None
     for bound in bounds:
@@ -313,8 +313,8 @@ def _in_turn(
         except (MethodError, StrategyError) as not_possible:
             refusal = not_possible
     proven = any(answer.bound is not PLAIN for answer in answers)
-    # Where floats cannot go, or nothing is certified at this delta, the plain bound will do; that a
-    # mechanism is too large must be known.
+    # If floating point fails or nothing is certified at this delta, the plain bound will do; that
+    # a mechanism is too large must be reported.
     plain_will_do = answers and isinstance(refusal, (PrecisionError, NothingCertifiedError))
     if refusal is not None and not proven and not plain_will_do:
         raise refusal
@@ -322,17 +322,17 @@ def _in_turn(
 
 
 def _whole(answers: Sequence[Answer], known: Sequence[Answer]) -> list[Answer]:
-    """The answers with what they may have left out beside those that were known."""
+    """The answers, completed by the known ones for sides that they skipped."""
     remove = min((one.remove for one in known), default=math.inf)
     add = min((one.add for one in known), default=math.inf)
     return [replace(a, remove=min(a.remove, remove), add=min(a.add, add)) for a in answers]
 
 
 def lower_epsilon(problem: Problem, delta: float, most: Cost = Cost.FAST) -> float:
-    """No method can prove a smaller epsilon than this; 0 where nothing is known.
+    """A lower bound: no method can prove a smaller epsilon; 0 if nothing is known.
 
-    Lower ends that cost more than `most` are not asked.  What no method can prove for one example
-    it cannot prove for a group: the other members may contribute nothing.
+    Lower ends that cost more than `most` are not asked.  A lower bound for one example holds for a
+    group too: the other members may contribute nothing.
     """
     able = _with_lower_ends(problem, most)
     own = _largest(bound.lower_epsilon(problem, delta) for bound in able)
@@ -342,7 +342,7 @@ def lower_epsilon(problem: Problem, delta: float, most: Cost = Cost.FAST) -> flo
 
 
 def lower_delta(problem: Problem, epsilon: float) -> float:
-    """No method can prove a smaller delta than this; 0 where nothing is known."""
+    """A lower bound: no method can prove a smaller delta; 0 if nothing is known."""
     able = _with_lower_ends(problem, Cost.FAST)
     own = _largest(bound.lower_delta(problem, epsilon) for bound in able)
     return own if problem.group_size == 1 else max(own, lower_delta(problem.of_one(), epsilon))

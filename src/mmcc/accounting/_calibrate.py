@@ -1,6 +1,6 @@
-"""The smallest noise level that certifies a target, and what a proof costs there.
+"""The smallest noise level that certifies a target, found by a search over sigma.
 
-In: a mechanism without its sigma, a target (epsilon, delta).  Out: the safe end of a search, with
+In: a mechanism without its sigma, a target (epsilon, delta).  Out: the safe end of the search, with
 the guarantee computed there; and the sigma below which the target is impossible.
 """
 
@@ -25,39 +25,39 @@ from mmcc.accounting._in_words import rounded_down, rounded_up
 from mmcc.errors import MethodError, MmccError
 
 TOLERANCE = 1e-4
-"""Epsilon may be this much (relative) below the target."""
+"""How far epsilon may be below the target, relative to it."""
 NARROW = 1e-5
-"""Sigma may be this much (relative) above one that certifies less, where epsilon jumps."""
+"""How far sigma may be above one that certifies too little, relatively, if epsilon jumps."""
 AIM = -0.5 * TOLERANCE
-"""Log epsilon against the target that the search aims at."""
+"""The value of log(epsilon / target) that the search aims at."""
 ALIKE = 0.01
-"""At sigmas whose logarithms differ by no more than this the same bounds lose."""
+"""If the logarithms of two sigmas differ by no more than this, the same bounds lose at both."""
 MAX_TURNS, USUAL_TURNS = 24, 8
 FLOOR_TURNS = 12
 SLOPE = -1.2
-"""Of log epsilon against log sigma, before anything is known."""
+"""The slope of log epsilon against log sigma that is assumed before anything is known."""
 
 NO_ADD = Answer(math.inf, 0.0)
-"""Taken for granted on the way to a sigma where remove sets the promise: add costs as much."""
+"""Assumed during the search if `remove` sets the promise, since `add` costs as much to compute."""
 
 Points = list[tuple[float, float]]
-"""Log sigma, log epsilon against the target."""
+"""Pairs of log sigma and log(epsilon / target)."""
 
 
 def smallest_sigma(
     problem: Problem, bounds: Sequence[Bound], epsilon: float, delta: float
 ) -> tuple[Problem, Best, float]:
-    """The problem at the sigma found, its bounds, and a sigma that is too small for any proof.
+    """The problem at the sigma found, its best answers, and a sigma too small for any proof.
 
-    `problem.sigma` is where the search may end at the latest (0: unknown).
+    `problem.sigma` is the largest sigma that the search may return (0: unknown).
     """
     below, ends = _floor(problem, epsilon, delta)
     floor = 0.0 if below is None else below.sigma
-    # From the floor on what is certified for `add` holds at every sigma that is tried.
+    # What is certified for `add` at the floor holds at every larger sigma that is tried.
     start = below or problem.at(_first_guess(problem))
     if 0 < problem.sigma < start.sigma:
         start = problem
-    # Upper bounds fall about as fast as lower ones.
+    # Upper bounds fall about as fast as lower bounds.
     slope = _slope(ends, 0.0, SLOPE) if floor > 0 else SLOPE
     found, best = _search(start, bounds, epsilon, delta, slope, floor)
     if len(bounds) > 1 and best.lower == 0:
@@ -66,13 +66,13 @@ def smallest_sigma(
 
 
 def impossible_sigma(problem: Problem, epsilon: float, delta: float) -> float:
-    """A sigma at which epsilon is certainly above the target; 0 where nothing is known."""
+    """A sigma at which epsilon is certainly above the target; 0 if none is known."""
     below, _ = _floor(problem, epsilon, delta)
     return 0.0 if below is None else below.sigma
 
 
 def _floor(problem: Problem, epsilon: float, delta: float) -> tuple[Problem | None, Points]:
-    """The problem at that sigma, if there is one, and lower ends at it and around it."""
+    """The problem at that sigma, if there is one, and the lower ends found at and around it."""
     found_below: Problem | None = None
     largest = 0.0
 
@@ -115,12 +115,13 @@ def _search(
     slope: float = SLOPE,
     floor: float = 0.0,
 ) -> tuple[Problem, Best]:
-    """Close in on epsilon(sigma) = epsilon from both sides; return the safe side.
+    """Approach epsilon(sigma) = epsilon from both sides and return the safe side.
 
-    A single bound is asked as it is.  Of several all that take no minutes are tried at the first
-    guess, and the winners alone, roughly, on the way.  Where these meet the target the quick ones
-    make their choices anew, and then all are asked that have not just lost, so that asking for
-    epsilon at this sigma gives the same number.  If another wins there, the search goes on with it.
+    A single bound is asked as it is.  Of several bounds, all that do not take minutes are tried at
+    the first guess, and roughly only the winners on the way.  Once these meet the target, the quick
+    bounds choose their settings again, and then all bounds are asked that have not just lost, so
+    that asking for epsilon at this sigma gives the same number.  If another bound wins there, the
+    search continues with it.
     """
     costs = {bound: bound.cost(problem) for bound in bounds}
     least = min((costs[bound] for bound in bounds if bound.amplified), default=Cost.SLOW)
@@ -136,7 +137,7 @@ def _search(
         except MmccError:
             if level is Level.ALL:
                 raise
-            search.level = Level.ALL  # another may know more
+            search.level = Level.ALL  # another bound may certify more
             continue
         verdict = search.learn(problem, best)
         if verdict is Verdict.DONE:
@@ -154,14 +155,14 @@ def _search(
 class Level(Enum):
     """Which bounds are asked at a sigma."""
 
-    CHOSEN = "those that were best where more of them were asked"
-    QUICK = "the cheapest that make use of sampling, with their choices made anew"
-    BRISK = "all that take no minutes"
+    CHOSEN = "those that were best when more of them were asked"
+    QUICK = "the cheapest that make use of sampling, with their settings chosen again"
+    BRISK = "all that do not take minutes"
     ALL = "all of them"
 
 
 EXPLORED = {6: Level.QUICK, 11: Level.BRISK, 16: Level.BRISK, 21: Level.ALL}
-"""Turns after which bounds are tried again: one that was good elsewhere may have failed here."""
+"""After how many turns which bounds are tried again, as a winner elsewhere may fail here."""
 
 
 class Verdict(Enum):
@@ -180,28 +181,28 @@ class _Search:
     epsilon: float
     slope: float
     floor: float = 0.0
-    """Known to be too little, whatever is asked."""
+    """A sigma known to be too small, whatever bound is asked."""
     safe: tuple[Problem, Best] | None = None
-    """What can be promised: nothing is taken for granted there."""
+    """The best result that can be promised, with nothing assumed."""
     _chosen: list[Bound] = field(default_factory=list)
     _remove_first: bool = False
     """Whether `remove` sets the promise."""
     _add: tuple[float, Answer] | None = None
-    """A sigma and what was certified for `add` there: with more noise it holds all the more."""
+    """A sigma and what was certified for `add` there, which also holds with more noise."""
     _lost: dict[str, float] = field(default_factory=dict)
-    """Bounds by name, and the last sigma at which another was better."""
+    """For each bound, by name, the last sigma at which another bound was better."""
     _low: float = 0.0
     _high: float = math.inf
     _points: Points = field(default_factory=list)
     _refused: dict[Level, float] = field(default_factory=lambda: dict.fromkeys(Level, 0.0))
-    """The largest sigmas at which the bounds of a level were tried in vain."""
+    """For each level, the largest sigma at which its bounds were tried without success."""
 
     def __post_init__(self) -> None:
         several = len(self.groups[Level.ALL]) > 1
         self.level = Level.BRISK if several else Level.ALL
 
     def tell(self, problem: Problem, turn: int) -> None:
-        """What is known of sigma before a trial, and how many trials it may take."""
+        """Report what is known about sigma before a trial, and how many trials it may take."""
         progress = problem.effort.progress
         if progress is None:
             return
@@ -222,7 +223,7 @@ class _Search:
         return [b for b in every if abs(math.log(sigma / self._lost.get(b.name, 1e-300))) > ALIKE]
 
     def known(self, sigma: float) -> Sequence[Answer]:
-        """What need not be asked: on the way, that `add` is smaller; at the end, what is proven."""
+        """Answers not to ask for: `add`, assumed during the search and proven at its end."""
         if not self._remove_first or len(self.groups[Level.ALL]) == 1:
             return ()
         if self.level in (Level.CHOSEN, Level.QUICK):
@@ -232,7 +233,7 @@ class _Search:
         return (self._add[1],)
 
     def learn(self, problem: Problem, best: Best) -> Verdict:
-        """Take note of an answer, and say what to do."""
+        """Record an answer and decide what to do next."""
         now = problem.sigma
         away = math.log(max(best.value, 1e-12) / self.epsilon)
         enough = best.value <= self.epsilon
@@ -257,7 +258,7 @@ class _Search:
         return Verdict.MOVE
 
     def step(self, now: float, turn: int) -> float:
-        """The next sigma, between those that are too small and large enough."""
+        """The next sigma to try, between those known to be too small and large enough."""
         if len(self.groups[Level.ALL]) > 1:
             self.level = EXPLORED.get(turn, Level.CHOSEN)
         self.slope = _slope(self._points, AIM, self.slope)
@@ -269,7 +270,7 @@ class _Search:
         return math.sqrt(self._low * self._high) if self._high < math.inf else 2 * now
 
     def _choose(self, problem: Problem, best: Best) -> None:
-        """Keep the winners; what others could not certify says nothing about them."""
+        """Keep the winners; a bound that certified nothing here is not counted as a loser."""
         now = problem.sigma
         if self.level is not Level.QUICK:
             self._remove_first = best.remove.remove >= best.add.add
@@ -303,9 +304,9 @@ def _ask(
     level: Level,
     known: Sequence[Answer] = (),
 ) -> Best:
-    """Several bounds in earnest, or each of some as it is, beside what is known.
+    """Ask several bounds in full, or each of the chosen ones once, given what is known.
 
-    Whether the bracket is closed matters only where slow ones could be spared.
+    Whether the bracket is closed matters only if that could save asking slow bounds.
     """
     if level is Level.CHOSEN or (len(bounds) == 1 and not known):
         answers = list(known)
@@ -317,14 +318,14 @@ def _ask(
 
 
 def next_sigma(points: Points, goal: float, usual: float = SLOPE) -> float:
-    """Secant through the two points nearest to the goal; the usual slope from one point."""
+    """Secant through the two points nearest to the goal; with one point, the usual slope."""
     x, y = min(points, key=lambda point: abs(point[1] - goal))
     step = min(max((goal - y) / _slope(points, goal, usual), -3.0), 3.0)
     return math.exp(x + step)
 
 
 def _slope(points: Points, goal: float, usual: float) -> float:
-    """Of log epsilon against log sigma near the goal; the usual one if two points do not tell."""
+    """The slope of log epsilon in log sigma near the goal; the usual one if two points fail."""
     nearest = sorted(points, key=lambda point: abs(point[1] - goal))[:2]
     if len(nearest) < 2 or nearest[0][0] == nearest[1][0]:
         return usual
@@ -333,9 +334,9 @@ def _slope(points: Points, goal: float, usual: float) -> float:
 
 
 def gaussian_problem(problem: Problem, epsilon: float, delta: float) -> Problem:
-    """The mechanism with the noise that needs no amplification: enough, rounded up."""
+    """The mechanism with the noise that suffices without amplification, rounded up."""
     problem = problem.at(_gaussian_sigma(problem.sensitivity, epsilon, delta))
-    for step in (10.0**k for k in range(-12, 0)):  # the last digits of both searches
+    for step in (10.0**k for k in range(-12, 0)):  # beyond the tolerance of both searches
         if PLAIN.epsilon(problem, delta).value <= epsilon:
             break
         problem = problem.at(problem.sigma * (1 + step))

@@ -1,12 +1,12 @@
-r"""What certified points of a privacy curve say in other units.
+r"""What certified points of a privacy curve imply in other units.
 
 In: points (epsilon, delta), each certified for both adjacencies.  Out: upper bounds on mu of
-Gaussian differential privacy, on the power of tests, on the advantage.  Rounding: upwards.
+Gaussian differential privacy, on the power of tests and on the advantage.  Rounding: upwards.
 
 The curve h(x) = sup_A P(A) - x Q(A), x = e^epsilon, is convex and never rises; the larger of both
-adjacencies is, as a maximum of two such curves.  So between two points it lies below their chord
-in x, and behind the last one below that one.  Any subset of the points may be used.  Proofs:
-docs/units.md.
+adjacencies is too, as a maximum of two such curves.  So between two points it lies below their
+chord in x, and beyond the last point below that point.  Any subset of the points may be used.
+Proofs: docs/units.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mmcc.accounting._gaussian import EPS, SMALLEST, bound_gaussian_delta
 FARTHEST = 600.0
 """Points with a larger epsilon are left out: e^epsilon must fit into a float."""
 ACCURACY = 1e-11
-"""Of mu, relative, on the safe side."""
+"""Relative accuracy of mu, on the safe side."""
 LARGEST_MU = 1e6
 UP = 1 + 2.0**-48
 """Covers the rounding of a few operations on positive numbers."""
@@ -33,13 +33,13 @@ MARGIN = 64 * EPS
 
 @dataclass(frozen=True, slots=True, order=True)
 class Point:
-    """Certified: (epsilon, delta)-differential privacy."""
+    """A certified pair: the mechanism is (epsilon, delta)-differentially private."""
 
     epsilon: float
     delta: float
 
     def power(self, rate: float) -> float:
-        r"""At most this many true positives at a rate of false positives.
+        r"""Upper bound on the true positive rate at a given false positive rate.
 
         P(A) <= e^eps Q(A) + delta.  The other adjacency, of the complement: 1 - Q(A) <=
         e^eps (1 - P(A)) + delta, so P(A) <= 1 - e^-eps (1 - delta - Q(A)).
@@ -53,18 +53,19 @@ class Point:
 
     @property
     def advantage(self) -> float:
-        r"""At most this much between true and false positives.
+        r"""Upper bound on the true minus the false positive rate.
 
-        The chord at x = 1 of the point and its mirror image (e^-eps, 1 - e^-eps + e^-eps delta).
+        It is the value at x = 1 of the chord from the point to its mirror image (e^-eps, 1 - e^-eps
+        + e^-eps delta).
         """
         small = math.exp(-self.epsilon)
         return min((-math.expm1(-self.epsilon) + 2 * small * self.delta) / (1 + small) * UP, 1.0)
 
 
 def hull(points: Sequence[Point]) -> list[Point]:
-    """The corners of the lower convex hull from epsilon 0 to the smallest delta.
+    """The corners of the lower convex hull of the points, from epsilon 0 to the smallest delta.
 
-    At epsilon 0 delta is the advantage, about which every point says something.
+    At epsilon 0 delta is the advantage, which every point bounds.
     """
     falling: list[Point] = []
     for point in sorted([Point(0.0, min(point.advantage for point in points)), *points]):
@@ -86,10 +87,10 @@ def _above(left: Point, middle: Point, right: Point) -> bool:
 
 
 def bound_mu(points: Sequence[Point], floor: float) -> float:
-    """Delta of the curve is at most that of this mu plus `floor`, at every epsilon.
+    """A mu such that, at every epsilon, delta is at most that of mu-Gaussian DP plus `floor`.
 
-    Infinite if the last point lies above the floor: behind it the curve may stay where it is, and
-    every Gaussian's falls to nothing.
+    It is infinite if the last point lies above the floor: beyond it the curve may stay constant,
+    whereas every Gaussian's curve falls to zero.
     """
     corners = hull(points)
     if corners[-1].delta > floor:
@@ -115,7 +116,7 @@ def mu_between(left: Point, right: Point, floor: float) -> float:
 
 
 def touching(mu: float, left: Point, right: Point) -> float:
-    """Where the curve of mu comes nearest to the chord: where their slopes in x are equal."""
+    """The epsilon where the curve of mu is nearest to the chord: their slopes in x are equal."""
     fall = (left.delta - right.delta) / -math.expm1(left.epsilon - right.epsilon)
     slope = max(fall * math.exp(-right.epsilon), SMALLEST)
     if slope >= 1:
@@ -125,10 +126,10 @@ def touching(mu: float, left: Point, right: Point) -> float:
 
 
 def _reaches(mu: float, left: Point, right: Point, floor: float) -> bool:
-    r"""Whether delta of mu plus the floor is above the chord, certified.
+    r"""Whether it is certain that delta of mu plus the floor is above the chord.
 
     The test "loss above t" has the rates T = Phi(mu/2 - t/mu) and S = Phi(-mu/2 - t/mu), so the
-    curve of mu lies above the line T - x S, whatever t is; a line is above the chord if it is at
+    curve of mu lies above the line T - x S for every t; a line is above the chord if it is so at
     both ends.  The best t is where the curve is nearest to the chord.
     """
     t = touching(mu, left, right)
@@ -143,7 +144,7 @@ def _reaches(mu: float, left: Point, right: Point, floor: float) -> bool:
 
 
 def likely_mu(point: Point, floor: float = 0.0) -> float:
-    """About the mu whose curve goes through a point: to choose by, not to promise."""
+    """Roughly the mu whose curve goes through a point: for choosing, not certified."""
     if point.delta <= floor:
         return 0.0
     low, high = 0.0, 1.0
@@ -157,7 +158,7 @@ def likely_mu(point: Point, floor: float = 0.0) -> float:
 
 
 def likely_delta(left: Point, right: Point, epsilon: float) -> float:
-    """About the delta between two points: of the mu on the line between theirs."""
+    """Roughly the delta between two points, by interpolating their mu."""
     share = (epsilon - left.epsilon) / (right.epsilon - left.epsilon)
     mu = (1 - share) * likely_mu(left) + share * likely_mu(right)
     part = right.delta / left.delta

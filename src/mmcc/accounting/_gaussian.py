@@ -1,4 +1,4 @@
-"""The Gaussian mechanism in closed form, rounded up; `lower_*` down.
+"""The Gaussian mechanism in closed form, rounded up; functions named `lower_*` round down.
 
 With s = sigma / sensitivity, x = eps s - 1/(2s), y = eps s + 1/(2s):
 delta = Phi(-x) - e^eps Phi(-y), and e^eps phi(y) = phi(x), so delta = phi(x) (R(x) - R(y)) with
@@ -14,11 +14,11 @@ from scipy import special
 
 EPS = 2.0**-53
 SMALLEST = 1e-300
-"""No positive delta is reported as less than this: it may have underflowed."""
+"""The smallest positive delta that is reported: a smaller one may have underflowed."""
 
 
 def mills(x: float) -> float:
-    """Phi(-x) / phi(x)."""
+    """Mills' ratio Phi(-x) / phi(x)."""
     return math.sqrt(math.pi / 2) * float(special.erfcx(x / math.sqrt(2)))
 
 
@@ -63,7 +63,7 @@ def _delta(ratio: float, epsilon: float) -> tuple[float, float]:
 def _crossing(
     delta_at: Callable[[float, float], float], ratio: float, delta: float
 ) -> tuple[float, float]:
-    """Two epsilons next to each other: delta_at is above delta at the first, not at the second."""
+    """Two adjacent epsilons: delta_at exceeds delta at the first but not at the second."""
     if delta_at(ratio, 0.0) <= delta:
         return 0.0, 0.0
     low, high = 0.0, 1.0

@@ -1,16 +1,16 @@
-r"""Group privacy from the guarantee of one example alone, by the standard lemma.
+r"""Group privacy from the guarantee of a single example, by the standard lemma.
 
 In: epsilon(delta) or delta(epsilon) of one example, both adjacencies.  Out: the same of a group.
 Rounding: upper bounds; every step of the chain is a certified epsilon at its own delta.
 
-Between two data sets that differ in k examples stand k - 1 others, each differing from the next in
-one.  If link j is (e_j, d_j)-private then, for all outputs B,
+Two data sets that differ in k examples are joined by a chain of k links, each changing one example.
+If link j is (e_j, d_j)-private then, for all outputs B,
 
     P_0(B) <= d_1 + e^(e_1) P_1(B) <= ...
            <= sum_j e^(e_1 + ... + e_(j-1)) d_j + e^(e_1 + ... + e_k) P_k(B).
 
-All links alike: (k e, d (e^(k e) - 1)/(e^e - 1)), the lemma as it is usually stated.  Links of
-their own are better: shares s_j of delta with sum 1, and d_j = s_j delta e^-(e_1 + ... + e_(j-1)).
+Equal links give (k e, d (e^(k e) - 1)/(e^e - 1)), the lemma as it is usually stated.  Unequal links
+are better: shares s_j of delta with sum 1, and d_j = s_j delta e^-(e_1 + ... + e_(j-1)).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from mmcc.errors import PrecisionError
 
 SMALLEST_DELTA = 1e-280
 SMALLEST = 1e-300
-"""No delta of one example is taken to be less: it may have underflowed."""
+"""The smallest delta assumed for one example: a smaller one may have underflowed."""
 LARGEST_EPSILON = 700.0
 MAX_LINKS = 32
-"""Longer chains have all links alike."""
+"""Longer chains use equal links only."""
 MARGIN = 1e-12
 EVEN_TOLERANCE = 5e-4
 
 EpsilonAt = Callable[[float], float]
-"""Certified epsilon of one example at a delta."""
+"""A function from delta to the certified epsilon of one example."""
 DeltaAt = Callable[[float], float]
-"""Certified delta of one example at an epsilon."""
+"""A function from epsilon to the certified delta of one example."""
 
 
 def bound_group_epsilon(epsilon_at: EpsilonAt, group: int, delta: float) -> float:
-    """The lemma at its best: links of their own, or all alike if there are too many."""
+    """The better of equal and unequal links; only equal links if there are too many."""
     found = bound_by_links(epsilon_at, group, delta)
     if found is None:
         found = bound_by_even_links(epsilon_at, group, delta)
@@ -47,10 +47,10 @@ def bound_group_epsilon(epsilon_at: EpsilonAt, group: int, delta: float) -> floa
 
 
 def bound_group_delta(delta_at: DeltaAt, group: int, epsilon: float) -> float:
-    """The lemma with k equal links: delta of one example at epsilon / k, k times at growing cost.
+    """The lemma with k equal links: delta at epsilon / k, summed with growing weights.
 
-    An epsilon of a link that is rounded down has a larger delta, which is valid; the sum
-    1 + e^e + ... + e^((k-1) e) is taken at the e that was not rounded down, where it is larger.
+    Rounding a link's epsilon down makes its delta larger, which is valid; the sum 1 + e^e + ... +
+    e^((k-1) e) is taken at the e that was not rounded down, where it is larger.
     """
     each = epsilon / group
     log_sum = math.log(group)
@@ -90,7 +90,7 @@ def bound_by_even_links(epsilon_at: EpsilonAt, group: int, delta: float) -> floa
 
 
 def bound_by_links(epsilon_at: EpsilonAt, group: int, delta: float) -> float | None:
-    """The lemma with links of their own: equal shares of delta first, then better ones.
+    """The lemma with unequal links: equal shares of delta first, then better ones.
 
     None if there are more than `MAX_LINKS`, or if a link's delta becomes too small.
     """
@@ -109,7 +109,7 @@ def bound_by_links(epsilon_at: EpsilonAt, group: int, delta: float) -> float | N
 def _chain(
     epsilon_at: EpsilonAt, shares: FloatArray, delta: float
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Epsilons and log deltas of the links; any shares with a sum of one are valid."""
+    """The epsilons and log deltas of the links; any shares that sum to one are valid."""
     epsilons, logs = np.zeros(shares.size), np.zeros(shares.size)
     spent = 0.0
     for place, share in enumerate(shares):
@@ -125,7 +125,7 @@ def _chain(
 
 
 def _better_shares(epsilons: FloatArray, logs: FloatArray) -> FloatArray:
-    """Shares at which moving epsilon between links gains nothing.
+    """Shares of delta at which moving epsilon between links gains nothing.
 
     With t_j = s_j delta and l_j the slope of -log delta, l_j t_j = c + sum_(i > j) t_i, c free.
     """
@@ -141,5 +141,5 @@ def _better_shares(epsilons: FloatArray, logs: FloatArray) -> FloatArray:
 def _tried(epsilon_at: EpsilonAt, delta: float) -> float:
     try:
         return epsilon_at(delta)
-    except PrecisionError:  # this delta cannot be certified; the bound then needs another split
+    except PrecisionError:  # this delta cannot be certified, so this split fails
         return math.inf

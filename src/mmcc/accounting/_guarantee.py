@@ -1,4 +1,4 @@
-"""What the accounting hands out: proofs with everything they assumed, and estimates."""
+"""What the accounting returns: proofs with everything they assume, and estimates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADJACENCY = "zero-out: the larger of remove and add"
 TIGHT = "tight"
 """The method that asks every bound."""
 CERTIFIED, VERIFIED = "certified", "verified"
-"""The two kinds of guarantees: proven, and shown by a simulation that may err."""
+"""The two kinds of guarantees: proven, and verified by a simulation that may err."""
 
 
 def adjacency_of(group_size: int) -> str:
@@ -35,11 +35,11 @@ def adjacency_of(group_size: int) -> str:
 
 
 FLOOR = 1e-12
-"""A delta that may be left over when a guarantee is told by a mu alone."""
+"""The delta that a guarantee expressed by mu alone may leave uncovered."""
 
 
 class Details(Mapping[str, Any]):
-    """Read-only; entries in `later` are computed when they are first looked at."""
+    """A read-only mapping; entries in `later` are computed when first accessed."""
 
     def __init__(
         self, known: Mapping[str, Any], later: Mapping[str, Callable[[], Any]] | None = None
@@ -48,7 +48,7 @@ class Details(Mapping[str, Any]):
         self._later = dict(later or {})
 
     def extended(self, more: Mapping[str, Any]) -> Details:
-        """The same with more entries, which replace those of the same name."""
+        """A copy with more entries, which replace those of the same name."""
         return Details({**self._known, **more}, self._later)
 
     def __getitem__(self, key: str) -> Any:
@@ -71,14 +71,14 @@ class Details(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """(epsilon, delta)-differential privacy, certified or verified as `kind` says.
+    """(epsilon, delta)-differential privacy, certified or verified according to `kind`.
 
-    Certified is proven.  Verified was shown by a simulation (`mmcc.verify`): with a chance of at
-    most `failure`, which is part of delta, its coins have misled it.
+    Certified means proven.  Verified means shown by a simulation (`mmcc.verify`), which is wrong
+    with a chance of at most `failure`; that chance is part of delta.
 
-    For a matrix mechanism that releases C x + z, z ~ N(0, sigma^2) in units of the clip norm, with
-    examples sampled as `sampling` says, adjacency zero-out (one example's contribution replaced
-    by zero, either way).  If `adaptive`, inputs may depend on everything released before them.
+    The mechanism releases C x + z, with z ~ N(0, sigma^2) in units of the clip norm and examples
+    sampled by `sampling`; adjacency is zero-out (one example's contribution is replaced by zero, or
+    the other way round).  If `adaptive`, inputs may depend on everything released before them.
     With a `group_size`, the contributions of any that many examples are replaced at once.
     """
 
@@ -90,24 +90,24 @@ class Guarantee:
     sampling: str
     adaptive: bool
     bound: str
-    """Which certified bound gave the number."""
+    """The certified bound that gave the number."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """How it came about; numbers marked 'neither bound' there are diagnostics."""
+    """How the number was obtained; entries marked 'neither bound' are diagnostics."""
     adjacency: str = ADJACENCY
     setting: str = ""
-    """What is assumed about the other examples; empty where nothing is."""
+    """What is assumed about the other examples; empty if nothing."""
     group_size: int = 1
-    """How many examples are protected together."""
+    """The number of examples that are protected together."""
     curve: PrivacyCurve | None = field(default=None, repr=False, compare=False)
-    """What answers in other units; None where the mechanism is not at hand."""
+    """The privacy curve, for other units; None if the mechanism is not available."""
     kind: str = CERTIFIED
     """`CERTIFIED` or `VERIFIED`."""
     failure: float = 0.0
-    """The chance of a wrong verdict, which is part of delta; 0 where it is certified."""
+    """The chance of a wrong verdict, which is part of delta; 0 if certified."""
     column_norm: float | None = None
     """The largest norm of a column of C: the sensitivity to one participation, in clip norms.
 
-    None where the mechanism is not at hand.
+    None if the mechanism is not available.
     """
 
     def __post_init__(self) -> None:
@@ -115,18 +115,18 @@ class Guarantee:
             object.__setattr__(self, "details", Details(self.details))
         if (self.kind, self.failure > 0) not in ((CERTIFIED, False), (VERIFIED, True)):
             raise MethodError(
-                f"a guarantee is {CERTIFIED!r}, or {VERIFIED!r} with a chance of failure, not "
+                f"a guarantee must be {CERTIFIED!r}, or {VERIFIED!r} with a chance of failure, not "
                 f"{self.kind!r} with {self.failure!r}."
             )
 
     @property
     def noise_multiplier(self) -> float | None:
-        """Sigma over the sensitivity to one participation, as other libraries count noise."""
+        """Sigma over the sensitivity to one participation, as other libraries define it."""
         return None if self.column_norm is None else self.sigma / self.column_norm
 
     @property
     def basis(self) -> str:
-        """What the guarantee rests on, in words."""
+        """What the guarantee rests on, in a sentence."""
         if self.kind == CERTIFIED:
             return f"certified by {self.bound}"
         return (
@@ -135,52 +135,52 @@ class Guarantee:
         )
 
     def gdp(self, floor: float = FLOOR) -> float:
-        """Mu of Gaussian differential privacy, certified, up to a delta of `floor`.
+        """Certified mu of Gaussian differential privacy, up to a delta of `floor`.
 
         Delta at every epsilon is at most that of the Gaussian mechanism with this mu plus `floor`.
-        With `floor=0` it is the mu without amplification, which is the smallest that there is where
-        an example may take part in every step.
+        With `floor=0` it is the mu without amplification, which is the smallest possible if an
+        example may take part in every step.
         """
         return self._curve().gdp(floor)
 
     def zcdp(self) -> float:
-        """Rho of zero-concentrated differential privacy, certified, without amplification."""
+        """Certified rho of zero-concentrated differential privacy, without amplification."""
         return self._curve().zcdp()
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
-        """Certified: how often an attack can recognise an example that took part, at most.
+        """Certified upper bound on the true positive rate of a membership attack.
 
-        At the given rate it mistakes an example that did not take part for one that did; or the
-        other way round.
+        The attack mistakes an example that did not take part for one that did at most at the given
+        rate; the bound also holds with the two roles exchanged.
         """
         return self._curve().power(false_positive_rate)
 
     def advantage(self) -> float:
-        """The largest difference of an attack's true and false positive rates, certified."""
+        """Certified upper bound on an attack's true minus its false positive rate."""
         return self._curve().advantage()
 
     def epsilon_at(self, delta: float) -> float:
-        """Certified epsilon of the same mechanism at another delta."""
+        """The certified epsilon of the same mechanism at another delta."""
         return self._curve().epsilon(delta)
 
     def _curve(self) -> PrivacyCurve:
         if self.curve is None:
             raise MethodError(
                 "this guarantee is a pair of numbers without its mechanism (read from a file, "
-                "unpickled, verified, or of mmcc.mixtures), so nothing else is known of it; ask "
-                "mmcc.epsilon about the mechanism, and then its answer."
+                "unpickled, verified, or from mmcc.mixtures), so no other unit can be computed; "
+                "call mmcc.epsilon on the mechanism and ask its result."
             )
         return self.curve
 
     @property
     def _asked(self) -> str:
-        """The number that was computed last, of which `details` may have a lower end."""
+        """The name of the number that was computed, for which `details` may have a lower end."""
         return next((n for n in ("sigma", "delta") if f"{n}_lower" in self.details), "epsilon")
 
     def truth(self, asked: str | None = None) -> str:
-        """Where the true number lies, in words, and what closes the gap if that is wide.
+        """Where the true number lies, in words, and what would close the gap if it is wide.
 
-        Empty where a single bound was asked, which knows nothing from below.
+        Empty if only a single bound was asked, since then there is no lower end.
         """
         name = asked or self._asked
         if self.method != TIGHT or self.kind != CERTIFIED:
@@ -196,7 +196,7 @@ class Guarantee:
         return f"{text}; noise multiplier {rounded_up(self.noise_multiplier)}"
 
     def _repr_html_(self) -> str:
-        """A table, for notebooks."""
+        """An HTML table, for notebooks."""
         truth = self.truth()
         rows = [
             ("epsilon", rounded_up(self.epsilon)),
@@ -222,7 +222,7 @@ class Guarantee:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """All fields, ready for JSON."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -245,10 +245,10 @@ class Guarantee:
 
 
 def assumes_more(asked: Guarantee, found: Guarantee) -> bool:
-    """Whether `asked` may fail to hold where `found` holds.
+    """Whether `asked` assumes more than `found`, so that it may fail where `found` holds.
 
-    Which bound is the smallest depends on epsilon: under Shuffle one may be unamplified, for
-    adaptive inputs, and the next one amplified, for the 0-1 setting alone.
+    Which bound is the smallest depends on epsilon: under Shuffle one guarantee may be unamplified,
+    for adaptive inputs, and the next amplified, for the 0-1 setting only.
     """
     elsewhere = asked.setting not in ("", found.setting)
     others = (asked.adjacency, asked.group_size) != (found.adjacency, found.group_size)
@@ -260,53 +260,58 @@ def assumes_more(asked: Guarantee, found: Guarantee) -> bool:
 class Bracket:
     """Two certified numbers: lower <= true epsilon <= upper, at `guarantee.delta`.
 
-    The true epsilon is that of the mechanism on its worst inputs; `lower` holds for any method.
+    The true epsilon is that of the mechanism on its worst inputs; no method can prove less than
+    `lower`.
     """
 
     lower: float
     guarantee: Guarantee
-    """What certifies the upper end, with everything it assumed."""
+    """The guarantee that certifies the upper end, with everything it assumes."""
     estimate: Estimate | None = None
-    """By simulation, if it was asked for: not certified."""
+    """A Monte Carlo estimate, if it was asked for; not certified."""
     verified: Guarantee | None = None
-    """By simulation, if it was asked for and a verdict passed: its chance of error is in delta."""
+    """A verified guarantee, if asked for and passed; its chance of error is part of delta."""
     refused: str | None = None
-    """Why no verdict passed, if one was asked for, and what the simulation suggests: no number."""
+    """Why verification failed, if it was asked for, and what the simulation suggests instead."""
 
     def __post_init__(self) -> None:
         right = self.guarantee.kind == CERTIFIED
         if not right or (self.verified is not None and self.verified.kind != VERIFIED):
-            raise MethodError("the ends of a bracket are certified; what is verified is beside it.")
+            raise MethodError(
+                "the ends of a bracket must be certified; pass a verified guarantee as `verified`."
+            )
         if self.verified is not None and self.refused is not None:
-            raise MethodError("a verdict passed or was refused, not both.")
+            raise MethodError(
+                "a verdict passed or was refused: give `verified` or `refused`, not both."
+            )
 
     @property
     def upper(self) -> float:
-        """Certified: the mechanism is (upper, delta)-differentially private."""
+        """The certified upper end: the mechanism is (upper, delta)-differentially private."""
         return self.guarantee.epsilon
 
     @property
     def method(self) -> str:
-        """Which certified bound gave the upper end."""
+        """The certified bound that gave the upper end."""
         return self.guarantee.bound
 
     @property
     def ratio(self) -> float:
-        """Upper over lower: how much of the upper end may be the proof's; 1 if both are 0."""
+        """Upper over lower: the largest factor that the proof may lose; 1 if both are 0."""
         if self.upper == 0:
             return 1.0
         return self.upper / self.lower if self.lower > 0 else math.inf
 
     @property
     def truth(self) -> str:
-        """Where the true epsilon lies, in words, and what closes the gap if that is wide."""
+        """Where the true epsilon lies, in words, and what would close the gap if it is wide."""
         remedies = self.guarantee.details.get(REMEDIES, ())
         return between(self.lower, self.upper, "epsilon", remedies)
 
     def plot(self, file: str | Path | None = None) -> Figure:
-        """Epsilon against sigma by every bound that applies, from half the noise to twice as much.
+        """Plot epsilon against sigma for every bound that applies, from half to twice the noise.
 
-        Takes a while: every point is certified.  Needs matplotlib.
+        This takes a while, because every point is certified.  Needs matplotlib.
         """
         from mmcc.plots import epsilon_against_sigma
 
@@ -316,7 +321,7 @@ class Bracket:
         )
 
     def _repr_html_(self) -> str:
-        """A table, for notebooks."""
+        """An HTML table, for notebooks."""
         beside = [
             *([("estimate", f"{self.estimate.epsilon:.4g}", "nothing")] if self.estimate else []),
             *(
@@ -351,7 +356,7 @@ class Bracket:
         return f"{text}; {self.estimate}" if self.estimate else text
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """All fields, ready for JSON."""
         return {
             **self.guarantee.to_dict(),
             "method": self.method,
@@ -368,7 +373,7 @@ class Estimate:
     """Epsilon by simulation: low <= true epsilon <= high with the given confidence.  Not a proof.
 
     The true epsilon is that of the mechanism for fixed inputs, all of clip norm one in the same
-    direction; adjacency zero-out, the larger of both ways.
+    direction; adjacency is zero-out, the larger of both directions.
     """
 
     epsilon: float
@@ -376,18 +381,18 @@ class Estimate:
     high: float
     confidence: float
     samples: int
-    """Simulated outputs."""
+    """The number of simulated outputs."""
     effective: float
-    """How many outputs of equal weight they are worth."""
+    """The effective sample size: the number of equally weighted outputs they are worth."""
     delta: float
     sigma: float
     method: str
-    """How the likelihood ratio was obtained."""
+    """How the likelihood ratio was computed."""
     strategy: str
     sampling: str
     seed: int
     setting: str = ""
-    """What the number assumes beyond the scheme."""
+    """What the number assumes beyond the scheme itself."""
     adjacency: str = ADJACENCY
 
     def __str__(self) -> str:
@@ -401,7 +406,7 @@ class Estimate:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """All fields, ready for JSON."""
         return {
             "epsilon": self.epsilon,
             "low": self.low,

@@ -1,8 +1,8 @@
-"""Certified numbers in words: a few digits on the safe side, and how far the truth may be away.
+"""Certified numbers in words: a few digits, safely rounded, and how far off the truth may be.
 
 In: numbers as computed.  Out: text.
-Rounding: upper ends, noise and deltas up, lower ends down, so that what is between them is never
-too narrow.
+Rounding: upper ends, noise and deltas up, lower ends down, so a printed interval is never too
+narrow.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 DIGITS = 4
 """Significant digits in print."""
 OPEN = 1.05
-"""A certified number more than this many times the certified lower one is said to be open."""
+"""If upper over lower exceeds this ratio, the bracket counts as open."""
 REMEDIES = "closed_by"
-"""The entry of `Guarantee.details` with what would close an open bracket."""
+"""The entry of `Guarantee.details` that lists what would close an open bracket."""
 
 
 def rounded_up(value: float) -> str:
-    """At most `DIGITS` significant digits, never below the value."""
+    """The value with at most `DIGITS` significant digits, rounded up."""
     text = f"{value:.{DIGITS}g}"
     if not math.isfinite(value) or float(text) >= value:
         return text
@@ -28,17 +28,17 @@ def rounded_up(value: float) -> str:
 
 
 def rounded_down(value: float) -> str:
-    """At most `DIGITS` significant digits, never above the value."""
+    """The value with at most `DIGITS` significant digits, rounded down."""
     return rounded_up(-value).removeprefix("-") if value > 0 else f"{value:.{DIGITS}g}"
 
 
 def is_open(lower: float, upper: float) -> bool:
-    """Whether what is known from below is so far away that the reader must be told."""
+    """Whether the lower end is so far away that the reader must be told."""
     return upper > OPEN * lower
 
 
 def between(lower: float, upper: float, asked: str, remedies: Sequence[str] = ()) -> str:
-    """Where the true number lies, and what closes the gap if that is wide."""
+    """Where the true number lies, and what would close the gap if it is wide."""
     subject = "the least sigma is " if asked == "sigma" else ""
     if upper == lower:
         return f"{subject}{rounded_up(upper)}"

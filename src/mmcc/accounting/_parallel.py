@@ -1,4 +1,4 @@
-"""Independent work on any `concurrent.futures.Executor`, in order, a bounded amount at a time."""
+"""Independent work on any `concurrent.futures.Executor`, in order and with bounded memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Progress = Callable[[str, float], None]
-"""Called with what is being done and how many pieces of it are finished."""
+"""A function called with what is being done and how many pieces of it are finished."""
 
 CHUNK = 32
 IN_FLIGHT = 16
@@ -30,10 +30,10 @@ def spread(
     chunk: int = CHUNK,
     ahead: int = IN_FLIGHT,
 ) -> Iterator[R]:
-    """function(item) for each item, in order.
+    """Yield function(item) for each item, in order.
 
-    With an executor the items travel in chunks, and at most `ahead` chunks are under way, so that
-    items may be made lazily and memory stays bounded.
+    With an executor, items are sent in chunks, and at most `ahead` chunks are pending, so items may
+    be made lazily and memory stays bounded.
     """
     if executor is None:
         yield from map(function, items)
@@ -54,14 +54,14 @@ def spread(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Matrix products on one thread: small ones wait longer for a second than they run."""
+    """Run matrix products on one thread: for small ones, starting more costs more than it saves."""
     with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
         yield
 
 
 @lru_cache(maxsize=1)
 def _libraries(_: int) -> ThreadpoolController:
-    """Those that are loaded: to look for them takes longer than many a product, so it is kept."""
+    """The controller of the loaded libraries, cached because finding them is slow."""
     return ThreadpoolController()
 
 

@@ -1,11 +1,11 @@
-"""The whole privacy curve of a mechanism, asked for where it is needed.
+"""The privacy curve of a mechanism, computed only at the points that are needed.
 
-In: a mechanism, the bounds behind a guarantee.  Out: certified points, and what they say in other
+In: a mechanism, the bounds behind a guarantee.  Out: certified points, and what they imply in other
 units.  Rounding: upwards.
 
-Every point holds under what the guarantee assumes.  A point is one question to the few bounds that
-were the best at the guarantee's delta and at a tiny one; which points are asked for is a rough
-search, and all are valid.  The same question has the same answer, whatever was asked before.
+Every point holds under the guarantee's assumptions.  A point is one question to the few bounds that
+were best at the guarantee's delta and at a tiny one; a rough search chooses the points, and all of
+them are valid.  The same question has the same answer, whatever was asked before.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from mmcc.accounting._gaussian import bound_gaussian_delta
 from mmcc.errors import MmccError, real
 
 FAR = 1e-12
-"""Bounds that are the best at this delta are asked everywhere."""
+"""The tiny delta at which the other bounds to ask are chosen."""
 LEAST = 1e-100
-"""No floor but 0 and no rate is smaller: deltas about as small have to be certified."""
+"""The smallest rate, and floor other than 0: deltas of about that size must be certified."""
 CLOSE = 2e-3
-"""Mu this close above what single points need is not worth more of them."""
+"""No more points are added once mu is this close to what single points imply."""
 MANY, FEW = 96, 32
-"""Points for mu, of bounds that answer at once and of others."""
+"""Most points used for mu, with bounds that answer instantly and with others."""
 TINY = 1e-3
-"""An epsilon for bounds that have no answer at 0."""
+"""The epsilon used in place of 0 for bounds that have no answer there."""
 WIDTH, STEP, TURNS = 4.0, 0.1, 9
-"""Of the search for the best point of a test, in log delta."""
+"""Width, last step and turns of the search over log delta for the best point of a test."""
 
 
 @dataclass(eq=False)
@@ -52,31 +52,31 @@ class PrivacyCurve:
 
     problem: Problem
     own: Point
-    """What the guarantee promises."""
+    """The point that the guarantee promises."""
     winners: tuple[Bound, ...]
-    """The bounds behind it, with every choice made."""
+    """The bounds behind it, with all their settings chosen."""
     bounds: tuple[Bound, ...] = ()
-    """All that may be asked; empty if these were chosen by the user."""
+    """All bounds that may be asked; empty if the user chose the method."""
     _points: dict[float, Point] = field(default_factory=dict)
 
     def __deepcopy__(self, memo: object) -> PrivacyCurve:
-        return self  # what it keeps are answers, which do not change
+        return self  # it caches answers, which do not change
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """A guarantee travels without the mechanism, which may be large, or of a local class."""
+        """Pickle as None: the mechanism may be large, or of a class that cannot be pickled."""
         return type(None), ()
 
     @property
     def plain(self) -> bool:
-        """Whether no use is made of sampling: then all is known in closed form."""
+        """Whether no use is made of sampling, so that everything has a closed form."""
         return not any(bound.amplified for bound in (*self.winners, *self.bounds))
 
     def with_noise(self, sigma: float) -> PrivacyCurve:
-        """The curve of the same mechanism with another noise, by the bounds behind this one."""
+        """The curve of the same mechanism at another noise level, by the same bounds."""
         return PrivacyCurve(self.problem.at(sigma), Point(math.inf, 1.0), self.winners)
 
     def epsilon(self, delta: float) -> float:
-        """Certified epsilon at a delta; where every bound may be asked, all are."""
+        """The certified epsilon at a delta, by all bounds that may be asked."""
         delta = real("delta", delta, LEAST, 1)
         if self.bounds and not self.plain:
             found = best_epsilon(self.problem, delta, self.bounds).value
@@ -85,16 +85,16 @@ class PrivacyCurve:
         return min(found, self.own.epsilon) if delta >= self.own.delta else found
 
     def advantage(self) -> float:
-        """No attack has more than this between its true and its false positives."""
+        """Upper bound on the true minus the false positive rate of any attack."""
         return min(point.advantage for point in self._first())
 
     def power(self, rate: float) -> float:
-        """No test with this rate of false positives has more true positives."""
+        """Upper bound on the true positive rate of any test with this false positive rate."""
         rate = real("false_positive_rate", rate, LEAST, 1)
         quantile = float(special.ndtri(rate))
 
         def tangent(mu: float) -> Point:
-            """Of the Gaussian's curve, where it says the most about this rate."""
+            """The point of the Gaussian's curve that bounds this rate best."""
             epsilon = abs(mu * quantile + 0.5 * mu * mu)
             return Point(epsilon, bound_gaussian_delta(mu, epsilon))
 
@@ -106,7 +106,7 @@ class PrivacyCurve:
         return min(point.power(rate) for point in points)
 
     def _around(self, start: float, rate: float) -> list[Point]:
-        """Points near a delta, the one that says the most about a rate among them."""
+        """Points near a starting delta, including the one that bounds this rate best."""
         tried: list[Point] = []
 
         def value(log_delta: float) -> float:
@@ -120,10 +120,10 @@ class PrivacyCurve:
         return tried
 
     def gdp(self, floor: float) -> float:
-        """Delta is at most that of a Gaussian with this mu plus `floor`, at every epsilon.
+        """A mu such that at every epsilon delta is at most that of its Gaussian plus `floor`.
 
-        With no floor: unamplified, for however rare it is that an example takes part in every step
-        that it may, this decides about delta where epsilon is large.
+        Without a floor it is the unamplified mu: however rarely an example takes part in every step
+        that it may, that event determines delta at large epsilon.
         """
         floor = real("floor", floor, 0, 1, closed="l")
         most = self.problem.ratio
@@ -137,7 +137,7 @@ class PrivacyCurve:
                 break
             corners = hull(points)
             if corners[-1].delta > floor:
-                break  # the curve is too long for floats; unamplified is all there is
+                break  # the curve is beyond floating point; only the unamplified mu remains
             points.append(self.at(self._most_useful(corners, floor)))
             if hull(points) == corners:
                 break
@@ -145,11 +145,11 @@ class PrivacyCurve:
         return min(found, most)
 
     def zcdp(self) -> float:
-        """Rho without amplification: divergences of mixtures are at most those of the worst set."""
+        """Rho without amplification: a mixture's divergences are at most the worst set's."""
         return 0.5 * self.problem.ratio**2 * (1 + 2.0**-50)
 
     def _most_useful(self, corners: Sequence[Point], floor: float) -> float:
-        """A delta between the two points whose chord asks for the largest mu."""
+        """A delta between the two points whose chord requires the largest mu."""
         left, right = max(pairwise(corners), key=lambda both: mu_between(*both, floor))
         width = right.epsilon - left.epsilon
         mu = min(mu_between(left, right, floor), self.problem.ratio)
@@ -158,7 +158,7 @@ class PrivacyCurve:
         return likely_delta(left, right, inside)
 
     def at(self, delta: float) -> Point:
-        """The smallest epsilon that the few bounds certify at a delta."""
+        """The point with the smallest epsilon that the chosen bounds certify at a delta."""
         if delta not in self._points:
             answers = self._answers(ask_epsilon, delta)
             epsilon = max(min(a.remove for a in answers), min(a.add for a in answers))
@@ -168,14 +168,14 @@ class PrivacyCurve:
         return self._points[delta]
 
     def _first(self) -> list[Point]:
-        """Where every search starts: at epsilon 0, where the guarantee is, and far out."""
+        """The points where every search starts: epsilon 0, the guarantee, and a tiny delta."""
         return [self._start, self.own, self.at(FAR)]
 
     @cached_property
     def _start(self) -> Point:
-        """At epsilon 0 delta is the total variation, which both adjacencies share.
+        """The point at epsilon 0, where delta is the total variation, equal for both adjacencies.
 
-        Long grids may not reach so far; a tiny epsilon says nearly the same.
+        Long grids may not reach that far; a tiny epsilon gives nearly the same.
         """
         answers = self._answers(ask_delta, 0.0)
         found = min(min(answer.remove, answer.add) for answer in answers)
@@ -185,13 +185,13 @@ class PrivacyCurve:
         return Point(0.0, found)
 
     def _answers(self, ask: Callable[[Bound, Problem, float], Answer], at: float) -> list[Answer]:
-        """Of all that can answer: without sampling there is always one."""
+        """The answers of all bounds that have one; the unamplified bound always does."""
         tried = (_tried(ask, bound, self.problem, at) for bound in self._few)
         return [ask(PLAIN, self.problem, at), *(answer for answer in tried if answer is not None)]
 
     @cached_property
     def _few(self) -> tuple[Bound, ...]:
-        """The bounds that are asked about points: those that were the best twice."""
+        """The bounds asked about points: the best at the guarantee's delta and at a tiny one."""
         if self.plain:
             return ()
         more: list[Bound] = []
@@ -210,7 +210,7 @@ def _tried(
 ) -> Answer | None:
     try:
         return ask(bound, problem, at)
-    except MmccError:  # this is beyond the bound; another one has an answer
+    except MmccError:  # this bound has no answer here; another one does
         return None
 
 
@@ -219,10 +219,10 @@ def curve_of(
 ) -> PrivacyCurve:
     """The curve behind an answer; `bounds` are all that may be asked, `setting` what it assumes.
 
-    It keeps nothing that computing the answer has kept, and no executor, which may be gone later.
+    It drops what was cached while computing the answer, and the executor, which may be gone later.
     """
     if problem.scheme.setting and not setting:
-        winners: tuple[Bound, ...] = (PLAIN,)  # others would assume more than the guarantee does
+        winners: tuple[Bound, ...] = (PLAIN,)  # others would assume more than the guarantee
         bounds = ()
     else:
         winners = tuple(best.needed)

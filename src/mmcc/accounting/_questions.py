@@ -1,4 +1,4 @@
-"""The questions users ask: epsilon, delta or sigma of a mechanism, each answered by a proof.
+"""The questions that users ask: epsilon, delta or sigma of a mechanism, each answered by a proof.
 
 In: strategy, scheme and two of (sigma, epsilon, delta).  Out: a `Guarantee`, or a `Bracket`.
 Rounding: epsilon and delta are upper bounds; sigma is the safe end of the search; the lower end of
@@ -65,12 +65,12 @@ from mmcc.strategies._base import ORDERS, Order, Strategy, checked_strategy
 MIN_DELTA = 1e-200
 MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 NEXT_TO_NOTHING = 1e-6
-"""The part of the sensitivity that `sigma` returns where no noise is needed."""
+"""The fraction of the sensitivity that `sigma` returns if no noise is needed."""
 MAX_GROUP_SIZE = 10**6
 CLOSE_BRACKET = 1.002
-"""An upper end this close to the lower one needs no better lower one."""
+"""An upper end within this factor of the lower end needs no better lower end."""
 MAX_RATIO = 1e4
-"""Above this ratio of column norm to sigma, amplification is not looked for."""
+"""Above this ratio of column norm to sigma, amplification is not attempted."""
 
 
 def epsilon(
@@ -85,10 +85,10 @@ def epsilon(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Guarantee:
-    """The certified epsilon of a matrix mechanism at a delta.
+    """The certified epsilon of a matrix mechanism at a given delta.
 
-    With a `group_size`, that many examples are protected together: the contributions of all of them
-    are replaced by zero at once.
+    With a `group_size`, that many examples are protected together: all their contributions are
+    replaced by zero at once.
     """
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
@@ -109,9 +109,10 @@ def epsilon(
 def epsilon_on_grid(
     strategy: Strategy, sampling: Scheme, *, sigma: float, delta: float, spacing: float
 ) -> Guarantee:
-    """The same by composing losses (MMCC) on a grid that is given, not chosen for the answer.
+    """The certified epsilon by composing losses (MMCC) on a grid with a given spacing.
 
-    `epsilon` spends 5e-5 of the answer on its grid.  Who wants the last digits pays with time.
+    `epsilon` allows its grid to cost 5e-5 of the answer; a finer grid here gives more digits but
+    takes longer.
     """
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
@@ -133,7 +134,7 @@ def delta(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Guarantee:
-    """The certified delta of a matrix mechanism at an epsilon; `group_size` as for `epsilon`."""
+    """The certified delta of a matrix mechanism at an epsilon; `group_size` as in `epsilon`."""
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON, closed="l")
     problem = _problem(strategy, sampling, sigma, group_size, _effort(executor, progress))
@@ -160,17 +161,17 @@ def sigma(
 ) -> Guarantee:
     """The smallest noise level found that certifies (epsilon, delta), within about 0.01 %.
 
-    A safeguarded secant search in log sigma, log epsilon; the guarantee returned is the one
-    computed at the safe end, so its epsilon is at most the one asked for.  Where a lower bound
-    is known, `details` also has `sigma_lower`, below which (epsilon, delta) is impossible whatever
-    the method, and `slack`, how much larger the certified sigma is.
+    It is found by a safeguarded secant search in log sigma and log epsilon; the guarantee returned
+    is the one computed at the safe end, so its epsilon is at most the one asked for.  If a lower
+    bound is known, `details` also has `sigma_lower`, below which (epsilon, delta) is impossible for
+    any method, and `slack`, the relative excess of the certified sigma over it.
 
-    Where the chance to take part at all is at most delta, any noise will do, even none: `details`
-    has `any_sigma`, and sigma is next to nothing (`NEXT_TO_NOTHING` of the sensitivity).  Such a
-    delta promises nothing to those who do take part; ask for a smaller one.
+    If the chance to take part at all is at most delta, any noise will do, even none: `details` has
+    `any_sigma`, and sigma is tiny (`NEXT_TO_NOTHING` times the sensitivity).  Such a delta promises
+    nothing to examples that do take part; ask for a smaller one.
 
     With method "verify" the noise is found by simulation, and the guarantee is verified, not
-    certified; `verify` takes options of `mmcc.verify`.
+    certified; `verify` holds options for `mmcc.verify`.
     """
     epsilon = real("epsilon", epsilon, 0, MAX_EPSILON)
     delta = real("delta", delta, MIN_DELTA, 1)
@@ -217,12 +218,12 @@ def bracket(
 ) -> Bracket:
     """Two certified numbers with the true epsilon between them.
 
-    `upper` is what `epsilon` gives by the method; `lower` holds for any method: it is the privacy
-    loss that a test of the output shows (0 where nothing is known).  `estimate=True` adds a Monte
-    Carlo estimate, which is not a certificate; a mapping gives options of `mmcc.estimate`.
+    `upper` is what `epsilon` gives for the method; `lower` holds for any method: it is the privacy
+    loss that some test of the output achieves (0 if nothing is known).  `estimate=True` adds a
+    Monte Carlo estimate, which is not a certificate; a mapping gives options for `mmcc.estimate`.
     `verify=True` adds an epsilon verified by simulation, which is not a certificate either: the
-    smallest that a pilot run finds likely to pass; a mapping gives options of `mmcc.verify`.  If
-    the verdicts are refused, `verified` is None and `refused` says what the simulation suggests.
+    smallest that a pilot run finds likely to pass; a mapping gives options for `mmcc.verify`.  If
+    verification fails, `verified` is None and `refused` explains what the simulation suggests.
     """
     asked_to_verify = options_of({} if isinstance(verify, bool) else verify)
     if estimate is not False and group_size != 1:
@@ -272,7 +273,7 @@ def methods() -> tuple[str, ...]:
 
 
 def check_method(method: str, order: Order | None = None) -> None:
-    """Refuse unknown methods and orders."""
+    """Raise an error for unknown methods and orders."""
     if method == VERIFY:
         raise MethodError(
             f"method={VERIFY!r} checks a given epsilon at a given delta: use mmcc.verify, or "
@@ -289,7 +290,7 @@ def check_method(method: str, order: Order | None = None) -> None:
 def _problem(
     strategy: Strategy, scheme: Scheme, sigma: float, group_size: int, effort: Effort
 ) -> Problem:
-    """The mechanism, if it is one, and how many examples are protected together."""
+    """The mechanism with its checked arguments, and the number of examples protected together."""
     checked_strategy(strategy)
     checked_scheme(scheme).check(strategy.steps)
     group_size = whole("group_size", group_size, 1, MAX_GROUP_SIZE)
@@ -331,7 +332,7 @@ def _feasible(problem: Problem, bounds: list[Bound]) -> list[Bound]:
 
 
 def _effort(executor: Executor | None, progress: Progress | None) -> Effort:
-    """How to compute: on the executor given, or here (threads gain nothing: rows are short)."""
+    """How to compute: on the given executor, or in this thread (rows are too short for threads)."""
     if executor is not None and not hasattr(executor, "submit"):
         raise ParameterError(f"executor must have the interface of Executor, got {executor!r}.")
     if progress is not None and not callable(progress):
@@ -349,7 +350,7 @@ def _guarantee(
     asked: str,
     floor: float = 0.0,
 ) -> Guarantee:
-    """The answer with all that it rests on."""
+    """The answer as a guarantee, with everything it rests on."""
     winner = best.winner
     bound = winner.bound or PLAIN
     setting = problem.scheme.setting if any(one.amplified for one in best.needed) else ""

@@ -1,4 +1,4 @@
-"""A guarantee in every unit: for print, JSON and reports.
+"""A guarantee in all units, for print, JSON and reports.
 
 In: a guarantee with its mechanism.  Out: `Units`.  Rounding: upwards, in print too.
 """
@@ -11,27 +11,27 @@ from typing import Any
 from mmcc.accounting._guarantee import FLOOR, Guarantee, rounded_up
 
 RATES = (1e-3, 1e-2, 1e-1)
-"""Of false positives, for which the true ones are told."""
+"""False positive rates for which the true positive rate is bounded."""
 UNAMPLIFIED = "unamplified: no use of sampling"
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Certified numbers of one mechanism, each by itself."""
+    """Certified numbers of one mechanism; each holds on its own."""
 
     mu: float
-    """Of Gaussian differential privacy, up to `floor`."""
+    """Mu of Gaussian differential privacy, up to a delta of `floor`."""
     floor: float
     unamplified_mu: float
-    """The same without a floor."""
+    """Mu of Gaussian differential privacy, without a floor."""
     rho: float
-    """Of zero-concentrated differential privacy, without amplification."""
+    """Rho of zero-concentrated differential privacy, without amplification."""
     advantage: float
     powers: tuple[tuple[float, float], ...]
-    """Rates of false positives with the largest rates of true ones."""
+    """Pairs of a false positive rate and the largest true positive rate at it."""
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """What the unit is called, the number, what it says or assumes."""
+        """Rows of the unit's name, the number, and what it means or assumes."""
         floored = f"at every epsilon, plus a delta of {self.floor:g}"
         return [
             ("mu of Gaussian DP, up to a floor", rounded_up(self.mu), floored),
@@ -46,14 +46,14 @@ class Units:
                 (
                     f"true positive rate at {rate:g}",
                     rounded_up(power),
-                    "at most, of attacks with so many false ones",
+                    "at most, for attacks with that false positive rate",
                 )
                 for rate, power in self.powers
             ),
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """All fields, ready for JSON."""
         return {
             "gdp": {"mu": self.mu, "floor": self.floor},
             "gdp_without_floor": {"mu": self.unamplified_mu, "amplified": False},
@@ -67,7 +67,7 @@ class Units:
 
 
 def units_of(found: Guarantee, floor: float = FLOOR) -> Units:
-    """The guarantee in every unit; a few dozen questions about its mechanism."""
+    """The guarantee in every unit, by a few dozen questions about its mechanism."""
     return Units(
         mu=found.gdp(floor),
         floor=floor,

@@ -1,4 +1,4 @@
-"""What would bring the two certified ends of a bracket together.
+"""Suggestions that would bring the two certified ends of a bracket together.
 
 In: a mechanism whose ends are far apart.  Out: sentences; nothing here is a certificate.
 """
@@ -11,16 +11,16 @@ from mmcc.errors import StrategyError
 from mmcc.strategies import blt
 
 PLENTY = 5.0
-"""Noise, in column norms, from which on the ends lie close together (docs/tightness.md)."""
+"""From this much noise on, in column norms, the ends are close together (docs/tightness.md)."""
 
 CLOSE_UP_TO = 8.0
-"""The largest epsilon at which BLTs of one buffer are known to be accounted for closely (there)."""
+"""Largest epsilon with tight accounting for BLTs of one buffer (docs/tightness.md)."""
 
 
 def remedies_for(problem: Problem, asked: str, epsilon: float) -> list[str]:
-    """As far as that is known.
+    """Suggestions that would close the bracket, as far as they are known.
 
-    `asked` is the number asked for, `epsilon` the one that is given, or its lower end.
+    `asked` names the number asked for; `epsilon` is the given epsilon, or its lower end.
     """
     scheme, steps = problem.scheme, problem.steps
     column = problem.strategy.sensitivity(steps)
@@ -38,7 +38,7 @@ def remedies_for(problem: Problem, asked: str, epsilon: float) -> list[str]:
 
 
 def _close_for_blts(problem: Problem) -> bool:
-    """The same for a BLT of one buffer in the place of the strategy."""
+    """Whether the bracket would close with a BLT of one buffer in place of the strategy."""
     try:
         single = blt(problem.steps, decay=[0.5], scale=[0.5])
     except StrategyError:  # too many steps
@@ -47,5 +47,5 @@ def _close_for_blts(problem: Problem) -> bool:
 
 
 def _close(problem: Problem) -> bool:
-    """Whether a bound that applies is known to lose little."""
+    """Whether some applicable bound is known to lose little."""
     return any(bound.close(problem) for bound in amplified(problem))

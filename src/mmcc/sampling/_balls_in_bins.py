@@ -44,7 +44,7 @@ class BallsInBins(EpochScheme):
         return self.epoch_length(steps)
 
     def chances(self, steps: int) -> Chances | None:
-        """Places before the first participation, then the columns left until the next one."""
+        """States: positions passed before the first participation, then columns until the next."""
         bins = self.epoch_length(steps)
         if bins > MOST_ENTRIES:
             return None

@@ -19,7 +19,7 @@ from mmcc._arrays import BoolArray, FloatArray, IntArray, own_arrays
 from mmcc.errors import SamplingError
 
 MOST_ENTRIES = 2**22
-"""Schemes whose automaton is larger do not offer one."""
+"""Largest size of an automaton; schemes that would need a larger one offer none."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,7 +28,7 @@ class Chances:
 
     In column l and state k it is `probability[min(l, rows - 1), k]`: a single row holds for every
     column, and the last row for all columns that have none.  The first state is 0; `after[k]` has
-    the next state of one who does not take part, and of one who does.
+    the next state without a participation, and the next state with one.
     """
 
     probability: FloatArray
@@ -49,8 +49,8 @@ class Chances:
             raise SamplingError("chances must be probabilities, from 0 to 1.")
         if after.min() < 0 or after.max() >= len(after):
             raise SamplingError(
-                f"states are numbered from 0 to {len(after) - 1}, and one follows "
-                "that is not there."
+                f"states are numbered from 0 to {len(after) - 1}, but `after` names one "
+                "outside that range."
             )
 
     @classmethod
@@ -64,11 +64,11 @@ class Chances:
         return len(self.after)
 
     def row(self, column: int) -> FloatArray:
-        """The chance in each state."""
+        """The chance of a participation in this column, for each state."""
         return np.asarray(self.probability[min(column, len(self.probability) - 1)])
 
     def rates(self, columns: int) -> FloatArray:
-        """The chance to take part in each column, whatever happens before it."""
+        """The unconditional chance to take part in each column."""
         if self.states == 1:
             short = self.probability[:columns, 0]
             return np.concatenate([short, np.full(columns - short.size, self.probability[-1, 0])])
@@ -81,9 +81,9 @@ class Chances:
         return found
 
     def forecast(self, columns: int) -> FloatArray:
-        """From each state the chance to take part in each of so many columns ahead.
+        """From each state, the chance to take part in each of the next `columns` columns.
 
-        For chances that do not change from column to column: one row.
+        Defined for chances that are the same in every column, that is, for a single row.
         """
         assert len(self.probability) == 1
         found, ahead = np.empty((columns, self.states)), self.probability[0]
@@ -100,7 +100,7 @@ class Chances:
         )
 
     def possible(self, marks: IntArray) -> BoolArray:
-        """For each row of zeros and ones, one a column, whether it can happen."""
+        """Whether each row of zeros and ones (one per column) has positive probability."""
         states, found = np.zeros(len(marks), np.int64), np.ones(len(marks), np.bool_)
         for column in range(marks.shape[1]):
             taking = marks[:, column]
@@ -110,7 +110,7 @@ class Chances:
         return found
 
     def tilted(self, weights: FloatArray) -> tuple[float, Chances]:
-        """The law tilted by the `weights` tau of its columns, and log E[e^(sum_l tau_l s_l)] first.
+        """Log of E[e^(sum_l tau_l s_l)], and the law tilted by the `weights` tau of its columns.
 
         B_l(k) = E[e^(sum_(j >= l) tau_j s_j) | state k before column l] follows from the last
         column back, and the tilted chance is p e^(tau_l) B_(l+1)(after taking part) / B_l(k).

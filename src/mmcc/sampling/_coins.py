@@ -12,11 +12,11 @@ from mmcc._arrays import IntArray
 from mmcc.sampling._scheme import Bits
 
 DENSE = 1 / 16
-"""From this chance on every coin is tossed; rarer heads are found by the waits between them."""
+"""Coins at least this likely are tossed one by one; for rarer ones the waits are drawn."""
 
 
 class Coins:
-    """A coin for each example in each step."""
+    """Batches from an independent coin for each example in each step."""
 
     def __init__(self, bits: Bits, examples: int, probability: float) -> None:
         self.bits, self.examples, self.probability = bits, examples, probability
@@ -28,8 +28,8 @@ class Coins:
 class Deal:
     """A uniformly random cut of the examples into parts whose sizes differ by at most one.
 
-    Which parts are the larger ones is random too: so an example's part is exactly uniform, also
-    where the number of parts does not divide that of the examples.
+    Which parts are the larger ones is random too, so an example's part is exactly uniform even if
+    the number of parts does not divide the number of examples.
     """
 
     def __init__(self, generator: np.random.Generator, examples: int, parts: int) -> None:
@@ -43,7 +43,7 @@ class Deal:
 
 
 def heads(generator: np.random.Generator, coins: int, probability: float) -> IntArray:
-    """Sorted places of the heads among independent coins, in O(probability * coins) time.
+    """Sorted indices of the heads among independent coins, in O(probability * coins) time.
 
     A chance of at least 2^-11 is a whole number of 2^-64, so the comparison of 64 random bits with
     it is exact.  Waits between heads are geometric; what goes beyond the last coin is cut off

@@ -1,4 +1,4 @@
-"""Cyclic Poisson sampling: groups take turns, and a coin decides within the group that is up."""
+"""Cyclic Poisson sampling: groups take turns, with a coin for each example of the current group."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class CyclicPoisson(Scheme):
     """Examples are split into `separation` groups; group t mod separation is sampled at step t.
 
-    `probability` is the chance in a round in which the example's group is up (the paper's bp).
-    Probability 1 with separation = steps is one fixed pass; probability 1 with a smaller
+    `probability` is the chance in a round in which it is the example's group's turn (the paper's
+    bp). Probability 1 with separation = steps is one fixed pass; probability 1 with a smaller
     separation is a fixed order over many epochs.
     """
 
@@ -67,7 +67,7 @@ class CyclicPoisson(Scheme):
         return Chances.constant(self.probability)
 
     def chance(self, steps: int) -> float:
-        """In the largest group."""
+        """The chance that an example of the largest group takes part at all, rounded up."""
         return chance_in_rounds(self.probability, -(-steps // self.separation))
 
     def least_gap(self, steps: int) -> int:
@@ -77,7 +77,7 @@ class CyclicPoisson(Scheme):
         return strategy.sensitivity(min(self.separation, strategy.steps))
 
     def law(self, steps: int) -> Law:
-        """That of groups of equal size, dealt at random."""
+        """The law when the groups are of equal size and dealt at random."""
         from scipy.stats import binom  # takes a while to import, and only audits need it
 
         p, places = self.probability, np.arange(steps)
@@ -105,8 +105,8 @@ class CyclicPoisson(Scheme):
     def words(self, steps: int) -> str:
         return (
             f"Cyclic Poisson sampling: examples are split into {self.separation} groups without "
-            "looking at the data; one group after the other is up, one group a step, and each of "
-            f"its examples then takes part with probability {self.probability!r}."
+            "looking at the data; the groups take turns, one group per step, and each of "
+            f"the group's examples takes part with probability {self.probability!r}."
         )
 
     @property
@@ -115,7 +115,7 @@ class CyclicPoisson(Scheme):
 
 
 class _Groups:
-    """A fixed deal into groups, and a coin for each example of the group that is up."""
+    """A fixed deal into groups, and a coin for each example of the group whose turn it is."""
 
     def __init__(self, bits: Bits, examples: int, scheme: CyclicPoisson) -> None:
         self.bits, self.scheme = bits, scheme
@@ -127,7 +127,7 @@ class _Groups:
 
 
 def deal_surprise(parts: int) -> float:
-    """Surprise of a uniformly random part of the examples, one in `parts`, for each example.
+    """Surprise per example of a uniformly random subset that holds one in `parts` examples.
 
     log C(N, N / k) / N grows with N; N = k is the smallest population there is.
     """

@@ -1,4 +1,4 @@
-"""Schemes of whole epochs: what balls-in-bins, random allocation and shuffling share."""
+"""Schemes made of whole epochs: what balls-in-bins, random allocation and shuffling share."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from mmcc.errors import SamplingError
 from mmcc.sampling._scheme import Scheme
 
 MOST_LISTED = 2**18
-"""Participation sets that differ in one position are listed up to this many."""
+"""Most participation sets that are listed, where each set is given by one position."""
 FEW_SETS = 4096
-"""Up to this many sets of several epochs are listed."""
+"""Most participation sets that are listed, where several epochs or choices combine."""
 
 
 class EpochScheme(Scheme):
-    """Everyone takes part equally often in each epoch: once, unless the scheme says otherwise."""
+    """Every example takes part equally often in each epoch: once, unless a subclass differs."""
 
     __slots__ = ()
 
     @abstractmethod
     def epoch_length(self, steps: int) -> int:
-        """Steps of an epoch; refused where the steps are not whole epochs."""
+        """Steps in an epoch; raises an error if `steps` is not a whole number of epochs."""
 
     def epochs(self, steps: int) -> int:
-        """How many epochs the steps make."""
+        """The number of epochs in `steps`."""
         return steps // self.epoch_length(steps)
 
     def check(self, steps: int) -> None:
@@ -39,7 +39,7 @@ class EpochScheme(Scheme):
 
 
 def every_choice(length: int, times: int, epochs: int) -> IntArray | None:
-    """All sets of so many steps in each epoch, one a row; None where they are many."""
+    """All participation sets with `times` steps in each epoch, one per row; None if too many."""
     number = math.comb(length, times)
     if number > MOST_LISTED or times * epochs > MOST_LISTED:
         return None
@@ -56,7 +56,7 @@ def every_choice(length: int, times: int, epochs: int) -> IntArray | None:
 
 
 def divides(steps: int, length: int, name: str) -> int:
-    """The length of an epoch, if the steps are whole epochs of it."""
+    """The epoch length, checked to divide the number of steps."""
     if steps % length:
         raise SamplingError(
             f"{steps} steps are not a whole number of epochs of {length} steps; "

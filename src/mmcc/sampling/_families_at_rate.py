@@ -1,7 +1,6 @@
-"""Sampling schemes at one rate: the expected share of the examples in a batch.
+"""Sampling schemes that share one rate, the expected share of the examples in a batch.
 
-In: schemes, or words for them.  Out: their rate, and families of schemes among which the best one
-is looked for.
+In: schemes, or words for them.  Out: their rate, and families of schemes to choose the best from.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from mmcc.sampling._scheme import Scheme
 from mmcc.sampling._shuffle import Shuffle
 
 SAME_RATE = 1e-6
-"""Relative difference up to which two rates are the same."""
+"""Rates that differ by no more than this, relatively, count as equal."""
 MOST_EXAMPLES, MOST_EPOCHS = 10**9, 10**9
 MOST_DIGITS = 18
-"""Of the number after a colon; Python refuses to read thousands."""
+"""Most digits of the number after a colon; Python refuses to parse thousands of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Family:
 
 
 def family_of(given: object) -> Family:
-    """One scheme, or several among which the best is looked for."""
+    """The family that a user's argument means: one scheme, or several to choose the best from."""
     schemes = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
     if not isinstance(schemes, tuple):
         schemes = (schemes,)
@@ -45,8 +44,8 @@ def family_of(given: object) -> Family:
         if not isinstance(scheme, Scheme):
             names = ", ".join(entry.class_name for entry in SCHEMES.values())
             raise SamplingError(
-                f"samplings must come from mmcc.sampling ({names}), or be lists of them among "
-                f"which the best is looked for; got {scheme!r}."
+                f"samplings must come from mmcc.sampling ({names}), or be lists of such schemes "
+                f"from which the best one is chosen; got {scheme!r}."
             )
     if not schemes:
         raise SamplingError("an empty list of schemes has no best one; leave it out.")
@@ -54,13 +53,13 @@ def family_of(given: object) -> Family:
 
 
 def _label(scheme: Scheme) -> str:
-    """The name of a scheme; cyclic rounds that are all certain are a fixed order."""
+    """The name of a scheme; cyclic sampling with probability 1 is called a fixed order."""
     certain = isinstance(scheme, CyclicPoisson) and scheme.probability == 1
     return FIXED_ORDER if certain else scheme.name
 
 
 def common_rate(families: Sequence[Family], steps: int) -> float:
-    """The one rate of all schemes; refused where they differ, as nothing would be equal then."""
+    """The rate that all schemes share; an error if they differ, as no comparison is fair then."""
     rates = {scheme: scheme.rate(steps) for family in families for scheme in family.schemes}
     first, rate = next(iter(rates.items()))
     for scheme, other in rates.items():
@@ -74,10 +73,10 @@ def common_rate(families: Sequence[Family], steps: int) -> float:
 
 
 def family(word: str, rate: float, steps: int) -> Family:
-    """The schemes that a word means at a rate.
+    """The schemes that a word of the command line stands for at a given rate.
 
     `cyclic-poisson` is all of `separations(...)`, `cyclic-poisson:8` a single one; `fixed-order` is
-    cyclic Poisson sampling in which every round is certain, so that nothing is amplified.
+    cyclic Poisson sampling with probability 1, which amplifies nothing.
     """
     rate, steps = real("rate", rate, 0, 1, closed="h"), whole("steps", steps, 1, MAX_STEPS)
     if word == "poisson":
@@ -115,38 +114,38 @@ def family(word: str, rate: float, steps: int) -> Family:
 
 
 def _separation(word: str, rate: float, steps: int) -> int:
-    """The separation after the colon, at which `rate` is possible."""
+    """The separation after the colon, checked to allow `rate`."""
     name, _, size = word.partition(":")
     if not (size.isascii() and size.isdigit() and len(size) <= MOST_DIGITS):
         raise SamplingError(f"{shown(word)}: {name} needs a separation, such as {name}:4.")
     separation = whole("separation", int(size), 1, steps)
     if separation * rate > 1 + SAME_RATE:
         raise SamplingError(
-            f"with a separation of {separation} steps no batch has {rate:g} of the examples in the "
-            f"long run; use {name}:{int((1 + SAME_RATE) / rate)} or less."
+            f"with a separation of {separation} steps no batch holds {rate:g} of the examples in "
+            f"the long run; use {name}:{int((1 + SAME_RATE) / rate)} or less."
         )
     return separation
 
 
 def default_words(rate: float, steps: int) -> tuple[str, ...]:
-    """The schemes that amplify and are possible at this rate."""
+    """Words for the schemes that amplify and are possible at this rate."""
     cyclic = ("cyclic-poisson",) if separations(rate, steps) else ()
     bins = ("balls-in-bins",) if epoch(rate, steps) else ()
     return ("poisson", *cyclic, *bins)
 
 
 def epoch(rate: float, steps: int) -> int | None:
-    """Steps of an epoch in which everyone takes part once; None if epochs do not fit."""
+    """Steps in an epoch in which every example takes part once; None if epochs do not fit."""
     length = round(min(1 / rate, 2.0 * steps))  # a longer epoch does not fit, and may be infinite
     fits = abs(length * rate - 1) <= SAME_RATE and steps % length == 0
     return length if fits else None
 
 
 def in_fixed_order(scheme: Scheme, steps: int) -> Scheme | None:
-    """As many epochs as under a scheme, in a fixed order: what leaving out the sampling costs.
+    """The same number of epochs in a fixed order: shows what giving up sampling costs.
 
-    With a rate of p an example is expected to take part p * steps times; in the fixed order it does
-    so once in every round(1 / p) steps, and at least once.  None where a scheme has no rate.
+    At rate p an example is expected to take part p * steps times; in the fixed order it takes part
+    once in every round(1 / p) steps, and at least once.  None if the scheme has no rate.
     """
     if not scheme.random:
         return None
@@ -155,10 +154,10 @@ def in_fixed_order(scheme: Scheme, steps: int) -> Scheme | None:
 
 
 def run_length(examples: int, batch_size: int, epochs: float) -> tuple[int, int]:
-    """Steps of so many epochs and of one: as many batches as an ordinary loader makes of the data.
+    """Steps of the whole run and of one epoch, with as many batches as an ordinary data loader.
 
-    The rate is one part in the steps of an epoch, so that a batch is expected to hold at most
-    `batch_size` examples.
+    The rate is 1 / (steps of an epoch), so a batch is expected to hold at most `batch_size`
+    examples.
     """
     examples = whole("examples", examples, 1, MOST_EXAMPLES)
     batch_size = whole("batch_size", batch_size, 1, examples)
@@ -169,10 +168,11 @@ def run_length(examples: int, batch_size: int, epochs: float) -> tuple[int, int]
 
 
 def separations(rate: float, steps: int) -> tuple[int, ...]:
-    """Candidates for the separation of cyclic Poisson sampling: powers of two, and two between.
+    """Separations to try for cyclic Poisson sampling: powers of two and two fractions of the epoch.
 
-    From 2 up to what leaves a chance below 1 in a round; powers of two, 1/2 and 3/4 of the longest
-    epoch.  Separation 1 is Poisson sampling, and a certain round is a fixed order.
+    They are the powers of two, and 1/2 and 3/4 of the longest epoch, from 2 up to the last value
+    that leaves a chance below 1 in a round.  Separation 1 is Poisson sampling, and chance 1 is a
+    fixed order.
     """
     rate, steps = real("rate", rate, 0, 1, closed="h"), whole("steps", steps, 1, MAX_STEPS)
     longest = min(1 / rate, float(steps))

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from mmcc.strategies import Strategy
 
 REMEMBERED = 128
-"""Past steps that can be answered without a replay: more than any loader prefetches."""
+"""How many past steps are kept to avoid a replay: more than any loader prefetches."""
 
 
 @dataclass(frozen=True, slots=True)
 class MinSeparation(Scheme):
     """Poisson sampling in which a participation blocks the next `separation - 1` steps.
 
-    `probability` is the chance to take part in a step in which the example is eligible.  All are
-    eligible at the first step; with `warm_start` as many as after many steps, so that every batch
-    is expected to be of the same size.
+    `probability` is the chance to take part in a step in which the example is eligible.  All
+    examples are eligible at the first step; with `warm_start`, only as many as after many steps, so
+    that every batch has the same expected size.
     """
 
     probability: float
@@ -44,7 +44,7 @@ class MinSeparation(Scheme):
             raise ParameterError(f"warm_start must be True or False, got {self.warm_start!r}.")
 
     def __repr__(self) -> str:
-        """A cold start goes without saying: so it was written before there was a warm one."""
+        """A cold start is left out, so the text is the same as before `warm_start` existed."""
         given = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
         return f"MinSeparation({given})"
 
@@ -58,10 +58,10 @@ class MinSeparation(Scheme):
         return self.renewal.draw(steps, count, generator)
 
     def expected_batch(self, steps: int, examples: int) -> float:
-        """In the long run: an example waits b - 1 steps and then 1/p on average.
+        """The expected size in the long run: an example waits b - 1 steps and then 1/p on average.
 
-        Without a warm start all are eligible at first, so that the first batches are larger, up to
-        p of the examples.
+        Without a warm start all examples are eligible at first, so the first batches are larger, up
+        to p of the examples.
         """
         return examples * self.renewal.rate
 
@@ -78,15 +78,16 @@ class MinSeparation(Scheme):
         return strategy.sensitivity_apart(min(self.separation, strategy.steps))
 
     def law(self, steps: int) -> Law:
-        """By recursion over the steps.
+        """The law of participation, by recursion over the steps.
 
         With b the separation and p the probability,
 
             r_t = p (1 - r_(t-1) - ... - r_(t-b+1)),    r_st = r_s r_(t-s-b) for t >= s + b,
 
-        for an example is eligible unless it took part in the last b - 1 steps, and after a
-        participation at s all starts anew at s + b.  After a warm start every r_t is the rate, and
-        the number of participations is one from step r on, r the steps blocked at first.
+        because an example is eligible unless it took part in the last b - 1 steps, and after a
+        participation at s the process restarts at s + b.  After a warm start every r_t is the rate,
+        and the number of participations is that of a cold start at step r, where r is the number of
+        steps blocked at first.
         """
         p, b = self.probability, self.separation
         fresh = np.zeros(steps)
@@ -109,7 +110,7 @@ class MinSeparation(Scheme):
     def _numbers(self, steps: int) -> FloatArray:
         """The law of the number of participations."""
         p, b = self.probability, self.separation
-        after = np.zeros((steps + 1, steps + 1))  # from a step on which it is eligible
+        after = np.zeros((steps + 1, steps + 1))  # row s: the example is eligible at step s
         after[steps, 0] = 1
         for step in reversed(range(steps)):
             after[step] = (1 - p) * after[step + 1]
@@ -129,7 +130,7 @@ class MinSeparation(Scheme):
         return {**numbers, "warm_start": True} if self.warm_start else numbers
 
     def words(self, steps: int) -> str:
-        start = " The first step finds as many examples blocked as any other." * self.warm_start
+        start = " As many examples are blocked at the first step as at any other." * self.warm_start
         return (
             f"Each example takes part with probability {self.probability!r} in a step in which "
             f"it is eligible; a participation blocks the next {self.separation - 1} steps.{start}"
@@ -138,16 +139,16 @@ class MinSeparation(Scheme):
     @property
     def caution(self) -> str:
         if self.warm_start:
-            return "Batches vary in size, and at the first step some examples are blocked already."
+            return "Batches vary in size, and some examples are already blocked at the first step."
         return "Batches vary in size, and every example is eligible at the first step."
 
 
 class _Separated:
     """A coin for each example in each step, which counts only if the example is eligible.
 
-    Coins of blocked examples are tossed and not looked at: those that count are as independent as
-    before, and a step costs no more than under Poisson sampling.  Who is eligible depends on all
-    steps before, so that a jump back further than is remembered replays the run from its start.
+    Coins of blocked examples are tossed but ignored: the coins that count stay independent, and a
+    step costs no more than under Poisson sampling.  Eligibility depends on all earlier steps, so a
+    jump back beyond the remembered steps replays the run from its start.
     """
 
     def __init__(self, coins: Coins, separation: int, blocked: IntArray) -> None:

@@ -1,6 +1,6 @@
-"""Laws of one example's participations that bounds are proven for, and sets drawn from them.
+"""The laws of one example's participations for which bounds are proven, and sets drawn from them.
 
-In: public facts of a scheme.  Out: sets, chances, column by column or over all steps.
+In: public facts of a scheme.  Out: participation sets; chances, column by column or over all steps.
 Rounding: chances are upper bounds; rates are plain floating point.
 """
 
@@ -18,7 +18,7 @@ from mmcc.sampling._chances import MOST_ENTRIES, Chances
 
 MAX_STEPS = 10**12
 LEAST = 1e-300
-"""Of probabilities above 0."""
+"""The smallest positive probability that is accepted."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,18 +30,18 @@ class Participations:
 
     @classmethod
     def from_rows(cls, rows: IntArray) -> Participations:
-        """Sets of equal size, one a row."""
+        """Sets of equal size, one per row."""
         return cls(rows.reshape(-1), rows.shape[1] * np.arange(len(rows) + 1))
 
     def __len__(self) -> int:
         return len(self.edges) - 1
 
     def sizes(self) -> IntArray:
-        """How many steps each set has."""
+        """The number of steps in each set."""
         return np.diff(self.edges)
 
     def owners(self) -> IntArray:
-        """The set to which each of `steps` belongs."""
+        """The index of the set that each entry of `steps` belongs to."""
         return np.repeat(np.arange(len(self)), self.sizes())
 
 
@@ -58,13 +58,13 @@ class Rounds:
         object.__setattr__(self, "separation", whole("separation", self.separation, 1, MAX_STEPS))
 
     def count(self, steps: int) -> int:
-        """Rounds of the largest group."""
+        """The number of rounds of the largest group."""
         return -(-steps // self.separation)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """In every epoch a fresh, uniformly random set of `participations` steps."""
+    """A fresh, uniformly random set of `participations` steps in every epoch."""
 
     epoch_steps: int
     """Divides the number of steps."""
@@ -75,8 +75,8 @@ class Allocation:
         times = whole("participations", self.participations, 1, MAX_STEPS)
         if times > steps:
             raise SamplingError(
-                f"an epoch of {steps} steps has no {times} of them; use at most {steps} "
-                "participations."
+                f"an epoch of {steps} steps cannot hold {times} participations; use at most "
+                f"{steps} participations."
             )
         object.__setattr__(self, "epoch_steps", steps)
         object.__setattr__(self, "participations", times)
@@ -86,9 +86,9 @@ class Allocation:
 class Renewal:
     """Waits between participations are gap - 1 plus a geometric number of steps.
 
-    Every example may take part in the first step; or, if `stationary`, the process is as far as
-    after many steps: then each of 1, ..., gap - 1 steps is blocked at first with chance
-    p / (1 + (gap - 1) p), p the probability.
+    Every example may take part in the first step; or, if `stationary`, the process starts in its
+    long-run state: then the number of steps blocked at first is k with chance
+    p / (1 + (gap - 1) p) for each k = 1, ..., gap - 1, where p is the probability.
     """
 
     probability: float
@@ -97,14 +97,15 @@ class Renewal:
 
     @property
     def rate(self) -> float:
-        """Participations in a step, in the long run: one in gap - 1 + 1/p."""
+        """Long-run participations per step: one in gap - 1 + 1/p."""
         return self.probability / (1 + (self.gap - 1) * self.probability)
 
     def chance(self, steps: int) -> float:
         """The chance to take part at all, rounded up.
 
-        Until it takes part an example is open, unless it is blocked at first.  A stationary process
-        takes part first in step t with chance rate min(1, (1-p)^(t-b+1)), b the gap.
+        Until its first participation an example is eligible, unless it is blocked at first.  With b
+        the gap, a stationary process has its first participation in step t with chance
+        rate * min(1, (1-p)^(t-b+1)).
         """
         p, b = self.probability, self.gap
         if not self.stationary:
@@ -113,12 +114,12 @@ class Renewal:
         return min((p * min(steps, b) + late) / (1 + (b - 1) * p) * (1 + 2.0**-49), 1.0)
 
     def chances(self, columns: int) -> Chances | None:
-        """Column by column; None where the gap is too long for it.
+        """The chances column by column; None if the gap is too long for an automaton.
 
-        States count how many columns are blocked.  A stationary process has two more: who has not
-        taken part yet and is at column t was blocked at first for each of t + 1, ..., gap - 1 steps
-        with chance p / (1 + (gap - 1) p) and is else open, which it is with the chance
-        1 / (1 + (gap - 1 - t) p) by Bayes' rule.
+        A state is the number of columns still blocked.  A stationary process has two more: an
+        example that has not taken part before column t was blocked at first for exactly k steps
+        with chance p / (1 + (gap - 1) p), for each k = t + 1, ..., gap - 1, and is eligible
+        otherwise; by Bayes' rule it is eligible with chance 1 / (1 + (gap - 1 - t) p).
         """
         p, longest = self.probability, min(self.gap - 1, columns)
         first = int(self.stationary)
@@ -137,7 +138,7 @@ class Renewal:
         return Chances(probability, after)
 
     def log_idle(self, steps: int) -> float:
-        """The logarithm of the chance never to take part."""
+        """The logarithm of the chance of never taking part."""
         if self.probability == 1.0:
             never = max(1 - steps / self.gap, 0.0) if self.stationary else 0.0
             return math.log(never) if never else -math.inf
@@ -148,14 +149,14 @@ class Renewal:
         return math.log(self.rate) + math.log(max(self.gap - steps, 0) + late)
 
     def draw_blocked(self, count: int, generator: np.random.Generator) -> IntArray:
-        """For each example the number of steps that are blocked at first."""
+        """The number of steps blocked at the start, for each example."""
         if not self.stationary or self.gap == 1:
             return np.zeros(count, np.int64)
         some = generator.random(count) < (self.gap - 1) * self.rate
         return np.where(some, generator.integers(1, self.gap, count), 0)
 
     def draw(self, steps: int, count: int, generator: np.random.Generator) -> Participations:
-        """Participation sets of `count` examples."""
+        """Draw the participation sets of `count` examples."""
         places = self.draw_blocked(count, generator)
         places = places + generator.geometric(self.probability, count) - 1
         sets: list[IntArray] = [np.empty(0, np.int64)]
@@ -177,12 +178,12 @@ class Renewal:
 
 
 def checked_probability(value: Any) -> float:
-    """A probability above 0 and at most 1 that floating point can work with."""
+    """The value as a probability in (0, 1], large enough for floating point."""
     number = real("probability", value, 0, 1, closed="h")
     if number < LEAST:
         raise ParameterError(
-            f"probability {number!r} is too small for floating point; use {LEAST:g}, with which "
-            "nobody takes part either."
+            f"probability {number!r} is too small for floating point; use {LEAST:g}, at which "
+            "nobody ever takes part either."
         )
     return number
 

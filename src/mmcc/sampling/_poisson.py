@@ -34,7 +34,7 @@ class Poisson(Scheme):
 
     @property
     def separation(self) -> int:
-        """Steps between two rounds of one example's group: every step."""
+        """Steps between two rounds of one example: always 1."""
         return 1
 
     @property
@@ -86,4 +86,4 @@ class Poisson(Scheme):
 
     @property
     def caution(self) -> str:
-        return "Data that is shuffled, or cut into batches of a fixed size, is not sampled so."
+        return "Shuffled data and batches of a fixed size are not Poisson samples."

@@ -1,4 +1,4 @@
-"""Random allocation: in every epoch each example takes part in so many random steps, drawn anew."""
+"""Random allocation: in every epoch each example takes part in freshly drawn random steps."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from mmcc.strategies import Strategy
 
 AT_ONCE = 2**22
-"""Places of random orders that are held at once."""
+"""Most entries of random orders that are held in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class RandomAllocation(EpochScheme):
-    """In each epoch of `epoch_steps` steps, `participations` random steps for each example.
+    """Each example takes part in `participations` random steps of each `epoch_steps`-step epoch.
 
-    Every set of so many steps is equally likely, drawn anew in every epoch and independently of the
-    other examples.
+    Every set of that many steps is equally likely; the set is drawn anew in every epoch,
+    independently of the other examples.
     """
 
     epoch_steps: int
@@ -54,7 +54,7 @@ class RandomAllocation(EpochScheme):
         return examples * self.participations / self.epoch_length(steps)
 
     def positions(self, steps: int) -> int | None:
-        """One step of a single epoch is one of its positions."""
+        """In a single epoch with one participation, the positions are its steps."""
         single = self.participations == 1 and self.epoch_length(steps) == steps
         return steps if single else None
 
@@ -62,7 +62,7 @@ class RandomAllocation(EpochScheme):
         return Allocation(self.epoch_length(steps), self.participations)
 
     def chances(self, steps: int) -> Chances | None:
-        """A state is a place in the epoch and how often one took part in it before."""
+        """A state is a position in the epoch and the number of participations in it so far."""
         length, times = self.epoch_length(steps), self.participations
         if length * (times + 1) > MOST_ENTRIES:
             return None
@@ -114,13 +114,14 @@ class RandomAllocation(EpochScheme):
 
     @property
     def caution(self) -> str:
-        return "Batches vary in size; shuffling, whose batches do not, is another scheme."
+        return "Batches vary in size; shuffling, whose batches do not, is a different scheme."
 
 
 def random_subsets(generator: np.random.Generator, count: int, places: int, size: int) -> IntArray:
-    """Sorted subsets of range(places), one a row, each of `size` equally likely.
+    """Uniformly random subsets of range(places) with `size` elements, sorted, one per row.
 
-    Small ones by Floyd's method, in O(size^2) each; large ones are the start of a random order.
+    Small ones are drawn by Floyd's method, in O(size^2) each; large ones are the start of a random
+    order.
     """
     if size * size > places:
         return _starts_of_orders(generator, count, places, size)
@@ -135,7 +136,7 @@ def random_subsets(generator: np.random.Generator, count: int, places: int, size
 def _starts_of_orders(
     generator: np.random.Generator, count: int, places: int, size: int
 ) -> IntArray:
-    """So many orders at a time that they fit in memory."""
+    """The first `size` entries of random orders, in blocks that fit in memory."""
     chosen = np.empty((count, size), dtype=np.int64)
     rows = max(AT_ONCE // places, 1)
     for start in range(0, count, rows):
@@ -146,7 +147,7 @@ def _starts_of_orders(
 
 
 class _Allocations:
-    """The steps of all examples in one epoch, drawn when the epoch is reached."""
+    """The steps of all examples, drawn epoch by epoch when an epoch is reached."""
 
     def __init__(self, bits: Bits, examples: int, length: int, times: int) -> None:
         self.bits, self.examples, self.length, self.times = bits, examples, length, times

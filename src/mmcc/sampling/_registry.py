@@ -1,7 +1,7 @@
-"""The names of all schemes, as they are typed, with what each needs: one place for all of them.
+"""The registry of schemes: the name that is typed for each, and the arguments it needs.
 
-Read by the command line, the explorer, reports and did-you-mean.  Imports nothing heavy: help and
-mistakes in words do not wait for numpy; classes are loaded when they are asked for.
+Read by the command line, the explorer, reports and spelling suggestions.  Imports nothing heavy, so
+help and error messages do not wait for numpy; classes are loaded when they are asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a scheme: its name in Python, the option, and what it takes."""
+    """An argument of a scheme: its name in Python, its command-line option, and what it takes."""
 
     name: str
     option: str
@@ -33,12 +33,12 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class SchemeEntry:
-    """A scheme by its name."""
+    """A scheme's names, its line of help and its arguments."""
 
     name: str
     class_name: str
     label: str
-    """On a form that asks for the required arguments alone."""
+    """The label on forms that ask only for the required arguments."""
     help: str
     arguments: tuple[Argument, ...]
 
@@ -159,11 +159,11 @@ COMPARED = (
     "shuffle",
     f"{SEPARATED}:N",
 )
-"""Words of `mmcc compare`: schemes that a rate alone describes, or with it their separation N."""
+"""Words that `mmcc compare` accepts: schemes fixed by a rate, or by a rate and a separation N."""
 
 
 def from_call(text: str) -> Scheme:
-    """The scheme that prints so, such as "Poisson(probability=0.01)"."""
+    """The scheme whose repr is `text`, such as "Poisson(probability=0.01)"."""
     call = read_call(text, "sampling")
     classes = {entry.class_name: entry for entry in SCHEMES.values()}
     if call is None or call.name not in classes:
@@ -172,19 +172,19 @@ def from_call(text: str) -> Scheme:
     try:
         return classes[call.name].load()(*call.values, **call.named)
     except TypeError as wrong:
-        raise SamplingError(f"{shown(text)} is no {call.name}: {wrong}.") from None
+        raise SamplingError(f"{shown(text)} is not a valid {call.name}: {wrong}.") from None
 
 
 def is_registered(scheme: Scheme) -> bool:
-    """Whether a scheme can be typed: it is one of those above, not one from elsewhere."""
+    """Whether a scheme can be named on the command line: it is built in, not user-defined."""
     entry = SCHEMES.get(scheme.name)
     return entry is not None and entry.load() is type(scheme)
 
 
 def identity_of(scheme: Scheme) -> str:
-    """A scheme as text that no other scheme has: for checkpoints, which must not be mixed up.
+    """Text that identifies a scheme uniquely, so that checkpoints cannot be mixed up.
 
-    One from elsewhere may be named like one of ours, and its text may leave things out.
+    A user-defined scheme may share its name with a built-in one, and its repr may be incomplete.
     """
     if is_registered(scheme):
         return repr(scheme)
@@ -194,6 +194,6 @@ def identity_of(scheme: Scheme) -> str:
 
 
 def option_of(argument: str) -> str:
-    """The option of an argument, by its name in Python."""
+    """The command-line option of an argument, given its name in Python."""
     known = (one for entry in SCHEMES.values() for one in entry.arguments)
     return next((one.option for one in known if one.name == argument), argument.replace("_", "-"))

@@ -1,13 +1,14 @@
 """Who takes part when: what every sampling scheme knows about itself.
 
-A scheme says in which steps one example may take part, and with which probability.  It holds
-public facts only; the accounting, the simulation and the training read the same object.
+A scheme states in which steps one example may take part, and with which probability.  It holds
+public facts only; the accounting, the simulation and the training all read the same object.
 Rounding: chances and sensitivities are upper bounds; rates are plain floating point.
 
-A new scheme is a subclass that says how participation sets are drawn (`draw`) and how large batches
-are (`expected_batch`).  It then has estimates, the certificate without amplification, batches for
-training and an audit.  What else it knows makes these tighter or faster: amplified certificates
-come from the bounds, which ask for `rounds`, `positions`, `allocation` or `relaxed`.
+A new scheme is a subclass that defines how participation sets are drawn (`draw`) and how large
+batches are (`expected_batch`).  That gives it estimates, the certificate without amplification,
+batches for training and an audit.  Every other method it overrides makes these tighter or faster:
+amplified certificates come from the bounds, which ask for `rounds`, `positions`, `allocation` or
+`relaxed`.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """Another scheme, to which this one is equal but for an event that does not depend on data.
+    """A simpler scheme that this one equals outside an event that does not depend on the data.
 
-    With `chance` added to its delta, every certificate for the other scheme is one for this.
+    Every certificate for the simpler scheme holds for this one once `chance` is added to its delta.
     """
 
     scheme: Scheme
     chance: float
-    """Rounded up."""
+    """The chance of the event, rounded up."""
     attained: bool
-    """Whether the two are the same for the worst data set: lower bounds there hold here too."""
+    """Whether the two schemes agree on the worst data set, so that lower bounds carry over too."""
     event: str
-    """In words, with what makes it rarer."""
+    """The event in words, with what makes it rarer."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,35 +52,35 @@ class Law:
     """The law of one example's participations, and how examples depend on each other."""
 
     share: int
-    """One in so many examples can be in a batch; populations are multiples of it."""
+    """In each step one in `share` examples can be in the batch; populations are multiples of it."""
     rates: FloatArray
-    """For each of these and each step: the chance to be in the batch."""
+    """For each step: the chance that an example that can be in the batch is in it."""
     pairs: FloatArray
-    """For each of these and each two steps: the chance to be in both batches."""
+    """For each two steps: the chance that an example that can be in the first is in both."""
     numbers: FloatArray
-    """Law of the number of an example's participations."""
+    """The law of the number of one example's participations."""
     independent: bool
-    """Examples are independent of each other."""
+    """Whether examples are independent of each other."""
     steps_independent: bool
-    """Sizes of different batches are independent of each other."""
+    """Whether the sizes of different batches are independent of each other."""
     surprise: float
-    """Minus log of the largest chance of one outcome, for each example, at least."""
+    """Lower bound on -log(largest probability of one outcome), per example."""
 
 
 class Bits(Protocol):
-    """Random generators of a run: the same ones whenever they are asked for."""
+    """The random generators of a run: asking again gives the same generator from its start."""
 
     def of_step(self, step: int) -> np.random.Generator:
-        """For what is drawn anew in a step."""
+        """The generator for what is drawn afresh in a step."""
         ...
 
     def of_arrangement(self, index: int) -> np.random.Generator:
-        """For what is arranged for a whole epoch or run."""
+        """The generator for what is arranged once for a whole epoch or run."""
         ...
 
 
 class Drawing(Protocol):
-    """A scheme played out over a data set."""
+    """The batches of one run over a data set."""
 
     def at(self, step: int) -> IntArray:
         """Sorted indices of the examples that take part in a step."""
@@ -90,7 +91,7 @@ class Scheme(ABC):
     """Who takes part when; the base of all sampling schemes, which are frozen dataclasses.
 
     The participations of one example must be independent of the other examples, of noise and of
-    everything that was released; a scheme in which they are not says so in `setting`.
+    everything released so far; a scheme that breaks this rule says so in `setting`.
     """
 
     __slots__ = ()
@@ -100,8 +101,8 @@ class Scheme(ABC):
         for base in cls.__mro__[1:]:
             if base.__module__.startswith(f"{__package__}.") and not isabstract(base):
                 raise TypeError(
-                    f"{cls.__name__} would be certified as the {base.__name__} that it comes from, "
-                    "whatever it draws. Derive it from mmcc.sampling.Scheme."
+                    f"{cls.__name__} would be certified as its base class {base.__name__}, "
+                    "whatever it draws. Derive it from mmcc.sampling.Scheme instead."
                 )
 
     # ------------------------------------------------------------------ what a scheme must know
@@ -114,127 +115,129 @@ class Scheme(ABC):
 
     @abstractmethod
     def expected_batch(self, steps: int, examples: int) -> float:
-        """Expected number of examples in a step: public, whatever a step really draws."""
+        """Expected number of examples in a step: public, whatever the step actually draws."""
 
     # ------------------------------------------------------------------ what it may know better
 
     @property
     def setting(self) -> str:
-        """What amplified numbers assume beyond the scheme; empty where nothing is."""
+        """What amplified numbers assume beyond the scheme itself; empty if nothing."""
         return ""
 
     @property
     def random(self) -> bool:
-        """Whether who takes part is left to chance; otherwise nothing is drawn or amplified."""
+        """Whether participation is random; if not, nothing is drawn or amplified."""
         return True
 
     @property
     def groups(self) -> int | None:
-        """How many public groups take turns; None where examples are not split."""
+        """How many public groups take turns; None if examples are not split into groups."""
         return None
 
     @property
     def batch_rows(self) -> int | None:
-        """Rows of a batch in training, to which it is padded; None: as many as take part."""
+        """Rows to which a training batch is padded; None if batches are not padded."""
         return None
 
     @property
     def renewal(self) -> Renewal | None:
-        """The participations among the steps of one group, where they are a renewal process."""
+        """Participation in the steps of one group, if it is a renewal process."""
         return None
 
     def check(self, steps: int) -> None:
-        """Refuse a number of steps that does not fit."""
+        """Raise an error if the number of steps does not fit the scheme."""
         return
 
     def check_drawn(self) -> None:
-        """Refuse to be played where nothing is drawn."""
+        """Raise an error if the scheme draws nothing that could be simulated or trained on."""
         if not self.random:
             raise undrawn(self)
 
     def check_prefix(self, steps: int) -> None:
-        """Refuse to be cut off: a run that ends early must be drawn like the start of a long one.
+        """Raise an error if a run cut off early would not be drawn like the start of a full one.
 
-        `steps` are those of the whole run.
+        `steps` is the number of steps of the full run.
         """
         return
 
     def check_alone(self, steps: int) -> None:
-        """Refuse to be simulated by one example, where it is not independent of the others."""
+        """Raise an error if one example cannot be simulated alone, as it depends on the others."""
         relaxed = self.relaxed(steps)
         if relaxed is not None:
             raise SamplingError(
-                f"one example is simulated, and under {self!r} it is not independent of the "
-                f"others. Use {relaxed.scheme!r}, which it is but for an event whose chance is at "
-                f"most {relaxed.chance:.3g}."
+                f"simulation follows a single example, but under {self!r} examples are not "
+                f"independent. Use {relaxed.scheme!r}, which is equal outside an event of chance "
+                f"at most {relaxed.chance:.3g}."
             )
 
     def rounds(self, steps: int) -> Rounds | None:
-        """Independent rounds, if participation is that: what amplified bounds are proven for."""
+        """Participation as independent rounds, if it has that form, for amplified bounds."""
         return None
 
     def positions(self, steps: int) -> int | None:
-        """How many positions there are, if an example has one random position in every epoch.
+        """The number of positions, if an example has the same random position in every epoch.
 
-        All positions are equally likely, and the steps are whole epochs of so many steps.
+        All positions are equally likely, and each epoch has as many steps as there are positions.
         """
         return None
 
     def allocation(self, steps: int) -> Allocation | None:
-        """Steps drawn anew in every epoch, so many each, if participation is that.
+        """Participation as random steps drawn anew in every epoch, if it has that form.
 
-        Epochs are independent of each other, and every set of steps of an epoch is equally likely.
+        Epochs are independent of each other, and within an epoch every set of that size is equally
+        likely.
         """
         return None
 
     def chances(self, steps: int) -> Chances | None:
-        """The chance to take part in each column of a group, given the columns before it.
+        """The chance to take part in each column of a group, given the earlier columns.
 
-        Exactly the law of `draw`, for every group: of one with fewer columns, their beginning.
+        This is exactly the law of `draw` for every group; a group with fewer columns has their
+        beginning.
         """
         return None
 
     def relaxed(self, steps: int, group_size: int = 1) -> Relaxed | None:
-        """The scheme that amplified bounds are asked about instead, if there is one.
+        """The simpler scheme that amplified bounds analyse instead, if there is one.
 
-        Given that the event does not happen, and whatever else may be revealed about the other
-        examples, so many examples take part as under the other scheme, or less often.
+        If the event does not happen, then whatever is revealed about the other examples, the group
+        takes part as under the simpler scheme, or less often.
         """
         return None
 
     def chance(self, steps: int) -> float:
-        """The chance that an example takes part at all, rounded up."""
+        """Upper bound on the chance that an example takes part at all."""
         return 1.0
 
     def least_gap(self, steps: int) -> int:
-        """Steps from one participation of an example to the next, at the least."""
+        """The fewest steps from one participation of an example to the next."""
         return 1
 
     def sensitivity(self, strategy: Strategy) -> float:
-        """Upper bound on |C 1_S| over all participation sets S; C >= 0, so all steps are most."""
+        """Upper bound on |C 1_S| over all participation sets S; by default all steps, as C >= 0."""
         self.check(strategy.steps)
         return strategy.sensitivity(1)
 
     def reached(self, strategy: Strategy) -> float:
-        """Lower bound on |C 1_S| over the sets S in which an example may take part for certain.
+        """Lower bound on the largest |C 1_S| over sets S that can occur with certainty.
 
-        0 where all of them are left to chance.
+        It is 0 if participation is always left to chance.
         """
         return 0.0
 
     def equally_likely(self, steps: int) -> IntArray | None:
-        """All participation sets, one a row, where they are equally likely and few."""
+        """All participation sets, one per row, if they are equally likely and few."""
         return None
 
     def law(self, steps: int) -> Law | None:
-        """The exact law of participation, for audits; None: batches are not held to one."""
+        """The exact law of participation, for audits; None if there is no law to test against."""
         return None
 
     def drawing(self, steps: int, examples: int, bits: Bits) -> Drawing:
-        """The batches of a training run: all examples drawn before the first step."""
+        """The batches of a training run; by default every set is drawn before the first step."""
         if self.groups is not None:
             raise SamplingError(
-                f"{self!r} has public groups and does not say how examples are dealt to them; "
+                f"{self!r} has public groups but does not define how examples are dealt to them; "
                 "define its `drawing`."
             )
         drawn = self.draw(steps, examples, bits.of_arrangement(0))
@@ -251,36 +254,36 @@ class Scheme(ABC):
         return min(self.groups or 1, steps)
 
     def columns(self, steps: int, group: int = 0) -> int:
-        """How many steps an example of a group may take part in."""
+        """The number of steps in which an example of a group may take part."""
         return len(range(group, steps, self.stride(steps)))
 
     # ------------------------------------------------------------------ names and words
 
     @property
     def name(self) -> str:
-        """As it is typed: the name of the class with hyphens."""
+        """The name typed on the command line: the class name in lower case with hyphens."""
         return typed_name(type(self).__name__)
 
     def arguments(self) -> Mapping[str, Any]:
-        """What makes this scheme again: `type(scheme)(**scheme.arguments())`."""
+        """The arguments that rebuild this scheme: `type(scheme)(**scheme.arguments())`."""
         if not is_dataclass(self):
             return {}
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in given.items() if value is not None}
 
     def words(self, steps: int) -> str:
-        """Who takes part when, in a sentence for readers of a report."""
+        """One sentence for readers of a report: who takes part when."""
         first = (type(self).__doc__ or "").strip().partition("\n\n")[0]
         return f"{self!r}: {' '.join(first.replace('`', '').split())}"
 
     @property
     def caution(self) -> str:
-        """What is easily mistaken for this scheme, in a sentence for readers of a report."""
-        return "Batches that are made in another way are not sampled so."
+        """One sentence for readers of a report: what is easily mistaken for this scheme."""
+        return "Batches made in any other way do not follow this scheme."
 
 
 class DrawnBefore:
-    """Participation sets of all examples, by step."""
+    """The batches of a run whose participation sets were all drawn beforehand."""
 
     def __init__(self, sets: Participations, steps: int) -> None:
         order = np.argsort(sets.steps, kind="stable")  # within a step the indices stay sorted
@@ -294,15 +297,15 @@ class DrawnBefore:
 
 
 def checked_sets(sets: Participations, steps: int, count: int) -> Participations:
-    """The sets that a scheme drew, if they are that: an example that comes twice counts twice."""
+    """The sets that a scheme drew, if they are valid: a repeated step would count twice."""
     owners, places = sets.owners(), sets.steps
     order = np.lexsort((places, owners))
     twice = (np.diff(owners[order]) == 0) & (np.diff(places[order]) == 0)
     outside = places.min(initial=0) < 0 or places.max(initial=0) >= steps
     if len(sets) != count or twice.any() or outside:
         raise SamplingError(
-            f"a scheme must draw {count} sets of different steps from 0 to {steps - 1}, and this "
-            "one drew another number of sets, a step twice or one that there is not. Correct its "
+            f"a scheme must draw {count} sets of distinct steps from 0 to {steps - 1}; this "
+            "one drew a different number of sets, repeated a step or left that range. Correct its "
             "`draw`."
         )
     return sets
@@ -314,7 +317,7 @@ def typed_name(class_name: str) -> str:
 
 
 def checked_scheme(scheme: object) -> Scheme:
-    """The scheme, if it is one."""
+    """The scheme, checked to be a frozen `Scheme`."""
     if not isinstance(scheme, Scheme):
         from mmcc.sampling._registry import SCHEMES
 
@@ -325,17 +328,17 @@ def checked_scheme(scheme: object) -> Scheme:
     made = getattr(scheme, "__dataclass_params__", None)
     if made is None or not made.frozen:
         raise SamplingError(
-            f"{type(scheme).__name__} is not a frozen dataclass, so that nothing could tell which "
-            "scheme a checkpoint is of. Write @dataclass(frozen=True) above it."
+            f"{type(scheme).__name__} is not a frozen dataclass, so a checkpoint could not record "
+            "which scheme it belongs to. Write @dataclass(frozen=True) above it."
         )
     return scheme
 
 
 def unproven(scheme: Scheme, group_size: int = 1) -> MethodError:
-    """What to say where no amplified bound applies to a scheme, or to groups under it."""
+    """The error to raise if no amplified bound applies to a scheme, or to groups under it."""
     if not scheme.random:
         return MethodError(
-            f"{scheme!r} leaves nothing to chance, so that there is nothing to amplify. Use "
+            f"{scheme!r} leaves nothing to chance, so there is nothing to amplify. Use "
             "method='tight' or 'unamplified', which are the same here."
         )
     if group_size > 1:
@@ -350,9 +353,9 @@ def unproven(scheme: Scheme, group_size: int = 1) -> MethodError:
 
 
 def undrawn(scheme: Scheme) -> SamplingError:
-    """What to say where batches, rates or simulations are asked of a scheme without chance."""
+    """The error to raise if batches, a rate or a simulation is asked of a scheme without chance."""
     return SamplingError(
-        f"{scheme!r} says who may take part and draws nobody: it has no batches, no rate and "
-        "nothing to simulate. Choose the batches yourself and add the noise of "
+        f"{scheme!r} only limits who may take part and draws nobody: it has no batches, no rate "
+        "and nothing to simulate. Choose the batches yourself and add the noise of "
         "mmcc.training.NoiseStream; mmcc.epsilon certifies that."
     )

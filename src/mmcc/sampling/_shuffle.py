@@ -25,8 +25,9 @@ ZERO_ONE = "the 0-1 setting of the paper: the other examples contribute nothing,
 class Shuffle(EpochScheme):
     """Each epoch of `epoch_steps` steps is shuffled anew; None is one pass over all steps.
 
-    Examples are not independent of each other: what one takes the others cannot have.  Amplified
-    numbers are for the paper's 0-1 setting, in which the other examples contribute nothing.
+    Examples are not independent of each other: a place taken by one is not free for the others.
+    Amplified numbers are for the paper's 0-1 setting, in which the other examples contribute
+    nothing.
     """
 
     epoch_steps: int | None = None
@@ -48,20 +49,20 @@ class Shuffle(EpochScheme):
     def check_prefix(self, steps: int) -> None:
         if self.epoch_steps is None:
             raise SamplingError(
-                "stop_after would change what one pass is: Shuffle() deals the data over all "
+                "stop_after would change what one pass means: Shuffle() deals the data over all "
                 f"steps. Use Shuffle({steps}) and whole epochs, or a strategy with fewer steps."
             )
 
     def draw(
         self, steps: int, count: int, generator: np.random.Generator, group: int = 0
     ) -> Participations:
-        """Each example from a shuffle of its own."""
+        """Participation sets of `count` examples, each drawn from its own shuffle."""
         epochs, length = self.epochs(steps), self.epoch_length(steps)
         places = generator.integers(length, size=(count, epochs)) + length * np.arange(epochs)
         return Participations.from_rows(places)
 
     def positions(self, steps: int) -> int | None:
-        """In one pass an example has one place; in several it has another in each."""
+        """Defined for one pass only: in several, an example has a different position in each."""
         return steps if self.epochs(steps) == 1 else None
 
     def sensitivity(self, strategy: Strategy) -> float:

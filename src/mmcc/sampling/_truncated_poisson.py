@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class TruncatedPoisson(Scheme):
     """Poisson sampling in which no batch has more than `largest_batch` examples.
 
-    Where the coins of more examples come up, a uniformly random subset of them takes part.  A data
-    set has at most `examples` examples; one whose contributions are zero still takes its place.
+    If the coins of more examples come up, a uniformly random subset of them takes part.  A data set
+    has at most `examples` examples; an example whose contributions are zero still takes up a place.
     """
 
     probability: float
@@ -52,7 +52,7 @@ class TruncatedPoisson(Scheme):
     def draw(
         self, steps: int, count: int, generator: np.random.Generator, group: int = 0
     ) -> Participations:
-        """Each example from a full data set of its own: in each step with the chance `rate`."""
+        """Participation sets of `count` examples, each from a full data set of its own."""
         return Renewal(self.rate(steps)).draw(steps, count, generator)
 
     def expected_batch(self, steps: int, examples: int) -> float:
@@ -63,14 +63,14 @@ class TruncatedPoisson(Scheme):
         return examples * p * whole_batch + most * _tail(examples, p, most + 1)
 
     def rate(self, steps: int) -> float:
-        """Of a full data set."""
+        """The expected share of a full data set in a batch."""
         return min(self.expected_batch(steps, self.examples) / self.examples, 1.0)
 
     def relaxed(self, steps: int, group_size: int = 1) -> Relaxed:
-        """Poisson sampling, but for a member of the group whose coin comes up in a full batch.
+        """Poisson sampling, unless a group member's coin comes up in a full batch.
 
         A batch can be cut only if the coins of more than L - k of the other N - k examples come
-        up.  If no member's coin comes up in any such step, all is as under Poisson sampling.
+        up. If no member's coin comes up in any such step, the run is as under Poisson sampling.
         A data set of no more than L examples is never cut (docs/samplers.md has the proof).
         """
         members = min(group_size, self.examples)
@@ -83,15 +83,15 @@ class TruncatedPoisson(Scheme):
             Poisson(self.probability),
             chance,
             attained=members <= self.largest_batch,
-            event="the example is drawn for a batch that is full; a larger largest_batch makes it "
-            "rarer",
+            event="the example is drawn for a batch that is full; a larger largest_batch makes "
+            "this rarer",
         )
 
     def chance(self, steps: int) -> float:
         return chance_in_rounds(self.probability, steps)
 
     def sensitivity(self, strategy: Strategy) -> float:
-        """Who takes part does not depend on contributions, so that nobody else's change."""
+        """As under Poisson: participation does not depend on contributions, so only one changes."""
         return strategy.sensitivity(1)
 
     def drawing(self, steps: int, examples: int, bits: Bits) -> Drawing:
@@ -116,14 +116,14 @@ class TruncatedPoisson(Scheme):
     def _check_examples(self, examples: int) -> None:
         if examples > self.examples:
             raise SamplingError(
-                f"the data set has {examples} examples and {self!r} is for at most "
-                f"{self.examples}: more batches would be cut than was accounted for. Use "
+                f"the data set has {examples} examples but {self!r} allows at most "
+                f"{self.examples}: more batches would be cut than were accounted for. Use "
                 f"examples={examples}."
             )
 
 
 class _Cut:
-    """A coin for each example in each step; of too many heads a random subset."""
+    """A coin for each example in each step; if too many come up, a random subset of them."""
 
     def __init__(self, bits: Bits, coins: Coins, most: int) -> None:
         self.bits, self.coins, self.most = bits, coins, most
@@ -132,14 +132,14 @@ class _Cut:
         heads = self.coins.at(step)
         if heads.size <= self.most:
             return heads
-        # Bits of its own, for how many of the step's are left depends on the coins.
+        # A generator of its own, because the coins use a varying number of the step's bits.
         generator = self.bits.of_arrangement(step)
         kept = generator.choice(heads.size, self.most, replace=False, shuffle=False)
         return heads[np.sort(kept)]
 
 
 def bound_binomial_tail(trials: int, probability: float, least: int) -> float:
-    r"""Upper bound on P[Bin(m, p) >= k]: the chance of k, and a geometric series above it.
+    r"""Upper bound on P[Bin(m, p) >= k]: the chance of k times a geometric series.
 
     The chance of j + 1 is that of j times (m - j) p / ((j + 1) (1 - p)), which falls with j.  With
     the remainders of Stirling's formula (Robbins 1955), for 0 < k < m,

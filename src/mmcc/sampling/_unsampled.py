@@ -1,4 +1,4 @@
-"""No sampling: who takes part is whatever happens, within limits that the deployment keeps."""
+"""No sampling: anyone may take part at any time, within limits that the deployment enforces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Unsampled(Scheme):
     """Any participation at least `separation` steps apart and at most `at_most` times.
 
-    Both limits are kept by the deployment.  Nothing else is assumed: who takes part may even depend
+    The deployment enforces both limits.  Nothing else is assumed: who takes part may even depend
     on what was released before.  Nothing is drawn and nothing is amplified.
     """
 
@@ -53,15 +53,16 @@ class Unsampled(Scheme):
 
     def words(self, steps: int) -> str:
         return (
-            "No sampling is assumed: whoever takes part, in whichever steps, does so at most "
-            f"{self.at_most} times, and at least {self.separation} steps after the last time."
+            "No sampling is assumed: an example may take part in any steps, at most "
+            f"{self.at_most} times and at least {self.separation} steps after its last time."
         )
 
     @property
     def caution(self) -> str:
         return (
-            "Both limits hold for everyone, because the deployment enforces them and not because "
-            "more is unlikely; who else takes part does not depend on what the protected one adds."
+            "Both limits hold for everyone because the deployment enforces them, not because "
+            "exceeding them is unlikely; who else takes part must not depend on what the protected "
+            "example contributes."
         )
 
 
@@ -70,7 +71,7 @@ Limits = Unsampled | tuple[int, int]
 
 
 def limits_of(given: Limits | None) -> Unsampled | None:
-    """The limits, if there are any."""
+    """The limits as a scheme; None if none are given."""
     if isinstance(given, tuple) and len(given) == 2:
         return Unsampled(*given)
     if given is not None and not isinstance(given, Unsampled):

@@ -1,6 +1,6 @@
 """Inverses of encoders given as arrays.
 
-In: a square array C.  Out: A C^-1, and how many diagonals C has.
+In: a square array C.  Out: A C^-1, and the number of diagonals of C.
 Rounding: plain floating point; nothing here bears on privacy.
 """
 
@@ -13,13 +13,13 @@ from mmcc.errors import StrategyError
 
 
 def lower_bands(matrix: FloatArray) -> int:
-    """Diagonals that are not zero, from the main one down to the last."""
+    """The number of diagonals from the main one down to the last non-zero one."""
     last = len(matrix) - 1 - np.argmax(matrix[::-1] != 0, axis=0)
     return int((last - np.arange(len(matrix))).max()) + 1
 
 
 def inverse(matrix: FloatArray, workload: FloatArray, causal: bool) -> FloatArray:
-    """A C^-1 for a square array C; refused where C is singular or cannot be decoded in time."""
+    """A C^-1 for a square C; an error if C is singular or cannot be decoded step by step."""
     if not np.triu(matrix, 1).any():
         from scipy.linalg import solve_triangular
 

@@ -27,10 +27,10 @@ from mmcc.strategies._workloads import Workload
 
 MAX_STEPS = 10_000
 TOLERANCE = 1e-6
-"""Of the gradient of log error: another 1e-7 changes the error in the ninth digit."""
+"""On the gradient of the log error: 1e-7 would change the error only in its ninth digit."""
 SMALLEST_DIAGONAL = 1e-4
 SHORT = 600
-"""Up to so many steps a matrix without structure is accounted for in seconds."""
+"""Up to this many steps a matrix without structure is accounted for within seconds."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,11 +55,11 @@ class Banded(Dense):
 
     @property
     def quicker(self) -> str:
-        """Its bounds see a matrix without structure; as a Toeplitz one its error grows little."""
+        """The Toeplitz version: bounds use its structure, and its error is only slightly larger."""
         return f"banded-toeplitz --bands {self.bands}" if self.steps > SHORT else ""
 
     def prefix(self, steps: int) -> Banded:
-        """The leading square, with the bands that fit in."""
+        """The leading square, with as many bands as fit."""
         return Banded(self._leading(steps), bands=min(self.bands, steps))
 
     def record(self) -> Record:
@@ -67,7 +67,7 @@ class Banded(Dense):
 
     @property
     def diagonals(self) -> FloatArray:
-        """[j, k] = C[j + k, j], zero below the matrix: all of C in n times bands numbers."""
+        """Entry [j, k] is C[j + k, j], and 0 below the matrix: all of C in n * bands numbers."""
         inside = inside_matrix(self.steps, self.bands)
         columns, places = np.nonzero(inside)
         found = np.zeros(inside.shape)
@@ -87,12 +87,12 @@ def from_diagonals(diagonals: FloatArray, provenance: Provenance | None) -> Band
 
 
 def rebuild(made: Provenance | None, diagonals: FloatArray) -> Banded:
-    """The encoder that a file describes."""
+    """The encoder that a saved file describes."""
     return from_diagonals(diagonals, made)
 
 
 def inside_matrix(steps: int, bands: int) -> BoolArray:
-    """[j, k]: whether row j + k exists."""
+    """Entry [j, k]: whether the matrix has a row j + k."""
     return np.asarray(np.arange(steps)[:, None] + np.arange(bands) < steps)
 
 
@@ -104,18 +104,19 @@ def banded(
     participations: Limits | None = None,
     progress: Progress | None = None,
 ) -> Banded:
-    """The best encoder found with so many bands and columns of norm 1.
+    """The best encoder found with the given number of bands and columns of norm 1.
 
-    For prefix sums, unless a workload says otherwise.  Participations at least `bands` steps apart
-    touch different rows, so that the best encoder for one is the best for several.
+    It is optimised for prefix sums unless a workload is given.  Participations at least `bands`
+    steps apart touch different rows, so the best encoder for one participation is also the best for
+    several.
     """
     steps = whole("steps", steps, 1, 10**12)
     bands = whole("bands", bands, 1, steps)
     check_progress(progress)
     if steps > MAX_STEPS:
         raise StrategyError(
-            f"banded({steps}, {bands}) is kept as a full matrix; at most {MAX_STEPS} steps. Use "
-            "banded_toeplitz, whose error is within a few per cent."
+            f"banded({steps}, {bands}) is stored as a full matrix, for at most {MAX_STEPS} steps. "
+            "Use banded_toeplitz, whose error is within a few per cent."
         )
     objective = objective_of(steps, workload, participations)
     if objective.times > 1 and objective.separation < bands:
@@ -137,8 +138,8 @@ def best_diagonals(
     differences = workload.differences()
     if differences is None:
         raise StrategyError(
-            f"banded is for workloads whose inverse has few bands, such as SGD with momentum, "
-            f"positive learning rates and all models counted; {workload} is none. Use "
+            f"banded needs a workload whose inverse has few bands, such as SGD with momentum, "
+            f"positive learning rates and all models counted, and {workload} is not one. Use "
             "banded_toeplitz, or optimal."
         )
     from mmcc.strategies._banded_error import square_and_gradient  # numba takes a second

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(function: F) -> F:
-    """Compile without the interpreter lock, and remember the machine code between runs."""
+    """Compile without the interpreter lock, and cache the machine code between runs."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
@@ -42,7 +42,7 @@ def add_product(z: FloatArray, first: int, end: int, x: FloatArray, y: FloatArra
 
 @compiled
 def selected_inverse(e: FloatArray) -> FloatArray:
-    """z[i, m] = Z[i, i - m] for m <= b."""
+    """Entries of Z near its diagonal: z[i, m] = Z[i, i - m] for m <= b."""
     steps, width = e.shape
     z = np.zeros((steps, width))
     row, sums = np.zeros(width), np.zeros(width)

@@ -1,9 +1,9 @@
-"""Encoders whose inverse is banded Toeplitz: the noise C^-1 z needs the last few z only.
+"""Encoders whose inverse is banded Toeplitz: the noise C^-1 z needs only the last few z.
 
 In: steps and bands.  Out: C = 1 / (1 - a_1 x - ... - a_{b-1} x^{b-1}) with a >= 0, so that C >= 0.
-`banded_inverse` keeps the first coefficients of the inverse square root of the prefix sums,
-(1 - x)^1/2 = 1 - x/2 - x^2/8 - ... (BISR: Kalinin, McKenna, Upadhyay, Lampert 2025), of another
-power of 1 - x, of the root of another workload, or searches for the best.  `lambda_cgd` is 1 -
+`banded_inverse` keeps the first coefficients of the inverse square root of the prefix sums, (1 -
+x)^1/2 = 1 - x/2 - x^2/8 - ... (BISR: Kalinin, McKenna, Upadhyay, Lampert 2025), of another power of
+1 - x, of the root of another workload, or searches for the best bands.  `lambda_cgd` has C^-1 = 1 -
 lambda x (DP-lambda-CGD: Kalinin, McKenna, Pagh, Lampert 2026), without normalising columns.
 Rounding: coefficients of C are rounded up.  A larger C, entry by entry, has a larger Gram matrix
 and a larger epsilon, so what is proven for them holds for the encoder that `inverse` defines.
@@ -32,18 +32,18 @@ from mmcc.strategies._toeplitz_objective import Objective, objective_of
 from mmcc.strategies._workloads import ToeplitzWorkload, Workload, workload_of
 
 MAX_PRODUCTS = 10**10
-"""Of the recursion for the coefficients of C: about ten seconds."""
+"""Most products in the recursion for the coefficients of C: about ten seconds."""
 TOLERANCE = 1e-8
-"""Of the gradient of log error."""
+"""On the gradient of the log error."""
 FARTHEST = 30.0
-"""Bounds of the unknowns: bands stay negative, and their sum above 0."""
+"""Bound on the unknowns, which keeps the bands negative and their sum above 0."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BandedInverse(Toeplitz):
     """C^-1[i, j] = inverse[i - j] for 0 <= i - j < len(inverse), else 0; `inverse` starts with 1.
 
-    `bands` are those of C, which has no zeros; `inverse_bands` those of C^-1.
+    `bands` counts those of C, which has no zeros; `inverse_bands` those of C^-1.
     """
 
     inverse: FloatArray = field(default_factory=lambda: np.ones(1))
@@ -54,13 +54,13 @@ class BandedInverse(Toeplitz):
         expected = encoder_coefficients(self.inverse, self.length)
         if not np.array_equal(self.coefficients, expected):
             raise StrategyError(
-                "coefficients are not those of the inverse of the bands given; make the strategy "
+                "coefficients do not belong to the inverse with the given bands; make the strategy "
                 "with banded_inverse."
             )
 
     @property
     def inverse_bands(self) -> int:
-        """Diagonals of C^-1 that are not zero: vectors of noise to be kept, the newest included."""
+        """The number of non-zero diagonals of C^-1: noise vectors to keep, including the newest."""
         return self.inverse.size
 
     def prefix(self, steps: int) -> BandedInverse:
@@ -99,11 +99,11 @@ def banded_inverse(
     participations: Limits | None = None,
     progress: Progress | None = None,
 ) -> BandedInverse:
-    """Encoders with so many bands of C^-1; by default the banded inverse square root (BISR).
+    """An encoder with this many bands of C^-1; by default the banded inverse square root (BISR).
 
-    BISR: the first coefficients of A^-1/2, for prefix sums (1 - x)^1/2, or for a Toeplitz workload.
-    `power`: those of (1 - x)^power instead, for 0 < power < 1.
-    `optimised`: bands with the least error of the workload found, at one participation or at
+    BISR keeps the first coefficients of A^-1/2: of (1 - x)^1/2 for prefix sums, or of the root of a
+    Toeplitz workload.  With `power`, 0 < power < 1, it keeps those of (1 - x)^power instead.  With
+    `optimised`, bands are searched for the least error of the workload, at one participation or at
     `Unsampled(separation, at_most)`.
     """
     steps = whole("steps", steps, 1, 10**12)
@@ -111,20 +111,20 @@ def banded_inverse(
     check_progress(progress)
     if steps > MAX_COEFFICIENTS:
         raise StrategyError(
-            f"banded_inverse({steps}, {bands}) keeps a coefficient for each step; at most "
+            f"banded_inverse({steps}, {bands}) stores a coefficient for each step, for at most "
             f"{MAX_COEFFICIENTS} steps."
         )
     arguments: dict[str, Argument] = {"steps": steps, "bands": bands}
     if participations is not None and not optimised:
         raise StrategyError(
-            "the roots of a workload do not depend on participations: pass optimised=True, or "
+            "the root of a workload does not depend on participations: pass optimised=True, or "
             "leave participations out."
         )
     if power is not None:
         if workload is not None or optimised:
             raise StrategyError(
-                "power is for the powers of 1 - x, which are not optimised and know no workload: "
-                "leave it out, or workload and optimised."
+                "power selects a power of 1 - x, which is not optimised and has no workload: "
+                "leave out either power, or workload and optimised."
             )
         exponent = real("power", power, 0, 1)
         made = made_by("banded_inverse", arguments | {"power": exponent}, "", None)
@@ -144,7 +144,7 @@ def banded_inverse(
 
 
 def lambda_cgd(steps: int, cancel: float) -> BandedInverse:
-    """DP-lambda-CGD: every step takes back a part `cancel` of the last step's fresh noise.
+    """DP-lambda-CGD: every step subtracts `cancel` times the last step's fresh noise.
 
     C^-1 has the coefficients 1 and -cancel; columns are not normalised.
     """
@@ -166,14 +166,14 @@ def _inverse_root(workload: Workload, bands: int) -> FloatArray:
 
     if not isinstance(workload, ToeplitzWorkload) or not workload.coefficients[0] > 0:
         raise StrategyError(
-            f"the banded inverse square root is for Toeplitz workloads with a positive diagonal, "
-            f"and {workload} is none. Pass optimised=True, or use banded or optimal."
+            f"the banded inverse square root needs a Toeplitz workload with a positive diagonal, "
+            f"and {workload} is not one. Pass optimised=True, or use banded or optimal."
         )
     inverse = quotient(np.ones(1), square_root(workload.coefficients[:bands].copy()), bands)
     inverse = np.asarray(inverse / inverse[0])
     if not (inverse[1:] < 0).all():
         raise StrategyError(
-            f"the inverse square root of {workload} has coefficients above 0, with which C may "
+            f"the inverse square root of {workload} has later coefficients above 0, so C may "
             "have negative entries, and the amplification proof needs C >= 0. Pass optimised=True."
         )
     return inverse
@@ -182,10 +182,10 @@ def _inverse_root(workload: Workload, bands: int) -> FloatArray:
 def best_inverse(
     objective: Objective, bands: int, progress: Progress | None
 ) -> tuple[FloatArray, float]:
-    """The bands found, and the error that they reach.
+    """The best bands found, and the error that they reach.
 
-    The later ones are -q with q > 0 and a sum below 1: q_m = e^(t_m) / (1 + sum e^t) for any t.
-    The squared norm of A C^-1 is a form in numerator * inverse.
+    The bands after the first are -q, where q > 0 has a sum below 1: q_m = e^(t_m) / (1 + sum e^t),
+    t free. The squared norm of A C^-1 is a form in numerator * inverse.
     """
     from scipy import signal  # takes a while to import, and few need it
 
@@ -241,7 +241,7 @@ def from_inverse(inverse: FloatArray, steps: int, provenance: Provenance | None)
 
 
 def encoder_coefficients(inverse: FloatArray, steps: int) -> FloatArray:
-    """c_k = sum_m a_m c_{k-m}, rounded up, and to 1e-100 where they would be smaller.
+    """The coefficients c_k = sum_m a_m c_{k-m}, rounded up, and raised to 1e-100 if smaller.
 
     All terms are non-negative, each turn of the recursion makes at most `bands` + 1 roundings, and
     c_k is k turns away from c_0 = 1.
@@ -251,12 +251,12 @@ def encoder_coefficients(inverse: FloatArray, steps: int) -> FloatArray:
     steps = whole("steps", steps, 1, MAX_COEFFICIENTS)
     if inverse.ndim != 1 or inverse.size == 0 or inverse.size > steps or inverse[0] != 1:
         raise StrategyError(
-            f"the bands of an inverse are a list of at most {steps} numbers that starts with 1, "
+            f"the bands of an inverse must be a list of at most {steps} numbers starting with 1, "
             f"got shape {inverse.shape}."
         )
     if inverse.size * steps > MAX_PRODUCTS:
         raise StrategyError(
-            f"{inverse.size} bands of an inverse over {steps} steps are more than "
+            f"{inverse.size} bands of an inverse over {steps} steps need more than "
             f"{MAX_PRODUCTS:.0e} products. Use fewer bands or fewer steps."
         )
     if not (np.isfinite(inverse).all() and (inverse[1:] < 0).all()):

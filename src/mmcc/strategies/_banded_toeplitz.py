@@ -1,9 +1,9 @@
-"""Banded Toeplitz encoders, optimised for a workload and for who may take part how often.
+"""Banded Toeplitz encoders, optimised for a workload and for the participations allowed.
 
 In: steps, bands, an objective.  Out: coefficients c >= 0, c_0 = 1, with the least sensitivity times
 |A C^-1|_F / sqrt(n); for one participation the sensitivity is |c|.
 The squared norm of A C^-1 is a form in the coefficients s of a / c.  For prefix sums A C^-1 is
-Toeplitz with the coefficients s of 1 / ((1 - x) c(x)), so that it is sum_k (n - k) s_k^2.
+Toeplitz with the coefficients s of 1 / ((1 - x) c(x)), so the form is sum_k (n - k) s_k^2.
 ds/dc_m = -x^m s / c(x): two filters of length `bands`, O(n bands).
 """
 
@@ -25,7 +25,7 @@ from mmcc.strategies._toeplitz_objective import Objective, objective_of
 from mmcc.strategies._workloads import Workload
 
 TOLERANCE = 1e-8
-"""Of the gradient of log error."""
+"""On the gradient of the log error."""
 
 
 def banded_toeplitz(
@@ -36,10 +36,10 @@ def banded_toeplitz(
     participations: Limits | None = None,
     progress: Progress | None = None,
 ) -> Toeplitz:
-    """The best Toeplitz encoder found with so many bands; diagonal 1.
+    """The best Toeplitz encoder found with the given number of bands; its diagonal is 1.
 
-    For prefix sums at one participation, unless a workload (docs/workloads.md) or
-    `Unsampled(separation, at_most)` says otherwise.
+    It is optimised for prefix sums at one participation, unless a workload (docs/workloads.md) or
+    `Unsampled(separation, at_most)` is given.
     """
     steps = whole("steps", steps, 1, 10**12)
     bands = whole("bands", bands, 1, steps)
@@ -47,7 +47,7 @@ def banded_toeplitz(
     if steps > MAX_COEFFICIENTS:
         raise StrategyError(
             f"banded_toeplitz({steps}, {bands}) is optimised over all steps; at most "
-            f"{MAX_COEFFICIENTS}. Use toeplitz with the coefficients found for fewer steps."
+            f"{MAX_COEFFICIENTS}. Use toeplitz with coefficients found for fewer steps."
         )
     objective = objective_of(steps, workload, participations)
     coefficients, error = best_coefficients(objective, bands, progress)
@@ -59,7 +59,7 @@ def banded_toeplitz(
 def best_coefficients(
     objective: Objective, bands: int, progress: Progress | None
 ) -> tuple[FloatArray, float]:
-    """The coefficients and the error that they reach."""
+    """The best coefficients found, and the error that they reach."""
     from scipy import signal  # takes a while to import, and few need it
 
     steps, form = objective.steps, objective.form
@@ -77,7 +77,7 @@ def best_coefficients(
         slope = rise[1:] / norm - slope / square
         return 0.5 * math.log(norm * square / steps), _summed(slope, free)
 
-    # The square root of the prefix sums.
+    # Start from the square root of the prefix sums.
     start: FloatArray = np.cumprod(1 - 0.5 / np.arange(1.0, bands), dtype=np.float64)
     if bands == 1:
         return np.ones(1), math.exp(log_error(start)[0])
@@ -93,11 +93,11 @@ def best_coefficients(
     return np.concatenate([[1.0], np.where(later < SMALLEST, 0.0, later)]), math.exp(value)
 
 
-# c_k for k >= `free` must fall, so the unknowns are differences there.
+# From k = `free` on c_k must not increase, so the unknowns there are its differences.
 
 
 def _falling(unknowns: FloatArray, free: int) -> FloatArray:
-    """c_1, c_2, ... from the unknowns."""
+    """The coefficients c_1, c_2, ... that the unknowns stand for."""
     if unknowns.size < free:
         return unknowns
     sums = np.cumsum(unknowns[free - 1 :][::-1])[::-1]
@@ -105,14 +105,14 @@ def _falling(unknowns: FloatArray, free: int) -> FloatArray:
 
 
 def _differences(later: FloatArray, free: int) -> FloatArray:
-    """The unknowns from c_1, c_2, ..."""
+    """The unknowns that stand for c_1, c_2, ..."""
     if later.size < free:
         return later
     return np.concatenate([later[: free - 1], -np.diff(later[free - 1 :], append=0.0)])
 
 
 def _summed(slope: FloatArray, free: int) -> FloatArray:
-    """The slope in the unknowns."""
+    """The gradient in the unknowns, from the one in the coefficients."""
     if slope.size < free:
         return slope
     return np.concatenate([slope[: free - 1], np.cumsum(slope[free - 1 :])])

@@ -1,9 +1,9 @@
-"""What every strategy offers, computed from its matrix unless it knows better.
+"""What every strategy offers, computed from its matrix unless a subclass has a better way.
 
 In: a subclass with `steps`, `rows`, `prefix` and the matrix.  Out: its geometry for the accounting,
-its errors, its noise memory.  Structure is an optimisation: a subclass overrides what it has in
-closed form or with less memory.
-Rounding: sensitivities are rounded up; inner products tell how far off they may be.
+its errors, its noise memory.  Structure is an optimisation: a subclass overrides what it can
+compute in closed form or with less memory.
+Rounding: sensitivities are rounded up; inner products come with a bound on their error.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 MAX_DENSE_BYTES = 4 * 2**30
 CHUNK = 2**22
-"""Numbers held at once where many vectors are encoded."""
+"""Most numbers held in memory at once when many vectors are encoded."""
 MAX_LENGTHS = 16
-"""Bins that share nothing are taken one by one up to this many different lengths."""
+"""Most different lengths of bins that share nothing and still count as a tree."""
 NUMBERS = (WHOLE, NUMBER)
-"""Arguments that a call can repeat."""
+"""The kinds of arguments that a printed call can show in full."""
 EXACT, ONLINE, HONAKER, FULL = "exact", "online", "honaker", "honaker-full"
-"""Ways to decode: see `_decoders`."""
+"""The names of the decoders; see `_decoders`."""
 
 
 class Strategy(ABC):
@@ -57,11 +57,11 @@ class Strategy(ABC):
     """
 
     decoders: ClassVar[tuple[str, ...]] = (EXACT,)
-    """How releases can become estimates; the default first."""
+    """The decoders that apply to this strategy, the default first."""
     is_array: ClassVar[bool] = False
-    """True if the matrix is held as an array anyway."""
+    """Whether the matrix is stored as an array anyway."""
     provenance: Provenance | None = None
-    """What made it, if that is known."""
+    """How the strategy was made, if known."""
 
     @property
     @abstractmethod
@@ -75,7 +75,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def prefix(self, steps: int) -> Strategy:
-        """The mechanism that ends after `steps` steps: its columns, the rows released by then."""
+        """The mechanism cut off after `steps` steps: its columns, and the rows released by then."""
 
     @abstractmethod
     def _dense(self) -> FloatArray:
@@ -97,24 +97,24 @@ class Strategy(ABC):
 
     @property
     def quicker(self) -> str:
-        """As it is typed: a strategy with nearly the same error, accounted for faster and closer.
+        """The typed name of a strategy with nearly the same error and faster, tighter accounting.
 
-        Empty where none is known, or needed.
+        Empty if none is known or needed.
         """
         return ""
 
     @property
     def toeplitz(self) -> Toeplitz | None:
-        """The same encoder as a Toeplitz one, where it is."""
+        """The same encoder as a `Toeplitz` object; None if it is not Toeplitz."""
         return None
 
     @property
     def tree(self) -> Tree | None:
-        """The same encoder as a tree, where it is."""
+        """The same encoder as a `Tree` object; None if it is not a tree."""
         return None
 
     def to_dense(self) -> FloatArray:
-        """C as an array; refused where it would not fit in memory."""
+        """C as an array; an error if it would not fit in memory."""
         self._check_size()
         return self._dense()
 
@@ -132,7 +132,7 @@ class Strategy(ABC):
 
     @property
     def _matrix(self) -> FloatArray:
-        """C as an array that is known to be an encoder: what the defaults below look at."""
+        """C as an array, checked to be a valid encoder; the default methods below use it."""
         return self._checked_matrix
 
     @cached_property
@@ -146,19 +146,19 @@ class Strategy(ABC):
             )
         return matrix
 
-    # What the accounting asks.
+    # What the accounting needs.
 
     def groups(self, separation: int) -> Sequence[int]:
-        """Groups of columns g, g + separation, ... that can be the worst one for an example.
+        """The groups of columns g, g + separation, ... that can be the worst case for an example.
 
-        All of them; of single columns the longest alone.
+        By default all of them; if each group is a single column, only the longest column.
         """
         if separation < self.steps:
             return range(separation)
         return (int(np.argmax(np.linalg.norm(self._matrix, axis=0))),)
 
     def sensitivity(self, separation: int) -> float:
-        """Upper bound on |C 1_group| for the worst group: every allowed step is taken part in."""
+        """Upper bound on |C 1_group| for the worst group, with participation in all its steps."""
         norms = (
             float(np.linalg.norm(self._matrix[:, group::separation].sum(axis=1)))
             for group in self.groups(separation)
@@ -168,31 +168,31 @@ class Strategy(ABC):
     def sensitivity_apart(self, separation: int, at_most: int | None = None) -> float:
         """Upper bound on |C 1_S| over all S of steps at least `separation` apart.
 
-        With `at_most`, of at most so many steps.
+        With `at_most`, only sets of at most that many steps count.
         """
         total, _ = largest_apart(self._inner_products(), separation, at_most)
         return rounded_up(float(np.sqrt(total)), self.rows + 2 * self.steps)
 
     def reached_apart(self, separation: int, at_most: int | None = None) -> float:
-        """|C 1_S| of one of these sets, a long one, rounded down."""
+        """Lower bound on that maximum: |C 1_S| of one long set S, rounded down."""
         gram = self._inner_products()
         _, chosen = largest_apart(gram, separation, at_most)
         total = gram[np.ix_(chosen, chosen)].sum(axis=1).sum()
         return rounded_down(float(np.sqrt(total)), self.rows + 2 * self.steps)
 
     def sensitivity_shuffled(self, epoch_steps: int, times: int = 1) -> float:
-        """Upper bound on |C 1_S| over all S with so many steps in each epoch."""
+        """Upper bound on |C 1_S| over all S with `times` steps in each epoch."""
         total = largest_shuffled(self._inner_products(), epoch_steps, times)
         return rounded_up(float(np.sqrt(total)), self.rows + 2 * self.steps)
 
     def _inner_products(self) -> FloatArray:
-        """C^T C, where there is no closed form for what is asked of it."""
+        """C^T C, for subclasses without a closed form."""
         gram = self.gram(1, 0, 1.0)
         assert isinstance(gram, DenseGram)
         return gram.matrix
 
     def geometry(self, order: Order, separation: int, group: int) -> Geometry:
-        """The rows, restricted to one group of columns, in the order of analysis.
+        """The rows, restricted to one group of columns, in the order in which they are analysed.
 
         With separation 1 each row is a block; otherwise a block is all the rows released in
         `separation` consecutive steps from the group's first column on.
@@ -217,7 +217,7 @@ class Strategy(ABC):
         return geometry_of(pieces, matrix.shape[1], self.rows + 2 * self.steps, tally(pieces()))
 
     def same_order(self, order: Order, separation: int) -> Order:
-        """The name under which an order is known, where two names mean the same analysis."""
+        """The canonical name of an order, for when two names lead to the same analysis."""
         return order
 
     def gram(self, separation: int, group: int, sigma: float) -> Gram:
@@ -232,9 +232,9 @@ class Strategy(ABC):
         return DenseGram(self._bins_products(bins), sigma**-2.0, self.rows + self.steps // bins)
 
     def hierarchy(self, bins: int) -> Node | None:
-        """The tree of nodes that the m_r share, for sigma = 1; None where they form no tree.
+        """The tree of nodes that the m_r share, for sigma = 1; None if they do not form a tree.
 
-        Bins that share nothing hang below one root, if they have few different lengths.
+        Bins that share nothing are children of one root, if they have few different lengths.
         """
         if bins > MAX_COLUMNS or self._dense_bytes > MAX_DENSE_BYTES:
             return None
@@ -246,9 +246,9 @@ class Strategy(ABC):
         return apart(zip(lengths.tolist(), counts.tolist(), strict=True))
 
     def separate_epochs(self, epoch_steps: int) -> Epochs | None:
-        """Epochs that share no row, each a tree of its steps, for sigma = 1; None for others.
+        """Epochs that share no row, each as a tree of its steps, for sigma = 1; None otherwise.
 
-        Here: every row has one column, so that no two steps share anything (independent noise).
+        The default covers independent noise: every row has one column, so no two steps share a row.
         """
         if self._dense_bytes > MAX_DENSE_BYTES:
             return None
@@ -264,7 +264,7 @@ class Strategy(ABC):
         sums = self._matrix.reshape(self.rows, -1, bins).sum(axis=1)
         return np.asarray(sums.T @ sums)
 
-    # What simulations ask.
+    # What simulations need.
 
     def encode(self, vectors: FloatArray) -> FloatArray:
         """C x for each row x of `vectors` (steps long); plain floating point."""
@@ -286,14 +286,14 @@ class Strategy(ABC):
             squares[start : start + size] = np.square(self.encode(marks)).sum(axis=1)
         return squares
 
-    # What utility and training ask: how releases are decoded.
+    # What utility and training need: how releases are decoded.
 
     def decoder_matrix(self, decoder: str) -> FloatArray:
-        """The matrix B with B C = I that a decoder of this strategy applies."""
+        """The matrix B with B C = I that the named decoder applies."""
         return inverse(self.to_dense(), np.eye(self.steps), self.adaptive)
 
     def noise_memory(self) -> int:
-        """Noise vectors held at once, the new one included: the bands of C, or all its rows."""
+        """Noise vectors held at once, including the new one: the bands of C, or all its rows."""
         matrix = self.to_dense()
         return self.rows if np.triu(matrix, 1).any() else lower_bands(matrix)
 
@@ -303,29 +303,29 @@ class Strategy(ABC):
         return np.asarray(np.square(found).sum(axis=1))
 
     def toeplitz_variances(self, workload: ToeplitzWorkload, decoder: str) -> FloatArray:
-        """The same for a Toeplitz workload."""
+        """`variances` for a Toeplitz workload."""
         return self.variances(workload, decoder)
 
     def output_variance(self, workload: OutputWorkload, decoder: str) -> FloatArray:
-        """The same where one vector is wanted: a single number."""
+        """`variances` for a workload of one vector: a single number."""
         return self.variances(workload, decoder)
 
     def schedule_variances(self, workload: ScheduleWorkload, decoder: str) -> FloatArray:
-        """The same for learning rates, momentum and weight decay."""
+        """`variances` for SGD with learning rates, momentum and weight decay."""
         return self.variances(workload, decoder)
 
-    # What files, reports and checkpoints ask.
+    # What files, reports and checkpoints need.
 
     def defining(self) -> tuple[Any, ...]:
-        """Numbers and arrays that define C: what a digest of the strategy is made of."""
+        """The numbers and arrays that define C, from which its digest is computed."""
         return ("matrix", self.adaptive, self.to_dense())
 
     def record(self) -> Record | None:
-        """What a file holds of it; None for one that cannot be saved."""
+        """What a file stores; None if the strategy cannot be saved."""
         return None
 
     def call(self) -> Call | None:
-        """The call that makes the same strategy again; None where only a file can hold it."""
+        """The call that makes the same strategy again; None if only a file can hold it."""
         made = self.provenance
         if made is None or made.version != mmcc.__version__ or not self.adaptive:
             return None
@@ -340,7 +340,7 @@ class Strategy(ABC):
 
 
 def _pieces(matrix: FloatArray, blocks: Sequence[slice]) -> Iterator[Piece]:
-    """What each block of rows adds, blocks of zeros left out."""
+    """What each block of rows adds, skipping blocks of zeros."""
     used = matrix > 0
     first = np.argmax(used, axis=1)
     end = matrix.shape[1] - np.argmax(used[:, ::-1], axis=1)
@@ -361,7 +361,7 @@ def _pieces(matrix: FloatArray, blocks: Sequence[slice]) -> Iterator[Piece]:
 
 
 def checked_strategy(strategy: object) -> Strategy:
-    """The strategy, if it is one."""
+    """The strategy, checked to be one."""
     if not isinstance(strategy, Strategy):
         raise StrategyError(
             f"strategy must come from mmcc.strategies, got {type(strategy).__name__}; "

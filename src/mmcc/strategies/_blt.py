@@ -1,7 +1,7 @@
-"""Buffered linear Toeplitz encoders (BLTs): C[i, j] = c[i - j], c = 1, then sums of powers.
+"""Buffered linear Toeplitz encoders (BLTs): C[i, j] = c[i - j], c_0 = 1, then sums of powers.
 
 c(x) = 1 + x sum_i scale_i / (1 - decay_i x) = prod (1 - lam_i x) / prod (1 - decay_i x), so the
-noise C^-1 z needs one vector of memory a buffer, whatever the number of steps.
+noise C^-1 z needs one vector of memory per buffer, whatever the number of steps.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MAX_BUFFERS = 1000
 MAX_OPTIMISED = 12
 """Buffers beyond these no longer reduce the error of prefix sums, even for 10^7 steps."""
 HUGE = 1e300
-"""More than any sum that is allowed, and no sum of such overflows."""
+"""Larger than any sum that is allowed, yet sums of such numbers do not overflow."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BufferedToeplitz(Toeplitz):
     """The encoder with coefficients 1, then sum_i scale_i decay_i^(k-1).
 
-    `coefficients` are rounded up: by rounding, and to 1e-100 where they would be smaller.  A larger
+    `coefficients` are rounded up, and raised to 1e-100 where they would be smaller.  A larger
     C, entry by entry, has a larger Gram matrix and a larger epsilon, so what is proven for them
     holds for the encoder that `decay` and `scale` define.
     """
@@ -58,13 +58,13 @@ class BufferedToeplitz(Toeplitz):
         super().__post_init__()
         if not np.array_equal(self.coefficients, power_sums(self.length, self.decay, self.scale)):
             raise StrategyError(
-                "coefficients are not those of the decay and scale given; make the strategy with "
+                "coefficients do not belong to the given decay and scale; make the strategy with "
                 "blt."
             )
 
     @property
     def buffers(self) -> int:
-        """Vectors of noise to be kept."""
+        """The number of buffers, that is, of noise vectors to keep."""
         return self.decay.size
 
     def prefix(self, steps: int) -> BufferedToeplitz:
@@ -101,7 +101,8 @@ class BufferedToeplitz(Toeplitz):
 class Blt(BufferedToeplitz):
     """One buffer: c = 1, w, w rho, w rho^2, ...
 
-    A class of its own because the reveal bounds lose nothing there: a chain has its Gram matrix.
+    It is a separate class because the reveal bounds lose nothing here: a chain has the same Gram
+    matrix.
     """
 
     def __post_init__(self) -> None:
@@ -128,25 +129,25 @@ def blt(
     participations: Limits | None = None,
     progress: Progress | None = None,
 ) -> BufferedToeplitz:
-    """A BLT: optimised (one buffer if not said), or given by its decay and scale.
+    """A BLT, either optimised (with one buffer by default) or given by its decay and scale.
 
-    Optimised: the smallest error of prefix sums at one participation; "mean": largest column norm *
-    |A C^-1|_F / sqrt(n), "max": largest column norm * largest row norm of A C^-1.  Of another
-    workload (docs/workloads.md), or at the sensitivity under `Unsampled(separation, at_most)`, if
-    these are given.  Scale and 1 - decay have six digits.
+    Optimised means the smallest error of prefix sums at one participation: with "mean", the largest
+    column norm * |A C^-1|_F / sqrt(n); with "max", the largest column norm * the largest row norm
+    of A C^-1.  A workload (docs/workloads.md) replaces the prefix sums, and `Unsampled(separation,
+    at_most)` the single participation.  Scale and 1 - decay are rounded to six digits.
     """
     steps = whole("steps", steps, 1, MAX_STEPS)
     check_progress(progress)
     if steps > MAX_COEFFICIENTS:
         raise StrategyError(
-            f"blt({steps}) keeps a coefficient for each step; at most {MAX_COEFFICIENTS} steps."
+            f"blt({steps}) stores a coefficient per step, for at most {MAX_COEFFICIENTS} steps."
         )
     if objective not in OBJECTIVES:
         raise ParameterError(
             f"unknown objective {objective!r}; {suggestion(objective, OBJECTIVES)}"
         )
     if (decay is None) != (scale is None):
-        raise StrategyError("a BLT is given by decay and scale together, one number a buffer.")
+        raise StrategyError("a BLT needs decay and scale together, one number per buffer.")
     if decay is None or scale is None:
         count = 1 if buffers is None else whole("buffers", buffers, 1, MAX_OPTIMISED)
         arguments: dict[str, Argument] = {"steps": steps, "buffers": count, "objective": objective}
@@ -175,7 +176,7 @@ def blt(
 def from_buffers(
     steps: int, decay: FloatArray, scale: FloatArray, provenance: Provenance | None
 ) -> BufferedToeplitz:
-    """The BLT with these numbers, one of each a buffer."""
+    """The BLT with these numbers, one decay and one scale per buffer."""
     check_buffers(decay, scale)
     kind = Blt if decay.size == 1 else BufferedToeplitz
     coefficients = power_sums(steps, decay, scale)
@@ -185,19 +186,19 @@ def from_buffers(
 def rebuild(
     made: Provenance | None, steps: int, decay: FloatArray, scale: FloatArray
 ) -> BufferedToeplitz:
-    """The encoder that a file describes."""
+    """The encoder that a saved file describes."""
     return from_buffers(steps, decay, scale, made)
 
 
 def check_buffers(decay: FloatArray, scale: FloatArray) -> None:
-    """Refuse numbers that make no stable encoder.
+    """Raise an error for numbers that do not make a stable encoder.
 
     With scale > 0 the zeros lam_i of c interlace the decays from below, and the smallest is not
     negative if and only if sum scale_i / decay_i <= 1.
     """
     if decay.ndim != 1 or decay.shape != scale.shape or not 0 < decay.size <= MAX_BUFFERS:
         raise StrategyError(
-            f"decay and scale must be lists of the same length, one number a buffer (at most "
+            f"decay and scale must be lists of the same length, one number per buffer (at most "
             f"{MAX_BUFFERS}); got shapes {decay.shape} and {scale.shape}."
         )
     for value in decay[~((decay > 0) & (decay < 1))]:
@@ -206,8 +207,8 @@ def check_buffers(decay: FloatArray, scale: FloatArray) -> None:
         )
     for value in scale[~((scale > 0) & (scale <= 1))]:
         raise StrategyError(
-            f"scale must lie in (0, decay], got {float(value)!r}: a negative one may make entries "
-            "of C negative, a larger one makes the noise of later steps grow."
+            f"scale must lie in (0, decay], got {float(value)!r}: a negative scale may make "
+            "entries of C negative, and a larger one makes the noise of later steps grow."
         )
     with np.errstate(over="ignore"):
         total = math.fsum(np.minimum(scale / decay, HUGE))
@@ -219,7 +220,7 @@ def check_buffers(decay: FloatArray, scale: FloatArray) -> None:
 
 
 def power_sums(steps: int, decay: FloatArray, scale: FloatArray) -> FloatArray:
-    """1, then sum_i scale_i decay_i^(k-1), rounded up: a power errs by two units at most."""
+    """1, then sum_i scale_i decay_i^(k-1), rounded up: a power errs by at most two units."""
     steps = whole("steps", steps, 1, MAX_COEFFICIENTS)
     exponents = np.arange(steps - 1.0)
     later = np.zeros(steps - 1)

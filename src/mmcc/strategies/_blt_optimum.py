@@ -1,14 +1,14 @@
-"""BLTs with the least error: of prefix sums in closed form, of other workloads by recurrences.
+"""BLTs with the least error: in closed form for prefix sums, by recurrences for other workloads.
 
 In: steps, buffers, objective.  Out: decay and scale of each buffer, slowest last.
-Rounding: none; a strategy that is not quite the best costs error, never privacy.
+Rounding: plain floating point; a strategy that is not quite optimal costs error, never privacy.
 
 With c(x) = prod (1 - lam_i x) / prod (1 - rho_i x) the encoder is non-negative and its inverse
 stable if 0 <= lam_1 < rho_1 < lam_2 < ... < rho_d < 1.  Then scale_i = prod_j (rho_i - lam_j) /
-prod_{j != i} (rho_i - rho_j), and A C^-1 is Toeplitz with b_k = r_0 + sum_i r_i lam_i^k,
-r_0 = prod (1 - rho) / prod (1 - lam), r_i = prod_j (rho_j - lam_i) / ((1 - lam_i) prod_{j != i}
-(lam_j - lam_i)), all positive.  The unknowns are the logarithms of odds of the ratios between
-neighbours among 1 > 1 - lam_1 > 1 - rho_1 > ...; derivatives are taken by complex steps.
+prod_{j != i} (rho_i - rho_j), and A C^-1 is Toeplitz with b_k = r_0 + sum_i r_i lam_i^k, r_0 = prod
+(1 - rho) / prod (1 - lam), r_i = prod_j (rho_j - lam_i) / ((1 - lam_i) prod_{j != i} (lam_j -
+lam_i)), all positive.  The unknowns are the log-odds of the ratios between neighbours among 1 > 1 -
+lam_1 > 1 - rho_1 > ...; derivatives are taken by complex steps.
 
 For other workloads the error is a form in s = a / c.  Its slope in c_m is -2 (w correlated with
 s)_m, where w solves C^T w = (half the slope in s); decay and scale follow by the chain rule.
@@ -29,21 +29,21 @@ from mmcc.strategies._series import product
 from mmcc.strategies._toeplitz_objective import Objective
 
 TOLERANCE = 1e-8
-"""Of the gradient of log error."""
+"""On the gradient of the log error."""
 MOST_ITERATIONS = 400
-"""More are made only where buffers are superfluous, and gain nothing."""
+"""More iterations are used only if some buffers are superfluous, and gain nothing."""
 STEP = 1e-30
 NEAREST = 8.0
-"""Largest logarithm of odds: neighbours stay apart, and lam_1 stays above 0."""
+"""Largest log-odds: keeps neighbours apart, and lam_1 above 0."""
 
 Numbers = NDArray[Any]
-"""Real, or complex where a derivative is taken."""
+"""Real numbers, or complex ones while a derivative is taken."""
 
 
 def best_buffers(
     steps: int, buffers: int, objective: str, progress: Progress | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Decay and scale with the least prefix error; six digits of scale and of 1 - decay."""
+    """Decay and scale with the least prefix error, scale and 1 - decay rounded to six digits."""
 
     def log_error(odds: FloatArray) -> tuple[float, FloatArray]:
         found = _log_error(steps, *_gaps(_moved(odds)), objective)
@@ -55,7 +55,7 @@ def best_buffers(
 def best_buffers_for(
     objective: Objective, buffers: int, progress: Progress | None
 ) -> tuple[FloatArray, FloatArray]:
-    """The same for any workload and participations."""
+    """Decay and scale with the least error for any workload and participations."""
 
     def log_error(odds: FloatArray) -> tuple[float, FloatArray]:
         zeros, poles = _gaps(_moved(odds))
@@ -74,7 +74,7 @@ def buffers_error(objective: Objective, decay: FloatArray, scale: FloatArray) ->
 def _error_and_slopes(
     objective: Objective, decay: FloatArray, scale: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Log error, and its slopes in decay and scale."""
+    """The log error and its derivatives in decay and scale."""
     from mmcc.strategies._recurrences import divide_buffers  # compiles
 
     form, steps = objective.form, objective.steps
@@ -91,14 +91,14 @@ def _error_and_slopes(
 
 
 def _moved(odds: FloatArray) -> Numbers:
-    """The point, moved by a complex step along each axis."""
+    """Copies of the point, each with a complex step along one axis."""
     return np.asarray(odds + 1j * STEP * np.eye(odds.size))
 
 
 def _best(
     log_error: Descended, steps: int, buffers: int, progress: Progress | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Decay and scale, rounded, where the log error of the odds is least."""
+    """Decay and scale, rounded, at the log-odds with the least log error."""
     depth = math.log(steps) + 0.5
     ratio = math.exp(-depth / (2 * buffers + 1))  # gaps evenly spaced in logarithms
     start = np.full(2 * buffers, math.log(ratio / (1 - ratio)))
@@ -123,7 +123,7 @@ def prefix_error(
     scale: float | FloatArray,
     objective: str = "mean",
 ) -> float:
-    """Largest column norm times the root mean square (or the largest) of rows of A C^-1.
+    """Largest column norm of C times the root mean square, or the largest, row norm of A C^-1.
 
     Decays must differ.  1 - lam are the eigenvalues of diag(1 - decay) + sqrt(scale) sqrt(scale)^T.
     """
@@ -134,7 +134,7 @@ def prefix_error(
 
 
 def _gaps(odds: Numbers) -> tuple[Numbers, Numbers]:
-    """1 - lam and 1 - rho, both falling; as in all that follows, along the last axis."""
+    """1 - lam and 1 - rho, both decreasing along the last axis, as in all functions below."""
     gaps = np.exp(np.cumsum(-np.log1p(np.exp(-odds)), axis=-1))
     return gaps[..., 0::2], gaps[..., 1::2]
 

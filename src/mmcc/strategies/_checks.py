@@ -1,4 +1,4 @@
-"""What an encoder must be: non-negative, within range, no step left out, rows in a causal order.
+"""Checks of an encoder: non-negative, within range, no step left out, rows in a causal order.
 
 In: arrays.  Out: nothing, or an error with a remedy.  NaN fails every check.
 """
@@ -14,7 +14,7 @@ SMALLEST, LARGEST = 1e-100, 1e100
 
 
 def check_entries(entries: FloatArray, what: str) -> None:
-    """Refuse entries that the theory or the arithmetic does not cover."""
+    """Raise an error for entries that the theory or the arithmetic does not cover."""
     if not np.isfinite(entries).all():
         raise StrategyError(f"{what} has entries that are not finite numbers (NaN or infinity).")
     if not (entries >= 0).all():
@@ -31,7 +31,7 @@ def check_entries(entries: FloatArray, what: str) -> None:
 
 
 def check_matrix(matrix: FloatArray, causal: bool) -> None:
-    """Refuse a matrix that is no encoder; `causal`: inputs may depend on earlier releases."""
+    """Raise an error unless this is an encoder; `causal`: inputs may depend on earlier releases."""
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise StrategyError(
             f"a strategy is a matrix with at least one row and one column, "
@@ -73,13 +73,13 @@ def release_steps(matrix: FloatArray, causal: bool) -> IntArray:
 
 
 def _one_a_step(matrix: FloatArray, last: IntArray) -> bool:
-    """Whether the matrix is lower triangular: row t is released in step t."""
+    """Whether the matrix is lower triangular, so that row t is released in step t."""
     rows, steps = matrix.shape
     return rows == steps and bool((last <= np.arange(rows)).all())
 
 
 def _last_columns(matrix: FloatArray) -> IntArray:
-    """Last non-zero column of each row; -1 for a row of zeros."""
+    """The last non-zero column of each row; -1 for a row of zeros."""
     reverse = matrix[:, ::-1] > 0
     last = matrix.shape[1] - 1 - np.argmax(reverse, axis=1)
     return np.where(reverse.any(axis=1), last, -1)

@@ -16,7 +16,7 @@ from mmcc.strategies._provenance import Provenance
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense(Strategy):
-    """An m x n encoder.  Rows in causal order unless `causal` is False."""
+    """An m x n encoder, with rows in causal order unless `causal` is False."""
 
     is_array = True
 
@@ -41,14 +41,14 @@ class Dense(Strategy):
         return self.causal
 
     def prefix(self, steps: int) -> Dense:
-        """The leading columns, and the rows that need no later one."""
+        """The leading columns, and the rows that need no later column."""
         return Dense(self._leading(steps))
 
     def _leading(self, steps: int) -> FloatArray:
         steps = whole("steps", steps, 1, self.steps)
         if not self.causal:
             raise StrategyError(
-                f"{self!r} has no order of release, so nothing can be said about its first "
+                f"{self!r} has no order of release, so nothing is known about its first "
                 f"{steps} steps alone. Sort the rows by their last non-zero column."
             )
         return self.matrix[release_steps(self.matrix, self.causal) < steps, :steps]
@@ -76,5 +76,5 @@ def dense(array: ArrayLike, adaptive: bool = True) -> Dense:
 
 
 def rebuild(made: Provenance | None, adaptive: int, matrix: FloatArray) -> Dense:
-    """The encoder that a file describes."""
+    """The encoder that a saved file describes."""
     return Dense(matrix, bool(whole("adaptive", adaptive, 0, 1)), provenance=made)

@@ -1,7 +1,7 @@
 """Deterministic minimisation within bounds, with progress.
 
 In: a function that returns its value and gradient, a start, bounds.  Out: the best point and value.
-Rounding: none; an optimum that is not quite reached costs error of the strategy, never privacy.
+Rounding: plain floating point; stopping short of the optimum costs error, never privacy.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from mmcc._arrays import FloatArray
 from mmcc.errors import ParameterError
 
 Progress = Callable[[str, float], None]
-"""Called with what is being done and how much of it is done."""
+"""A function called with what is being done and how much of it is done."""
 Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
 MOST_ITERATIONS = 2000
 LEAST_GAIN = 1e-13
-"""Relative: an iteration that gains less is the last."""
+"""An iteration whose relative gain is smaller is the last."""
 FAR = 1e6
-"""Stands for a value beyond the range of floats: the line search comes back from it."""
+"""Replaces values beyond the range of floats, so that the line search turns back."""
 
 
 def check_progress(progress: object) -> None:
-    """Refuse what cannot be called."""
+    """Raise an error unless `progress` is callable or None."""
     if progress is not None and not callable(progress):
         raise ParameterError(f"progress must be a function of (what, done), got {progress!r}.")
 

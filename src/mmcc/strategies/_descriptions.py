@@ -1,6 +1,6 @@
-"""What a strategy tells about itself: to a file, and as a call of the function that makes it.
+"""How a strategy describes itself: as a record in a file, and as a call of its constructor.
 
-In: facts a strategy knows.  Out: plain tuples; nothing is ever proven from them.
+In: facts that a strategy knows.  Out: plain tuples; nothing is ever proven from them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mmcc._arrays import FloatArray
 from mmcc.strategies._registry import Entry
 
 MOST_LISTED = 16
-"""Coefficients that are written out in a call; more are known by what made them, or by a file."""
+"""Most coefficients written out in a call; longer lists need their constructor or a file."""
 
 
 class Record(NamedTuple):
@@ -31,6 +31,6 @@ class Call(NamedTuple):
 
 
 def exact_text(value: float) -> str:
-    """The shortest text that is read back to the last bit; a description is read back."""
+    """A short text that is read back to the last bit, since descriptions are read back."""
     short = f"{value:g}"
     return short if float(short) == value else repr(float(value))

@@ -1,4 +1,4 @@
-"""Strategies in files: plain matrices, and strategies saved with what made them.
+"""Strategies in files: plain matrices, and strategies saved with their provenance.
 
 In: `.npy`, `.npz` and `.csv` files.  Out: strategies; and `.npz` files, without pickled objects.
 """
@@ -30,7 +30,7 @@ RECORD = "mmcc"
 
 
 def save(strategy: Strategy, path: str | Path) -> None:
-    """Write a strategy with its structure and what made it to a `.npz` file."""
+    """Write a strategy, with its structure and provenance, to a `.npz` file."""
     if not isinstance(strategy, Strategy):
         raise StrategyError(f"only a strategy can be saved, got {strategy!r}.")
     path = _path(path)
@@ -62,7 +62,7 @@ def load(path: str | Path, adaptive: bool = True) -> Strategy:
     except OSError as problem:
         raise StrategyError(f"cannot read {str(path)!r}: {problem.strerror or problem}.") from None
     except MemoryError:
-        raise StrategyError(f"{path.name!r} does not fit in the memory that is left.") from None
+        raise StrategyError(f"{path.name!r} does not fit in the available memory.") from None
     except MALFORMED:
         kind = "a table" if reader is _read_csv else f"a valid {path.suffix.lower()} file"
         raise StrategyError(f"{path.name!r} is not {kind} of numbers.") from None
@@ -77,7 +77,7 @@ def load(path: str | Path, adaptive: bool = True) -> Strategy:
     )
 
 
-# What numpy's readers raise for files that are damaged or not what their name says.
+# What numpy's readers raise for damaged files and for files of another kind.
 MALFORMED = (
     AttributeError,
     EOFError,
@@ -137,9 +137,9 @@ def _read_npz(file: BinaryIO, name: str) -> FloatArray | Strategy:
 
 
 def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
-    """An array in numpy's format, from a file of so many bytes.
+    """An array in numpy's format, from a file of `size` bytes.
 
-    Nothing is allocated that the file does not hold, and there is no way to a pickled object.
+    Never allocates more than the file holds, and never loads a pickled object.
     """
     with _quiet():
         version = np.lib.format.read_magic(file)
@@ -157,7 +157,7 @@ def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
     count = math.prod(shape)
     if min(shape, default=0) < 0 or count * kind.itemsize > held:
         raise StrategyError(
-            f"{name!r} says that it has an array of shape {shape}, and holds {held} bytes: it is "
+            f"{name!r} declares an array of shape {shape} but holds only {held} bytes: it is "
             "cut off or damaged."
         )
     if count * np.dtype(np.float64).itemsize > MAX_DENSE_BYTES:
@@ -170,11 +170,11 @@ HEADERS = {
     (1, 0): (2, np.lib.format.read_array_header_1_0),
     (2, 0): (4, np.lib.format.read_array_header_2_0),
 }
-"""Bytes of a header's length, and its reader; 3.0 is for names of fields, and numbers have none."""
+"""By version: bytes of the header's length, and its reader.  3.0 only adds field names."""
 
 
 def _left(file: BinaryIO) -> int:
-    """How many bytes a file has."""
+    """The number of bytes left in a file."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     return size
@@ -182,7 +182,7 @@ def _left(file: BinaryIO) -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings that are for whoever wrote a file, not for whoever reads it."""
+    """Suppress warnings meant for the author of a file rather than its reader."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -212,6 +212,6 @@ def _read_csv(file: BinaryIO, name: str) -> FloatArray:
 def _numbers(array: NDArray[Any], name: str) -> FloatArray:
     if array.dtype.kind not in "fiu":
         raise StrategyError(f"{name!r} holds {array.dtype} values, not real numbers.")
-    # Infinities and invalid numbers of wider types are refused as such.
+    # Infinities and invalid values of wider types are refused later, as what they are.
     with np.errstate(over="ignore", invalid="ignore"):
         return read_only(array.astype(np.float64))

@@ -1,7 +1,7 @@
-"""What the accounting needs to know of a strategy: its rows in the order of analysis.
+"""What the accounting needs to know about a strategy: its rows in the order of analysis.
 
 In: blocks of rows of C, restricted to the columns in which one example may take part.
-Out: for each block, its non-zero entries and how much of each column earlier blocks have shown.
+Out: for each block, its non-zero entries and how much of each column earlier blocks revealed.
 
 For a block analysed after the rows "before", and a column j that it touches, with
 g_jj' = <C_before,j , C_before,j'>:
@@ -23,14 +23,14 @@ import numpy as np
 from mmcc._arrays import FloatArray, IntArray
 
 EXACT_COLUMNS = 512
-"""Up to this many columns the prefix Gram matrix is kept, for the paper's participation tail."""
+"""Most columns for which the prefix Gram matrix is kept, for the paper's participation tail."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Piece:
     """One block of rows: what it adds to the columns in `span`.
 
-    `factor` holds the rows themselves; it is needed only where overlaps are kept exactly.
+    `factor` holds the rows themselves, which are needed only if overlaps are kept exactly.
     `count` neighbouring blocks have the same law, and this piece stands for all of them.
     """
 
@@ -43,7 +43,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Block:
-    """A block of rows as the analysis sees it; one entry for each kind of column it touches."""
+    """A block of rows as the analysis sees it, with one entry per kind of column it touches."""
 
     count: int
     values: FloatArray
@@ -51,31 +51,31 @@ class Block:
     sums: FloatArray
     peaks: FloatArray
     repeats: int = 1
-    """How many columns share each entry (trees: all leaves below a node)."""
+    """The number of columns that share each entry (in trees: all leaves below a node)."""
     overlaps: FloatArray | None = None
-    """Row e: the overlaps g_jj' of entry e with the columns j', where they are known exactly."""
+    """Row e: the overlaps g_jj' of entry e with the columns j', if they are known exactly."""
     overlap_counts: IntArray | None = None
-    """How many columns share each overlap; None means one."""
+    """The number of columns that share each overlap; None means one."""
 
     @property
     def is_fresh(self) -> bool:
-        """Nothing of these columns was shown before: every p~ is p, no event is needed."""
+        """Whether nothing of these columns was revealed before: every p~ is p, without an event."""
         return not self.squares.any()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Geometry:
-    """All blocks in the order of analysis; `blocks()` may be run through more than once."""
+    """All blocks in the order of analysis; `blocks()` may be iterated more than once."""
 
     columns: int
     events: int
     """Pairs (block, column) that are neither zero nor the first of their column."""
     rows: int
-    """How many blocks there are."""
+    """The number of blocks."""
     work: int
-    """How many entries `blocks()` will show."""
+    """The number of entries that `blocks()` yields."""
     distinct: int
-    """How many blocks `blocks()` will show."""
+    """The number of different blocks that `blocks()` yields."""
     error: float
     """Bound on the relative error of the numbers in the blocks."""
     blocks: Callable[[], Iterator[Block]]
@@ -83,7 +83,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How much there is to analyse: of all blocks, and of those that are shown."""
+    """The amount to analyse: over all blocks, and over the different ones only."""
 
     nonzero: int
     rows: int
@@ -92,7 +92,7 @@ class Tally:
 
 
 def tally(pieces: Iterable[Piece]) -> Tally:
-    """Count by looking at every piece; structured strategies know better."""
+    """Count by looking at every piece; structured strategies have faster ways."""
     nonzero = rows = work = distinct = 0
     for piece in pieces:
         entries = int(np.count_nonzero(piece.squares))
@@ -119,7 +119,7 @@ def geometry_of(
 
 
 def stream(pieces: Iterable[Piece]) -> Iterator[Block]:
-    """Run through the pieces, keeping for each column what was shown of it so far."""
+    """Turn the pieces into blocks, tracking what has been revealed of each column so far."""
     squares = np.zeros(0)
     sums = np.zeros(0)
     gram = np.zeros((0, 0))

@@ -1,8 +1,8 @@
-"""Gram matrices G = A^T A, A = C / sigma, and what is left of them beside one direction.
+"""Gram matrices G = A^T A, A = C / sigma, and what remains of them once a direction is removed.
 
 In: the columns in which one example may take part.  Out: products and entrywise power sums.
 Columns that the strategy cannot tell apart form a class; a vector that is constant on classes is
-kept as one number a class.  For a unit vector d with overlaps a_j = <d, A_j> the rest is
+kept as one number per class. For a unit vector d with overlaps a_j = <d, A_j> the rest is
 G' = G - a a^T.
 
 Rounding: entries of G are sums of non-negative numbers with relative error at most `error`.
@@ -21,19 +21,19 @@ from mmcc._arrays import FloatArray, read_only
 from mmcc.errors import StrategyError
 
 MAX_COLUMNS = 12_000
-"""Above this a full Gram matrix takes more than about a gigabyte."""
+"""Most columns of a full Gram matrix, which then takes about a gigabyte."""
 STRIP = 64
-"""Rows in which the largest entries are looked for at once."""
+"""Rows that are searched at once for their largest entries."""
 BLOCK_BYTES = 2**25
-"""Dense matrices are raised to powers a block of rows at a time."""
+"""Bytes of the blocks of rows in which dense matrices are raised to powers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eigenvalue:
-    """An eigenvalue of G on vectors that live on one class and sum to zero there."""
+    """An eigenvalue of G on vectors supported on one class that sum to zero there."""
 
     index: int
-    """The class."""
+    """The index of the class."""
     value: float
     multiplicity: int
 
@@ -42,22 +42,22 @@ class Gram(ABC):
     """Inner products of the columns of A."""
 
     counts: FloatArray
-    """Columns in each class."""
+    """The number of columns in each class."""
     error: float
     """Bound on the relative error of every entry."""
     free: Sequence[Eigenvalue] = ()
-    """All eigenvalues of G but zero on vectors that sum to zero on every class."""
+    """All non-zero eigenvalues of G on vectors that sum to zero on every class."""
     repeats: int = 1
-    """How often each column stands there."""
+    """How many copies of each column there are."""
 
     @property
     def columns(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return int(self.counts.sum())
 
     @abstractmethod
     def product(self, vectors: FloatArray) -> FloatArray:
-        """G x for class vectors x (one, or one a column)."""
+        """G x for class vectors x (one, or one per column)."""
 
     @abstractmethod
     def power_sums(self, a: FloatArray, weights: FloatArray, orders: Sequence[int]) -> FloatArray:
@@ -76,7 +76,7 @@ class Gram(ABC):
         """For k = 1 .. largest (or all columns): the k largest positive G'_jl of the worst row."""
 
     def rest_product(self, a: FloatArray, vectors: FloatArray) -> FloatArray:
-        """G' x for class vectors x, one a column."""
+        """G' x for class vectors x, one per column."""
         return np.asarray(self.product(vectors) - np.outer(a, (self.counts * a) @ vectors))
 
 
@@ -124,7 +124,7 @@ class DenseGram(Gram):
         return worst
 
     def rest_rows(self, a: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """The rows of G', some at a time, each block a fresh array."""
+        """The rows of G' in blocks, each a fresh array."""
         size = max(BLOCK_BYTES // (8 * len(a)), 1)
         for start in range(0, len(a), size):
             rows = slice(start, start + size)
@@ -141,14 +141,14 @@ class ForestGram(Gram):
     """
 
     def __init__(self, trees: Sequence[tuple[int, int]], scale: float) -> None:
-        """`trees`: (top level, how many such trees)."""
+        """Each entry of `trees` is (top level, number of such trees)."""
         self.counts = read_only(np.array([float(many << top) for top, many in trees]))
         self.error = 64 * 2.0**-53
         self._entries = [_tree_entries(top, scale) for top, _ in trees]
         self.free = tuple(
             Eigenvalue(index, scale * ((1 << height) - 1), multiplicity)
             for index, (top, many) in enumerate(trees)
-            # Haar wavelets: level by level the two halves of a node; last, tree against tree.
+            # Haar wavelets: by level, one half of a node minus the other; last, tree minus tree.
             for height, multiplicity in [
                 *((h, many << (top - h)) for h in range(1, top + 1)),
                 (top + 1, many - 1),
@@ -179,7 +179,7 @@ class ForestGram(Gram):
         return worst
 
     def _matrix(self, a: FloatArray, function: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Entry (i, k): the function of G'_jl for j in class i, summed over the columns of k."""
+        """Entry (i, k): the function of G'_jl for j in class i, summed over all l in class k."""
         matrix = np.multiply.outer(a, a)
         matrix = function(-matrix) * self.counts
         for i, (values, counts) in enumerate(self._entries):
@@ -191,8 +191,8 @@ class ForestGram(Gram):
 class RepeatedGram(Gram):
     """Another Gram matrix with every column `repeats` times; copies belong to one class.
 
-    Differences of two copies have the eigenvalue zero; on vectors that are the same on all copies
-    G acts as `repeats` times the other matrix.
+    Differences of two copies have eigenvalue zero; on vectors that are equal on all copies G acts
+    as `repeats` times the other matrix.
     """
 
     def __init__(self, once: Gram, repeats: int) -> None:
@@ -215,9 +215,9 @@ class RepeatedGram(Gram):
         return self._once.diagonal()
 
     def top_sums(self, a: FloatArray, largest: int) -> FloatArray:
-        """Each entry comes `repeats` times: between whole multiples sums of a row are linear.
+        """Each entry occurs `repeats` times: between multiples of it the sums of a row are linear.
 
-        The largest of several rows then lies below the line between its values there.
+        The largest over several rows then lies on or below the line between its values there.
         """
         once = self._once.top_sums(a, -(-largest // self.repeats))
         sizes = np.arange(1, min(largest, self.repeats * once.size) + 1)
@@ -228,8 +228,8 @@ class RepeatedGram(Gram):
 def _largest_near(rows: FloatArray, first: int, most: int) -> FloatArray:
     """The `most` largest entries of each row, in falling order.
 
-    Columns near each other overlap most, so these are looked at first: where none of the others is
-    larger than the last of them, they are the ones.  `first` is the place of the first row.
+    Nearby columns overlap most, so they are searched first: if no other entry is larger than the
+    last one found, these are the largest.  `first` is the index of the first row.
     """
     low, high = max(first - most, 0), min(first + len(rows) + most, rows.shape[1])
     found = _largest(rows[:, low:high], most)
@@ -251,7 +251,7 @@ def _power(base: FloatArray, order: int) -> FloatArray:
 
 
 def _tree_entries(top: int, scale: float) -> tuple[FloatArray, FloatArray]:
-    """The different entries of a leaf's row, largest first, and how often each occurs."""
+    """The distinct entries of a leaf's row, largest first, and how often each occurs."""
     heights = np.arange(top + 1)
     values = np.array(scale * (top + 1.0 - heights), dtype=np.float64)
     counts = np.concatenate([[1.0], 2.0 ** (heights[1:] - 1.0)])
@@ -259,9 +259,9 @@ def _tree_entries(top: int, scale: float) -> tuple[FloatArray, FloatArray]:
 
 
 def check_columns(columns: int, strategy: object) -> None:
-    """Refuse a full Gram matrix that would not fit."""
+    """Raise an error if a full Gram matrix would be too large."""
     if columns > MAX_COLUMNS:
         raise StrategyError(
-            f"{strategy!r} has {columns} columns; a full Gram matrix is kept for at most "
+            f"{strategy!r} has {columns} columns, but a full Gram matrix is kept for at most "
             f"{MAX_COLUMNS}. Use a tree, a larger separation, or method='mmcc' or 'unamplified'."
         )

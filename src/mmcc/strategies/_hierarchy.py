@@ -1,7 +1,7 @@
 """Bins whose overlaps form a tree: two bins share exactly the nodes above both.
 
-Then the likelihood ratio of balls-in-bins is a cascade: that of a node is a lognormal factor of
-its own times the mean over the leaves below it, independent from child to child.
+Then the likelihood ratio of balls-in-bins is a cascade: the ratio of a node is its own lognormal
+factor times the mean over the leaves below it, independent from child to child.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Node:
 
     variance: float
     children: tuple[tuple[int, Node], ...] = ()
-    """How many, and of which kind; none for a leaf, which is a bin."""
+    """Children as (how many, of which kind); empty for a leaf, which is a bin."""
 
     @property
     def flat(self) -> bool:
@@ -25,7 +25,7 @@ class Node:
 
     @property
     def leaves(self) -> int:
-        """Bins below this node."""
+        """The number of bins below this node."""
         return sum(count * child.leaves for count, child in self.children) or 1
 
     @property
@@ -35,11 +35,11 @@ class Node:
 
 
 Epochs = tuple[tuple[int, Node], ...]
-"""Epochs that share no row: how many there are of which tree of steps."""
+"""Epochs that share no row, as (how many, the tree of their steps)."""
 
 
 def apart(lengths: Iterable[tuple[float, int]]) -> Node:
-    """Bins that share nothing, by their |m_r|^2 and number."""
+    """A tree of bins that share nothing, given as (|m_r|^2, number of such bins)."""
     return Node(0.0, tuple((many, Node(length)) for length, many in lengths))
 
 

@@ -1,4 +1,4 @@
-"""Which of the models count: the last, an average, or all with weights of their own.
+"""Which models count: the last one, an average, or all of them with weights.
 
 In: a workload whose rows are models, and weights.  Out: a workload.
 Rounding: plain floating point.
@@ -24,7 +24,7 @@ from mmcc.strategies._workloads import (
 
 @dataclass(frozen=True, eq=False)
 class OutputWorkload(Workload):
-    """One vector is wanted, after the last step: row @ x."""
+    """The workload that wants one vector after the last step: row @ x."""
 
     row: FloatArray
     name: str = field(default="", kw_only=True)
@@ -43,7 +43,7 @@ class OutputWorkload(Workload):
         return self.row[None, :]
 
     def series_form(self, weights: FloatArray | None = None) -> SeriesForm:
-        """The entries of row C^-1, the last first, are those of a quotient of series."""
+        """The error as a form in a quotient of series: the entries of row C^-1, last first."""
         return SeriesForm(self.row[::-1], np.full(self.steps, float(self.steps)))
 
     def _digest(self) -> str:
@@ -85,7 +85,7 @@ class WeightedWorkload(Workload):
         return self.inner.series_form(self.shares if weights is None else weights)
 
     def differences(self) -> FloatArray | None:
-        """Row j of A counts sqrt(n w_j) times, so column j of A^-1 is divided by it."""
+        """Row j of A is scaled by sqrt(n w_j), so column j of A^-1 is divided by it."""
         found = self.inner.differences()
         if found is None or not (self.shares > 0).all():
             return None
@@ -96,7 +96,7 @@ class WeightedWorkload(Workload):
 
 
 def last_iterate(workload: ArrayLike | Workload) -> Workload:
-    """The model after the last step alone."""
+    """Only the model after the last step."""
     models = _models(workload)
     weights = np.zeros(models.steps)
     weights[-1] = 1.0
@@ -104,7 +104,7 @@ def last_iterate(workload: ArrayLike | Workload) -> Workload:
 
 
 def average_iterate(workload: ArrayLike | Workload, last: int | None = None) -> Workload:
-    """The average of the models after the `last` steps (all steps if not said), as one vector."""
+    """The average of the models after the last `last` steps (by default all), as one vector."""
     models = _models(workload)
     count = models.steps if last is None else whole("last", last, 1, models.steps)
     weights = np.zeros(models.steps)
@@ -121,15 +121,14 @@ def weighted_iterates(workload: ArrayLike | Workload, weights: ArrayLike) -> Wor
     total = float(shares.sum()) if shares.shape == (models.steps,) else 0.0
     if not (np.isfinite(total) and total > 0 and (shares >= 0).all()):
         raise ParameterError(
-            f"weights must be {models.steps} numbers that are not negative, one a step, and not "
-            "all zero."
+            f"weights must be {models.steps} non-negative numbers, one per step, and not all zero."
         )
     shares = shares / total
     return WeightedWorkload(models, shares, name=f"weights {digits_of(shares)} of {models}")
 
 
 def final_mix(workload: ArrayLike | Workload, final: float = 0.5) -> Workload:
-    """All models, and the last one more: the squared error is (1 - final) mean + final last."""
+    """All models with extra weight on the last: squared error (1 - final) mean + final last."""
     models = _models(workload)
     final = real("final", final, 0, 1, closed="l")
     shares = np.full(models.steps, (1 - final) / models.steps)
@@ -143,5 +142,5 @@ def _models(workload: ArrayLike | Workload) -> Workload:
     if not models.steps:
         raise StrategyError("the workload has no steps: give one coefficient or row for each.")
     if isinstance(models, OutputWorkload):
-        raise StrategyError(f"{models} is one vector: it has no model for every step.")
+        raise StrategyError(f"{models} is a single vector, not a model for every step.")
     return models

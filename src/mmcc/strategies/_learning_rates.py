@@ -1,4 +1,4 @@
-"""Learning rates, one for each step, for `schedule`.
+"""Learning-rate schedules, one rate per step, for `schedule`.
 
 In: steps, and the shape of a schedule.  Out: an array; rates are relative to the largest, 1.
 """
@@ -13,22 +13,22 @@ from mmcc.strategies._workloads import MAX_LENGTH
 
 
 def constant_rates(steps: int, warmup: int = 0) -> FloatArray:
-    """1 in every step; in a line up to it over the first `warmup` steps."""
+    """Rate 1 in every step, after a linear warm-up over the first `warmup` steps."""
     steps, warmup = _checked(steps, warmup)
     return _warmed(np.ones(steps - warmup), warmup)
 
 
 def linear_rates(steps: int, warmup: int = 0, final: float = 0.0) -> FloatArray:
-    """From 1 in a line towards `final`, which would be reached one step after the last."""
+    """Linear decay from 1 towards `final`, which would be reached one step after the last."""
     steps, warmup = _checked(steps, warmup)
     final = real("final", final, 0, 1, closed="lh")
     return _warmed(1 - (1 - final) * _part_done(steps - warmup), warmup)
 
 
 def cosine_rates(steps: int, warmup: int = 0, final: float = 0.0) -> FloatArray:
-    """From 1 along half a cosine towards `final`, which would be reached one step after the last.
+    """Half a cosine from 1 towards `final`, which would be reached one step after the last.
 
-    The schedule of Loshchilov and Hutter without restarts.
+    This is the schedule of Loshchilov and Hutter without restarts.
     """
     steps, warmup = _checked(steps, warmup)
     final = real("final", final, 0, 1, closed="lh")
@@ -37,7 +37,7 @@ def cosine_rates(steps: int, warmup: int = 0, final: float = 0.0) -> FloatArray:
 
 
 def cooldown(steps: int, fraction: float = 0.25, final: float = 0.05) -> FloatArray:
-    """Learning rates: 1, and over the last `fraction` of the steps down to `final`, in a line."""
+    """Rate 1, then linear decay to `final` over the last `fraction` of the steps."""
     steps = whole("steps", steps, 1, MAX_LENGTH)
     fraction = real("fraction", fraction, 0, 1, closed="lh")
     final = real("final", final, 0, 1, closed="lh")
@@ -53,10 +53,10 @@ def _checked(steps: int, warmup: int) -> tuple[int, int]:
 
 
 def _part_done(steps: int) -> FloatArray:
-    """0, 1/n, ..., (n - 1)/n."""
+    """The fraction of the run completed before each step: 0, 1/n, ..., (n - 1)/n."""
     return np.arange(steps, dtype=np.float64) / steps
 
 
 def _warmed(rates: FloatArray, warmup: int) -> FloatArray:
-    """The same after 1/(w + 1), 2/(w + 1), ..., w/(w + 1) of the first."""
+    """The rates after a warm-up of 1/(w + 1), 2/(w + 1), ..., w/(w + 1) times the first."""
     return np.concatenate([rates[0] * np.arange(1.0, warmup + 1) / (warmup + 1), rates])

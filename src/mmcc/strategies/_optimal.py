@@ -1,15 +1,15 @@
 """The dense encoder with the least root mean squared error of a workload A.
 
-In: steps and A.  Out: C >= 0, lower triangular, columns of norm 1, with the smallest |A C^-1|_F
-that any encoder with columns of norm at most 1 has (one participation), to a relative 5e-9.
+In: steps and A.  Out: C >= 0, lower triangular, columns of norm 1, whose |A C^-1|_F is the smallest
+of all encoders with columns of norm at most 1 (one participation), to a relative 5e-9.
 
 With X = C^T C and S = A^T A the problem is min tr(S X^-1) over X with unit diagonal.  For positive
 multipliers v, V = diag(v), the Lagrangian is least at X = V^-1/2 R V^-1/2, R = (V^1/2 S V^1/2)^1/2,
-and scaling v in the best way gives the lower bound (tr R)^2 / sum v.  Optimal multipliers satisfy
+and the best scaling of v gives the lower bound (tr R)^2 / sum v.  Optimal multipliers satisfy
 v = diag(R).  The relative gap between X scaled to unit diagonal and the bound ends the iteration.
 
 Where A^T A is singular to rounding, as with a learning rate that falls to almost nothing, a
-multiple of the identity is added (RIDGE): the error is then the least but for that part of it.
+multiple of the identity is added (RIDGE), and the error is optimal up to that addition.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from mmcc.strategies._workloads import Workload
 MAX_STEPS = 4096
 GAP = 1e-8
 RELAXATION = 1.8
-"""v is multiplied by (diag(R)/v)^this: beyond 1 the iteration needs half as many turns."""
+"""v is multiplied by (diag(R)/v)^RELAXATION; values above 1 halve the number of iterations."""
 MOST_TURNS = 400
 ROUNDING = 1e-12
-"""Negative entries of C down to minus this are rounding errors of the Cholesky factor."""
+"""Entries of C no more negative than this are rounding errors of the Cholesky factor."""
 
 
 RIDGE = 1e-11
-"""Times the mean diagonal of A^T A: what its eigenvalues are raised by where they are smaller."""
+"""Added to A^T A, relative to its mean diagonal, if its eigenvalues are smaller than this."""
 
 
 def optimal(
@@ -51,26 +51,27 @@ def optimal(
 ) -> Dense:
     """The encoder with the least mean squared error at one participation.
 
-    For prefix sums, unless a workload says otherwise.
+    It is optimised for prefix sums unless a workload is given.
     """
     steps = whole("steps", steps, 1, 10**12)
     check_progress(progress)
     if steps > MAX_STEPS:
         raise StrategyError(
-            f"optimal({steps}) takes dozens of eigenvalue problems of that size; at most "
+            f"optimal({steps}) solves dozens of eigenvalue problems of that size, for at most "
             f"{MAX_STEPS} steps. Use banded, banded_toeplitz or blt, which come close."
         )
     objective = objective_of(steps, workload, participations)
     if objective.times > 1:
         raise StrategyError(
-            "optimal is for one participation: for several the best matrix has negative entries, "
-            "and the amplification proof needs C >= 0. Use banded with fewer bands than steps "
-            "between participations, banded_toeplitz or blt."
+            "optimal covers one participation only: for several, the best matrix has negative "
+            "entries, and the amplification proof needs C >= 0. Use banded with fewer bands than "
+            "steps between participations, banded_toeplitz or blt."
         )
     if isinstance(objective.workload, OutputWorkload):
         raise StrategyError(
-            f"{objective.workload} is one vector, whose error has no least value over all matrices "
-            "(noise would be added to it alone). Use utility.final_mix, or a Toeplitz optimiser."
+            f"{objective.workload} is a single vector, whose error has no minimum over all "
+            "matrices (noise would be added to that vector alone). Use utility.final_mix, or a "
+            "Toeplitz optimiser."
         )
     gram, square = best_gram(objective.workload, progress)
     matrix = lower_factor(gram)
@@ -112,7 +113,7 @@ def best_gram(workload: Workload, progress: Progress | None) -> tuple[FloatArray
             return np.asarray((scaled * values) @ scaled.T), square
         multipliers = multipliers * (diagonal / multipliers) ** RELAXATION
     raise PrecisionError(
-        f"optimal({steps}): after {MOST_TURNS} turns the error may still be reduced by a relative "
+        f"optimal({steps}): after {MOST_TURNS} iterations the error may still fall by a relative "
         f"{0.5 * (square / bound - 1):.1g}. Use banded or blt."
     )
 

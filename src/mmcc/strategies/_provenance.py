@@ -1,6 +1,6 @@
-"""What made a strategy: the constructor, its arguments, the objective it reached.
+"""How a strategy was made: the constructor, its arguments, the objective it reached.
 
-In: facts a constructor knows when it is done.  Out: a record that `save` writes to the file.
+In: facts that a constructor knows when it is done.  Out: a record that `save` writes to the file.
 Nothing is ever proven from it: accounting looks at the matrix alone.
 """
 
@@ -15,7 +15,7 @@ from mmcc.strategies._registry import CONSTRUCTORS
 
 Argument = int | float | str
 LONGEST = 100
-"""Of the text of an argument."""
+"""Most characters in the text of an argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Provenance:
 
     def __post_init__(self) -> None:
         if self.constructor not in CONSTRUCTORS:
-            raise StrategyError(f"unknown constructor {shown(self.constructor)} of a strategy.")
+            raise StrategyError(f"unknown strategy constructor {shown(self.constructor)}.")
         for pair in self.arguments:
             if not (len(pair) == 2 and isinstance(pair[0], str)) or not _plain(pair[1]):
                 raise StrategyError(
@@ -49,7 +49,7 @@ class Provenance:
 
 
 def _plain(value: object) -> bool:
-    if isinstance(value, str):  # it is printed, so nothing that would move a cursor
+    if isinstance(value, str):  # it is printed, so control characters are refused
         return value.isprintable() and len(value) <= LONGEST
     if isinstance(value, bool):
         return False
@@ -59,7 +59,7 @@ def _plain(value: object) -> bool:
 def made_by(
     constructor: str, arguments: Mapping[str, Argument], objective: str, reached: float | None
 ) -> Provenance:
-    """The record of a constructor of this version."""
-    from mmcc import __version__  # the package is complete only when the strategies are
+    """The provenance of a strategy made by a constructor of this version."""
+    from mmcc import __version__  # mmcc itself is still being imported when this module is
 
     return Provenance(constructor, tuple(arguments.items()), objective, reached, __version__)

@@ -1,8 +1,9 @@
-"""Strategies as records: the facts that define them, and what made them.
+"""Strategies as records: the facts that define them, and their provenance.
 
-In: a strategy.  Out: JSON text and arrays; and back, through constructors that check everything.
-A record holds what defines a strategy, never what follows from it, and a digest of all of it, so
-that a damaged or edited one is refused.  The digest is no signature: it does not tell who wrote it.
+In: a strategy.  Out: JSON text and arrays; and back, through constructors that check everything.  A
+record holds what defines a strategy, never what follows from it, and a digest of all of it, so that
+a damaged or edited record is refused.  The digest is not a signature: it does not show who wrote
+the record.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ FORMAT = 1
 
 def described(strategy: Strategy) -> tuple[str, Mapping[str, FloatArray]]:
     """The record of a strategy as text, and its arrays."""
-    # A class says for itself that a record holds all of it: a subclass may be more.
+    # Each class vouches for its own record only: a subclass may hold more.
     found = strategy.record() if "record" in vars(type(strategy)) else None
     if found is None:
         raise StrategyError(
-            f"{strategy!r} is of a kind that cannot be saved; save "
+            f"{strategy!r} is a kind of strategy that cannot be saved; save "
             "strategies.dense(strategy.to_dense()) instead."
         )
     record = {
@@ -48,7 +49,7 @@ def _provenance_record(made: Provenance | None, found: Record) -> dict[str, Any]
     given = made is None
     if made is None:
         plain = {name: value for name, value in found.facts.items() if name != "adaptive"}
-        # By the function of that name, or else by the last that makes this kind, which takes most.
+        # The constructor of that name, or else the last one of this kind, with most arguments.
         makers = [name for name, entry in CONSTRUCTORS.items() if entry.kind == found.kind]
         made = made_by(found.kind if found.kind in makers else makers[-1], plain, "", None)
     return {
@@ -108,7 +109,7 @@ def rebuilt(text: str, arrays: Mapping[str, FloatArray], name: str) -> Strategy:
 
 
 def _provenance(found: Mapping[str, Any], kind: str) -> Provenance | None:
-    """What made the strategy; None for one that was given, not made."""
+    """How the strategy was made; None if it was given, not made."""
     made = Provenance(
         found["constructor"],
         tuple((key, value) for key, value in found["arguments"]),
@@ -122,7 +123,7 @@ def _provenance(found: Mapping[str, Any], kind: str) -> Provenance | None:
 
 
 def strategy_digest(strategy: Strategy) -> str:
-    """SHA-256 of the numbers that define C; equal for equal encoders of the same kind."""
+    """SHA-256 of the numbers that define C; the same for equal encoders of the same kind."""
     digest = hashlib.sha256()
     for part in strategy.defining():
         if isinstance(part, np.ndarray):

@@ -1,8 +1,8 @@
 """Compiled recurrences: power series division, and the variance of trees step by step.
 
 In: plain arrays, already validated.  Out: plain arrays.
-Rounding: plain floating point.  A division solves a triangular system, so what it returns is exact
-for coefficients changed by a few units in the last place.
+Rounding: plain floating point.  A division solves a triangular system, so its result is exact for
+coefficients that differ by a few units in the last place.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from mmcc._arrays import FloatArray
 F = TypeVar("F", bound=Callable[..., Any])
 
 FADED = 1e-290
-"""Below this a covariance is zero: denormal numbers are slow."""
+"""Smaller covariances are set to zero, because denormal numbers are slow."""
 
 
 def compiled(function: F) -> F:
-    """Compile, and remember the machine code between runs."""
+    """Compile, and cache the machine code between runs."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 @compiled
 def divide(dividend: FloatArray, divisor: FloatArray) -> FloatArray:
-    """The b with divisor * b = dividend, as long as the dividend: O(n bands)."""
+    """The series b with divisor * b = dividend, to the dividend's length: O(n bands)."""
     rest = dividend.copy()
     length, bands = rest.size, divisor.size
     for k in range(length):
@@ -41,7 +41,7 @@ def divide(dividend: FloatArray, divisor: FloatArray) -> FloatArray:
 
 @compiled
 def divide_buffers(dividend: FloatArray, decay: FloatArray, scale: FloatArray) -> FloatArray:
-    """The same for the divisor 1, then sum_i scale_i decay_i^(k-1): O(n buffers)."""
+    """Divide by the series 1, then sum_i scale_i decay_i^(k-1): O(n buffers)."""
     quotient = np.empty(dividend.size)
     buffers = np.zeros(decay.size)
     for k in range(dividend.size):
@@ -56,7 +56,7 @@ def divide_buffers(dividend: FloatArray, decay: FloatArray, scale: FloatArray) -
 
 @compiled
 def square_root(series: FloatArray) -> FloatArray:
-    """The r with r * r = series and r_0 > 0, as long as the series: O(n^2)."""
+    """The series r with r * r = series and r_0 > 0, to the same length: O(n^2)."""
     root = np.zeros(series.size)
     root[0] = np.sqrt(series[0])
     for k in range(1, series.size):
@@ -71,11 +71,11 @@ def square_root(series: FloatArray) -> FloatArray:
 def scheduled_tree(
     rates: FloatArray, momentum: float, weights: FloatArray, variances: FloatArray
 ) -> FloatArray:
-    """Variance of the model after each step of SGD with momentum, noise from a tree: O(n levels).
+    """Variance of the model after each step of SGD with momentum and tree noise: O(n levels).
 
-    Step t completes a node of level j and its right descendants; their left siblings, one of each
+    Step t completes a node of level j and its right descendants; their left siblings, one on each
     level below j, leave the prefix estimate.  The estimates in use have no step in common, so they
-    are independent, and what must be known is their covariance with velocity v and model e.
+    are independent, and it is enough to track their covariance with velocity v and model e.
     """
     top = weights.size - 1
     with_v, with_e = np.zeros(weights.size), np.zeros(weights.size)
@@ -85,7 +85,7 @@ def scheduled_tree(
         level = 0
         while level < top and (t >> level) & 1:
             level += 1
-        # The new estimate is sum share_h (old estimates) + new noise; the change, it - sum old.
+        # The new estimate is sum share_h (old estimates) + new noise; the change is it - sum old.
         share, v_node, e_node, v_change, e_change = 1.0, 0.0, 0.0, 0.0, 0.0
         node_change = change = variances[level]
         for h in range(level - 1, -1, -1):
@@ -118,7 +118,7 @@ def scheduled_tree(
 def scheduled_row(
     rates: FloatArray, momentum: float, decay: float, weights: FloatArray
 ) -> FloatArray:
-    """What each input adds to the weighted sum of models of SGD: the recursion backwards, O(n)."""
+    """The weight of each input in the weighted sum of SGD's models: a backward recursion, O(n)."""
     row = np.empty(rates.size)
     of_model = of_velocity = 0.0
     for t in range(rates.size - 1, -1, -1):

@@ -1,8 +1,8 @@
-"""Every strategy by name, once: what it needs, what makes it, what it is for.
+"""The registry of strategies: each one's names, arguments, constructor and line of help.
 
 In: nothing.  Out: entries that the command line, `compare`, the explorer, reports, saved files and
-"did you mean" read.  A constructor is named as text and imported when it is called: help and
-completion do not wait for numpy.
+spelling suggestions read.  A constructor is named as text and imported when it is called, so help
+and completion do not wait for numpy.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from mmcc.errors import StrategyError, shown, suggestion
 
 Order = Literal["release", "reversed", "heavy"]
 ORDERS: tuple[Order, ...] = ("release", "reversed", "heavy")
-"""In which rows of a strategy can be analysed."""
+"""Orders in which the rows of a strategy can be analysed."""
 WHOLE, NUMBER, LIST = "whole number", "number", "list of numbers"
 WORD, MATRIX = "word", "matrix"
-"""What the value of an argument is."""
+"""Kinds of values that arguments take."""
 OBJECTIVES = ("mean", "max")
-"""Errors of prefix sums that an optimised strategy can be made for."""
+"""Which error of the prefix sums an optimised strategy can minimise."""
 MOST_DIGITS = 18
-"""Of a size after a colon."""
+"""Most digits of a size after a colon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +36,36 @@ class Argument:
     needed: bool = True
     choices: tuple[str, ...] = ()
     label: str = ""
-    """What the explorer calls it."""
+    """Its label in the explorer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A constructor: `name` as it is typed, `constructor` as `module:function`."""
+    """A strategy constructor: `name` is what users type, `constructor` is `module:function`."""
 
     name: str
     constructor: str
     help: str
     signatures: tuple[tuple[Argument, ...], ...]
-    """The ways to call it; most have one."""
+    """The ways to call it; most constructors have one."""
     kind: str = ""
-    """What it is saved as; empty where nothing can be saved."""
+    """The kind of record it is saved as; empty if it cannot be saved."""
     typed: bool = True
-    """Whether `--strategy` knows it."""
+    """Whether `--strategy` accepts it."""
     searched: bool = False
-    """Whether it takes a while, and says how far it is by `progress`."""
+    """Whether it searches for a while and reports its state through `progress`."""
     plain: bool = False
-    """Whether `mmcc compare` takes it without a size."""
+    """Whether `mmcc compare` accepts it without a size."""
     sized: str = ""
-    """The constructor of (steps, N) that `name:N` means in `mmcc compare`."""
+    """The function of (steps, N) that `name:N` calls in `mmcc compare`."""
     size: str = ""
-    """The argument that is the size of it in the explorer."""
+    """The argument that the explorer uses as its size."""
     label: str = ""
-    """What the explorer calls it; empty where it is not offered there."""
+    """Its label in the explorer; empty if it is not offered there."""
 
     @property
     def python(self) -> str:
-        """The name of the function."""
+        """The name of the function in Python."""
         return self.name.replace("-", "_")
 
     @property
@@ -75,9 +75,9 @@ class Entry:
         return tuple({argument.name: argument for argument in every}.values())
 
     def signature(self, given: Iterable[str]) -> tuple[Argument, ...]:
-        """The way to call it that these arguments mean: the first that knows them all.
+        """The signature that the given arguments mean: the first that accepts them all.
 
-        Otherwise the one that knows most, to tell what is missing or too much.
+        If none does, the one that accepts most, so that errors can name what is missing or extra.
         """
         names = set(given)
         known = [names & {argument.name for argument in way} for way in self.signatures]
@@ -90,7 +90,7 @@ class Entry:
         return imported(self.constructor)(*values, **named)
 
     def make_sized(self, steps: int, size: int) -> Any:
-        """What `name:size` means."""
+        """The strategy that `name:size` stands for."""
         return imported(self.sized)(steps, size)
 
 
@@ -258,9 +258,9 @@ ENTRIES = (
     DENSE,
 )
 TYPED = {entry.name: entry for entry in ENTRIES if entry.typed}
-"""What `--strategy` takes."""
+"""The names that `--strategy` accepts."""
 CONSTRUCTORS = {entry.python: entry for entry in ENTRIES if entry.kind}
-"""Functions of `mmcc.strategies`, which can be what made a saved strategy."""
+"""The functions of `mmcc.strategies` that a saved strategy may name as its constructor."""
 KINDS = {
     "tree": "mmcc.strategies._tree:rebuild",
     "identity": "mmcc.strategies._toeplitz:rebuild_identity",
@@ -271,7 +271,7 @@ KINDS = {
     "banded": "mmcc.strategies._banded:rebuild",
     "dense": "mmcc.strategies._dense:rebuild",
 }
-"""What builds a saved strategy again, by kind: a function of what made it and what defines it."""
+"""By kind, the function that rebuilds a saved strategy from its provenance and its record."""
 
 
 def arguments() -> dict[str, str]:
@@ -290,11 +290,11 @@ def _sentence(helps: dict[str, list[str]]) -> str:
 
 
 ALIASES = {"dp-sgd": IDENTITY}
-"""Other names, in small letters."""
+"""Other names for strategies, in lower case."""
 
 
 def compared_words() -> tuple[str, ...]:
-    """Words of `mmcc compare`; N is a number of bands, levels or buffers."""
+    """The words that `mmcc compare` accepts; N is a number of bands, levels or buffers."""
 
     def words() -> Iterator[str]:
         yield from (entry.name for entry in ENTRIES if entry.plain)
@@ -305,7 +305,7 @@ def compared_words() -> tuple[str, ...]:
 
 
 def from_word(word: str, steps: int) -> Any:
-    """The strategy that a word of `mmcc compare` means, such as `banded:8`."""
+    """The strategy that a word of `mmcc compare` stands for, such as `banded:8`."""
     name, colon, size = word.partition(":")
     compared = {entry.name: entry for entry in ENTRIES if entry.plain or entry.sized}
     entry = compared.get(name) or ALIASES.get(name.lower())

@@ -1,8 +1,9 @@
-"""An encoder in which every column stands several times: what a group of examples sees of it.
+"""An encoder with every column repeated: how a group of examples sees a strategy.
 
 In: an encoder C and a number k.  Out: the encoder with every column k times, for the accounting of
-Poisson sampling alone: an example of it takes part in a step as often as k examples of C together.
-Rounding: as by C; sensitivities are rounded up.
+Poisson sampling only: one of its examples takes part in a step as often as k examples of C
+together.
+Rounding: as for C; sensitivities are rounded up.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mmcc.strategies._gram import Gram, RepeatedGram
 
 
 class Repeated(Strategy):
-    """C with every column `repeats` times; its rows are released as those of C are."""
+    """C with every column `repeats` times; its rows are released when those of C are."""
 
     def __init__(self, once: Strategy, repeats: int) -> None:
         self.once, self.repeats = once, repeats
@@ -41,13 +42,13 @@ class Repeated(Strategy):
         return self.once.adaptive
 
     def prefix(self, steps: int) -> Strategy:
-        raise StrategyError("repeated columns are for the accounting alone, which never cuts them.")
+        raise StrategyError("repeated columns are for the accounting only and cannot be cut off.")
 
     def _dense(self) -> FloatArray:
         return np.repeat(self.once.to_dense(), self.repeats, axis=1)
 
     def groups(self, separation: int) -> Sequence[int]:
-        """Every column for Poisson sampling; of single columns the longest, as in C."""
+        """Every column under Poisson sampling; of single columns only the longest, as in C."""
         return (0,) if separation == 1 else super().groups(separation)
 
     def sensitivity(self, separation: int) -> float:
@@ -61,9 +62,9 @@ class Repeated(Strategy):
         return self.once.same_order(order, separation)
 
     def geometry(self, order: Order, separation: int, group: int) -> Geometry:
-        """The blocks of C: copies of a column are touched by the same rows, and overlap as it does.
+        """The blocks of C: copies of a column are touched by the same rows and overlap alike.
 
-        Only for Poisson sampling: with a separation copies are not in one group.
+        This is valid for Poisson sampling only: with a separation, copies are not in one group.
         """
         if separation != 1:
             return super().geometry(order, separation, group)

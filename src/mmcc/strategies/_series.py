@@ -2,7 +2,7 @@
 
 In: coefficients of two series, and how many of the quotient are wanted.  Out: that many.
 Rounding: plain floating point.  Short divisions are recurrences.  Long ones use Fourier transforms
-and check themselves: where the residual does not show ten good digits, they are not used.
+and check themselves: the result is discarded unless the residual proves ten good digits.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from mmcc._arrays import FloatArray
 from mmcc.errors import PrecisionError
 
 DIRECT_WORK = 2**26
-"""Multiplications up to which a recurrence takes less than a tenth of a second."""
+"""Most multiplications of a recurrence that takes less than a tenth of a second."""
 PATIENT_WORK = 2**34
-"""The most that a recurrence is asked to do where transforms are not accurate enough."""
+"""Most multiplications of a recurrence when transforms are not accurate enough."""
 DIRECT_PRODUCT = 2**20
 START = 2**10
-"""Coefficients of the inverse with which Newton's method starts."""
+"""The number of coefficients of the inverse that Newton's method starts from."""
 DIGITS = 1e-10
 
 
@@ -34,8 +34,8 @@ def quotient(dividend: FloatArray, divisor: FloatArray, length: int) -> FloatArr
             return found
         if work > PATIENT_WORK:
             raise PrecisionError(
-                f"the inverse of C grows so fast that {length} of its coefficients cannot be had "
-                "to ten digits. Use fewer steps or fewer bands, or coefficients that fall."
+                f"the inverse of C grows so fast that {length} of its coefficients cannot be "
+                "computed to ten digits. Use fewer steps or bands, or decreasing coefficients."
             )
     return np.asarray(divide(top, below))
 
@@ -58,7 +58,7 @@ def _first(series: FloatArray, length: int) -> FloatArray:
 
 
 def _transformed(dividend: FloatArray, divisor: FloatArray) -> FloatArray | None:
-    """Division by Newton's method, one refinement; None where it is not shown to be accurate.
+    """Division by Newton's method and one refinement; None unless shown to be accurate.
 
     With e = divisor * inverse - 1 and |e|_1 <= 1/2, the true inverse has |.|_1 <= 2 |inverse|_1, so
     the quotient's error is at most 2 |inverse|_1 |residual|_2 in norm.
@@ -79,7 +79,7 @@ def _transformed(dividend: FloatArray, divisor: FloatArray) -> FloatArray | None
 
 
 def _inverse(divisor: FloatArray, length: int) -> FloatArray:
-    """1 / divisor: twice as many coefficients with each step g <- g - g (divisor g - 1)."""
+    """The series 1 / divisor: each step g <- g - g (divisor g - 1) doubles the coefficients."""
     from mmcc.strategies._recurrences import divide
 
     known = min(START, length)

@@ -1,10 +1,10 @@
-"""The square root of a workload: C C = A, so that C is as large as A C^-1.
+"""The square root of a workload: C C = A, so that A C^-1 = C.
 
-In: a workload.  Out: C >= 0, refused where the root has negative entries.
-Rounding: plain floating point; what is accounted is the matrix that comes out.
+In: a workload.  Out: C >= 0; an error if the root has negative entries.
+Rounding: plain floating point; the accounting is for the matrix that is returned.
 
-The root with a positive diagonal is unique: of a power series where A is Toeplitz, of a triangular
-matrix otherwise.
+The root with a positive diagonal is unique: it is the root of a power series if A is Toeplitz, and
+of a triangular matrix otherwise.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from mmcc.strategies._toeplitz import Toeplitz
 from mmcc.strategies._workloads import ToeplitzWorkload, Workload, given_workload
 
 MAX_STEPS = 10**5
-"""Of the recurrence for a series: some seconds."""
+"""Most steps of the recurrence for a series, which then takes some seconds."""
 MAX_DENSE = 4096
 ROUNDING = 1e-12
-"""Negative entries down to minus this part of the diagonal are rounding errors."""
+"""Entries no more negative than this, relative to the diagonal, are rounding errors."""
 
 
 def square_root(workload: ArrayLike | Workload) -> Strategy:
-    """The square root of a workload; `continual_counting` is that of prefix sums.
+    """The square root of a workload; `continual_counting` is the root of prefix sums.
 
-    Toeplitz for a Toeplitz workload, otherwise an array.
+    The result is Toeplitz for a Toeplitz workload, otherwise an array.
     """
     asked = given_workload(workload)
     most = MAX_STEPS if isinstance(asked, ToeplitzWorkload) else MAX_DENSE
     if not 0 < asked.steps <= most:
-        raise StrategyError(f"the square root of {asked}: between 1 and {most} steps.")
+        raise StrategyError(f"the square root of {asked} is computed for 1 to {most} steps only.")
     if isinstance(asked, ToeplitzWorkload):
         arguments: dict[str, Argument] = {"workload": str(asked), "steps": asked.steps}
         made = made_by("square_root", arguments, "", None)
         return Toeplitz(_of_series(asked), asked.steps, provenance=made)
     if isinstance(asked, OutputWorkload):
-        raise StrategyError(f"{asked} is one vector, and has no square root.")
+        raise StrategyError(f"{asked} is a single vector, which has no square root.")
     return Dense(_of_array(asked))
 
 
@@ -71,7 +71,7 @@ def _no_root(workload: Workload) -> StrategyError:
 
 
 def _not_negative(root: FloatArray, workload: Workload) -> FloatArray:
-    """The root, rounding errors taken out."""
+    """The root with rounding errors set to zero; an error if it has negative entries."""
     least, scale = float(root.min()), float(root.flat[0])
     if not least >= -ROUNDING * scale:
         raise StrategyError(

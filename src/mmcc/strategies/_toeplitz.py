@@ -1,7 +1,7 @@
 """Lower-triangular Toeplitz encoders: C[i, j] = c[i - j], c >= 0.
 
 Away from its ends a banded Toeplitz matrix looks the same everywhere, so a million steps cost no
-more than a few bandwidths: the equal rows in the middle are shown once, with their number.
+more than a few bandwidths: the equal rows in the middle are represented once, with their number.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 MAX_COEFFICIENTS = 10**7
 FEW_BANDS = 16
-"""Up to this many bands a convolution is faster band by band."""
+"""Most bands for which a convolution is faster band by band."""
 NEARLY = 1 + 1e-9
-"""A bound this close to what is reached needs no better one."""
+"""An upper bound within this factor of the lower bound need not be improved."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,7 +56,7 @@ class Toeplitz(Strategy):
         if not c[0] > 0:
             raise StrategyError(
                 "coefficients[0] is the diagonal of C and must be positive: the last column "
-                "would be zero, and a step without any release needs no mechanism."
+                "would be zero, and a step that is never released needs no mechanism."
             )
         bands = int(np.flatnonzero(c)[-1]) + 1
         object.__setattr__(self, "coefficients", c[: min(bands, self.length)])
@@ -71,7 +71,7 @@ class Toeplitz(Strategy):
 
     @property
     def bands(self) -> int:
-        """Diagonals that are not zero, from the main one to the last."""
+        """The number of diagonals from the main one to the last non-zero one."""
         return self.coefficients.size
 
     @property
@@ -84,22 +84,22 @@ class Toeplitz(Strategy):
 
     @property
     def buffer_numbers(self) -> tuple[FloatArray, FloatArray] | None:
-        """(decay, scale) of a BLT: c = 1, then sum_i scale_i decay_i^(k-1)."""
+        """(decay, scale) of a BLT, whose c is 1, then sum_i scale_i decay_i^(k-1); else None."""
         return None
 
     @property
     def inverse_coefficients(self) -> FloatArray | None:
-        """The first column of C^-1, where C is defined by it and it has few bands."""
+        """The first column of C^-1, if C is defined by it and it has few bands."""
         return None
 
     @property
     def excess(self) -> int:
-        """By how many units of 2^-52 of their size coefficients may be too large."""
+        """By how many units of 2^-52, relative to their size, coefficients may be too large."""
         return 0
 
     @property
     def geometric(self) -> bool:
-        """True for a BLT of one buffer: from the second on, coefficients are a geometric series."""
+        """Whether coefficients from the second on are a geometric series: a BLT of one buffer."""
         return False
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class Toeplitz(Strategy):
         return f"toeplitz([{shown}], {self.length})"
 
     def prefix(self, steps: int) -> Toeplitz:
-        """The leading square: the same coefficients, and for named ones the same name."""
+        """The leading square: the same coefficients, and the same name if it has one."""
         return Toeplitz(self.coefficients, whole("steps", steps, 1, self.length), self.name)
 
     def _dense(self) -> FloatArray:
@@ -125,19 +125,19 @@ class Toeplitz(Strategy):
         return dense
 
     def groups(self, separation: int) -> Sequence[int]:
-        """The first group alone: a later one sees a leading part of the same matrix.
+        """Only the first group, because a later one sees a leading part of the same matrix.
 
         Its Gram matrix is entrywise smaller, so it is dominated by the first group's.
         """
         return (0,)
 
     def same_order(self, order: Order, separation: int) -> Order:
-        """Sums grow down the matrix, so the heavy come first when reversed; but for a cut block."""
+        """Sums grow down the matrix, so `heavy` equals `reversed` unless the last block is cut."""
         full = self.length % min(separation, self.length) == 0
         return "reversed" if order == "heavy" and full else order
 
     def _tiles(self, separation: int) -> FloatArray:
-        """Coefficients by block distance d (rows) and place in the block (columns)."""
+        """Coefficients by block distance d (rows) and position in the block (columns)."""
         if separation >= self.bands:
             return self.coefficients[None, :]
         distance = (self.bands - 1) // separation + 1
@@ -149,12 +149,12 @@ class Toeplitz(Strategy):
         return rounded_up(self._spaced(separation, None), 4 * self.bands)
 
     def sensitivity_apart(self, separation: int, at_most: int | None = None) -> float:
-        """Steps do most when they are early and close together, if later coefficients fall.
+        """Early steps close together are the worst case, if later coefficients do not increase.
 
         For s < t, G_st = sum_(u < n - t) c_u c_(u + t - s) falls as t grows; and as t - s grows
         from `separation` on, if coefficients fall from that one on.  The steps 0, separation, ...
-        have the smallest t and the smallest differences, each for each: exact.  Otherwise larger
-        coefficients that fall stand for these, or the inner products decide.
+        have the smallest t and the smallest differences, term by term, so the result is exact.
+        Otherwise larger, decreasing coefficients are used instead, or the inner products decide.
         """
         spaced = self._spaced(separation, at_most)
         if self._falls_from(separation):
@@ -167,7 +167,7 @@ class Toeplitz(Strategy):
         return min(above, super().sensitivity_apart(separation, at_most))
 
     def reached_apart(self, separation: int, at_most: int | None = None) -> float:
-        """The first steps, as close together as can be, are the worst where coefficients fall."""
+        """|C 1_S| of the first steps, as close together as allowed: worst if coefficients fall."""
         spaced = rounded_down(self._spaced(separation, at_most), 4 * self.bands + self.excess)
         if self._falls_from(separation) or self.excess or self.length > MAX_COLUMNS:
             return spaced
@@ -177,17 +177,17 @@ class Toeplitz(Strategy):
         return bool((np.diff(self.coefficients[first:]) <= 0).all())
 
     def _spaced(self, separation: int, at_most: int | None) -> float:
-        """|C 1_S| for S = 0, separation, 2 separation, ..., at most so many of them.
+        """|C 1_S| for S = 0, separation, 2 separation, ..., with at most `at_most` steps.
 
         Rows come in blocks of `separation`.  Block q is the sum of the tiles q, q - 1, ..., one for
-        each step up to it: from the last tile on the blocks are all the same, until steps end.
+        each step up to it: from the last tile on all blocks are the same, until the steps end.
         """
         separation = min(separation, self.length)
         tiles = self._tiles(separation)
         width = len(tiles)
         every = -(-self.length // separation)
         times = every if at_most is None else min(at_most, every)
-        ends = times < every  # before the last row, so that blocks lose tiles again
+        ends = times < every  # before the last row, so later blocks lose tiles again
         sums = window_sums(tiles, min(times, width)) if ends else np.cumsum(tiles, axis=0)
         more = max(times - width, 0)
         blocks, rest = divmod(self.length, separation)
@@ -199,7 +199,7 @@ class Toeplitz(Strategy):
         return float(np.sqrt(total))
 
     def sensitivity_shuffled(self, epoch_steps: int, times: int = 1) -> float:
-        """Independent noise: only how many participations there are counts."""
+        """For independent noise only the number of participations counts."""
         if self.bands == 1:
             number = times * (self.length // epoch_steps)
             return rounded_up(float(self.coefficients[0]) * np.sqrt(number), 4)
@@ -211,7 +211,7 @@ class Toeplitz(Strategy):
         width = len(tiles)
         blocks = -(-self.length // separation)
         last = self.length - (blocks - 1) * separation
-        # Independent noise: blocks share nothing, and only the last may be another one.
+        # Independent noise: blocks share nothing, and only the last may differ.
         first, different = (3 * width, 6 * width) if width > 1 else (0, 1 + (last < separation))
         repeated = max(blocks - different, 0)
         kept = blocks - repeated
@@ -221,7 +221,7 @@ class Toeplitz(Strategy):
         if order != "release":
             places.reverse()
         if order == "heavy" and last < separation and kept > 1:
-            # All sums grow with the index but that of the cut block, which comes where it fits.
+            # All sums grow with the index except that of the cut block, which is sorted in.
             cut = float(sums[min(kept, width) - 1, :last].sum())
             weights = [float(sums[min(i + 1, width) - 1].sum()) for i in places[1:]]
             places.insert(sum(weight > cut for weight in weights), places.pop(0))
@@ -239,7 +239,7 @@ class Toeplitz(Strategy):
                     count=1 + (repeated if i == first else 0),
                 )
 
-        # A block at distance d from the diagonal occurs blocks - d times; the last one may be cut.
+        # A block at distance d from the diagonal occurs blocks - d times; the last may be cut.
         used = tiles.any(axis=1)
         missing = int(np.count_nonzero(used & ~tiles[:, :last].any(axis=1)))
         distances = np.flatnonzero(used)
@@ -252,11 +252,11 @@ class Toeplitz(Strategy):
         return geometry_of(pieces, blocks, 4 * self.bands, counted)
 
     def encode(self, vectors: FloatArray) -> FloatArray:
-        """A convolution with the coefficients, cut off at the end."""
+        """C x as a convolution with the coefficients, cut off at the end."""
         return self._convolve(vectors)
 
     def adjoint(self, outputs: FloatArray) -> FloatArray:
-        """The same convolution, backwards in time."""
+        """C^T y as the same convolution, backwards in time."""
         return self._convolve(outputs[..., ::-1])[..., ::-1]
 
     def _convolve(self, vectors: FloatArray) -> FloatArray:
@@ -270,7 +270,7 @@ class Toeplitz(Strategy):
         return np.asarray(np.fft.irfft(spectrum, length)[..., : self.length])
 
     def gram(self, separation: int, group: int, sigma: float) -> Gram:
-        """G_j,j+k = sum of c_i c_(i+k) over the rows that are left: running sums, O(n^2)."""
+        """G_j,j+k is the sum of c_i c_(i+k) over the remaining rows: running sums, O(n^2)."""
         check_columns(len(range(group, self.length, separation)), self)
         places = np.arange(group, self.length, separation)
         matrix = _products(self.coefficients, self.length, places)
@@ -279,11 +279,11 @@ class Toeplitz(Strategy):
     def bins_gram(self, bins: int, sigma: float) -> DenseGram:
         """m_r is column r of the Toeplitz matrix with coefficients f_i = sum_e c_(i - e bins).
 
-        From the last tile on f repeats, and every further block of rows adds the same.
+        From the last tile on f repeats, and every further block of rows adds the same amount.
         """
         check_columns(bins, self)
         sums = np.cumsum(self._tiles(bins), axis=0)
-        if sums.shape[1] < bins:  # fewer coefficients than bins: nothing is summed
+        if sums.shape[1] < bins:  # fewer coefficients than bins: nothing to sum
             sums = np.pad(sums, ((0, 0), (0, bins - sums.shape[1])))
         blocks = self.length // bins
         first = min(blocks, len(sums))
@@ -296,21 +296,21 @@ class Toeplitz(Strategy):
         return DenseGram(matrix, sigma**-2.0, (first + 1) * bins + 2 * self.bands)
 
     def hierarchy(self, bins: int) -> Node | None:
-        """Independent noise: bins share nothing."""
+        """For independent noise: bins that share nothing."""
         if self.bands > 1:
             return None
         length = float(self.coefficients[0]) ** 2 * (self.length // bins)
         return apart([(length, bins)])
 
     def separate_epochs(self, epoch_steps: int) -> Epochs | None:
-        """Independent noise: no two steps share anything."""
+        """For independent noise: no two steps share a row."""
         if self.bands > 1:
             return None
         length = float(self.coefficients[0]) ** 2
         return ((self.length // epoch_steps, apart([(length, epoch_steps)])),)
 
     def divide(self, dividend: FloatArray) -> FloatArray:
-        """Coefficients of A C^-1 for the Toeplitz workload A with coefficients `dividend`."""
+        """The coefficients of A C^-1 for the Toeplitz workload A with coefficients `dividend`."""
         if self.buffer_numbers is not None:
             from mmcc.strategies._recurrences import divide_buffers  # compiles
 
@@ -332,11 +332,11 @@ class Toeplitz(Strategy):
         return np.cumsum(np.square(self.divide(workload.coefficients)))
 
     def output_variance(self, workload: OutputWorkload, decoder: str) -> FloatArray:
-        """The row backwards is a series, and so is the row times C^-1."""
+        """The reversed row is a series, and row times C^-1 is a quotient of series."""
         return np.array([np.square(self.divide(workload.row[::-1].copy())).sum()])
 
     def schedule_variances(self, workload: ScheduleWorkload, decoder: str) -> FloatArray:
-        """A C^-1 = prefix sums * learning rates * (momentum C^-1), row after row: O(n^2)."""
+        """Row by row from A C^-1 = prefix sums * learning rates * (momentum C^-1): O(n^2)."""
         if workload.weight_decay:
             rows = workload.moved_rows(self.divide(np.eye(1, self.length)[0]))
             return np.array([np.einsum("s,s", row, row) for row in rows])
@@ -345,7 +345,7 @@ class Toeplitz(Strategy):
         row, variances = np.zeros(workload.steps), np.empty(workload.steps)
         for t, rate in enumerate(workload.learning_rates):
             row[: t + 1] += rate * backwards[workload.steps - t - 1 :]
-            # Not `@`: threads cost more than they save on products this short.
+            # Not `@`: on products this short, threads cost more than they save.
             variances[t] = np.einsum("s,s", row[: t + 1], row[: t + 1])
         return variances
 
@@ -358,7 +358,7 @@ class Toeplitz(Strategy):
         return Record("toeplitz", {"steps": self.length}, {"coefficients": self.coefficients})
 
     def call(self) -> Call | None:
-        """By its name, or by few coefficients; exact numbers before searches."""
+        """A call by name or by few coefficients; exact numbers are preferred to a search."""
         if self.name in NAMED:
             return Call(NAMED[self.name], {"steps": self.length})
         if self.bands <= MOST_LISTED:
@@ -368,11 +368,11 @@ class Toeplitz(Strategy):
 
 
 NAMED = {entry.python: entry for entry in (IDENTITY, CONTINUAL_COUNTING)}
-"""Encoders whose coefficients follow from their name."""
+"""Encoders whose coefficients follow from their names."""
 
 
 def _products(c: FloatArray, length: int, places: IntArray) -> FloatArray:
-    """Inner products of the columns at evenly spaced places of C[i, j] = c[i - j]."""
+    """Inner products of the columns of C[i, j] = c[i - j] at evenly spaced places."""
     columns = places.size
     separation = int(places[1] - places[0]) if columns > 1 else 1
     matrix = np.zeros((columns, columns))
@@ -402,7 +402,7 @@ def continual_counting(steps: int) -> Toeplitz:
     steps = whole("steps", steps, 1, MAX_STEPS)
     if steps > MAX_COEFFICIENTS:
         raise StrategyError(
-            f"continual_counting({steps}) has a coefficient for each step and no structure beyond "
+            f"continual_counting({steps}) has a coefficient per step and no structure beyond "
             f"that; at most {MAX_COEFFICIENTS} steps. Use toeplitz with fewer bands, or a tree."
         )
     k = np.arange(1, steps)
@@ -410,13 +410,13 @@ def continual_counting(steps: int) -> Toeplitz:
 
 
 def first_bands(steps: int, bands: int) -> Toeplitz:
-    """The first square-root coefficients (those of `continual_counting`) as bands."""
+    """A banded encoder with the first coefficients of `continual_counting`."""
     bands = whole("bands", bands, 1, steps)
     return toeplitz(continual_counting(bands).coefficients, steps)
 
 
 def rebuild(made: Provenance | None, steps: int, coefficients: FloatArray) -> Toeplitz:
-    """The encoder that a file describes."""
+    """The encoder that a saved file describes."""
     return Toeplitz(coefficients, steps, provenance=made)
 
 

@@ -1,7 +1,8 @@
-"""What Toeplitz encoders are optimised for: a workload, and who may take part how often.
+"""What Toeplitz encoders are optimised for: a workload, and the participations allowed.
 
-In: a workload and participations.  Out: the error at sigma equal to the sensitivity, and slopes.
-Rounding: plain floating point; a strategy that is not quite the best costs error, never privacy.
+In: a workload and participations.  Out: the error at sigma equal to the sensitivity, and its
+gradients.
+Rounding: plain floating point; a strategy that is not quite optimal costs error, never privacy.
 
 If coefficients fall from the separation b on, the longest |C 1_S| over k steps at least b apart is
 that of S = 0, b, ..., (k - 1) b (docs/theory-unsampled.md), the same as in a fixed order of b
@@ -34,11 +35,11 @@ class Objective:
     workload: Workload
     participations: Unsampled | None
     extra: Mapping[str, Argument]
-    """What a record of the constructor says beyond its numbers; nothing where all is usual."""
+    """Arguments that provenance records beyond the numbers; empty for the defaults."""
 
     @property
     def steps(self) -> int:
-        """Steps of the workload."""
+        """The number of steps of the workload."""
         return self.workload.steps
 
     @cached_property
@@ -48,23 +49,23 @@ class Objective:
 
     @property
     def separation(self) -> int:
-        """Participations are so many steps apart, at least."""
+        """The fewest steps between two participations."""
         return self.steps if self.participations is None else self.participations.separation
 
     @property
     def times(self) -> int:
-        """How often one example may take part."""
+        """The number of times one example may take part."""
         if self.participations is None:
             return 1
         return min(self.participations.at_most, -(-self.steps // self.separation))
 
     @property
     def longest(self) -> int:
-        """Coefficients up to this one are free; later ones must fall."""
+        """Coefficients up to this index are free; later ones must not increase."""
         return self.steps if self.times == 1 else self.separation
 
     def sensitivity(self, c: FloatArray) -> tuple[float, FloatArray]:
-        """|u|^2, and half its slope; coefficients that do not fall are raised until they do."""
+        """|u|^2 and half its gradient, for coefficients raised where needed to be decreasing."""
         if self.times == 1:
             return float(c @ c), c
         if (np.diff(c[self.separation :]) > 0).any():
@@ -84,11 +85,11 @@ class Objective:
         return float(total @ total), slope
 
     def error(self, square: float, norm: float) -> float:
-        """From n times the mean squared error at sigma = 1, and the squared sensitivity."""
+        """The error, from n * (mean squared error at sigma = 1) and the squared sensitivity."""
         return math.exp(0.5 * math.log(norm * square / self.steps))
 
     def largest(self, encoder: Toeplitz) -> float:
-        """The sensitivity, whether or not coefficients fall."""
+        """The sensitivity of an encoder, whether or not its coefficients decrease."""
         if self.times == 1:
             return float(np.linalg.norm(encoder.coefficients))
         return encoder.sensitivity_apart(self.separation, self.times)
@@ -100,7 +101,7 @@ def objective_of(
     participations: Limits | None,
     objective: str = "mean",
 ) -> Objective:
-    """What was asked for."""
+    """The objective that a constructor's arguments ask for."""
     found = workload_of(workload, steps)
     limits = limits_of(participations)
     extra: dict[str, Argument] = {}
@@ -112,7 +113,7 @@ def objective_of(
 
 
 def _largest_later(c: FloatArray, first: int) -> IntArray:
-    """For every place from `first` on that of the largest coefficient there or later."""
+    """For every index from `first` on, the index of the largest coefficient there or later."""
     places = np.arange(c.size)
     tail = c[first:][::-1]
     highest = np.maximum.accumulate(tail)
@@ -122,12 +123,12 @@ def _largest_later(c: FloatArray, first: int) -> IntArray:
 
 
 def _largest(workload: Workload) -> Workload:
-    """The row with the largest error: the last, where A C^-1 is Toeplitz."""
+    """The workload of the step with the largest error: the last step, if A C^-1 is Toeplitz."""
     if isinstance(workload, OutputWorkload):
         return workload
     if not isinstance(workload, ToeplitzWorkload):
         raise StrategyError(
             f"objective='max' is for Toeplitz workloads, whose last step has the largest error; "
-            f"{workload} is none. Use objective='mean', or utility.last_iterate of it."
+            f"{workload} is not one. Use objective='mean', or utility.last_iterate of it."
         )
     return OutputWorkload(workload.coefficients[::-1], name=str(workload))

@@ -1,6 +1,6 @@
 """Binary trees: each complete node of the tree releases the sum of its leaves.
 
-A tree strategy is a number of leaves and a number of levels; node k of level l covers the steps
+A tree strategy is given by its number of leaves and of levels; node k of level l covers the steps
 k 2^l .. (k+1) 2^l - 1 and exists if it is complete.  All nodes of a level have the same law (up to
 how many ancestors are complete), so the accounting needs O(log^2 n) rows.
 """
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 MAX_LEAVES = 2**40
 MAX_GROUPS = 10**6
 MAX_CELLS = 10**8
-"""Above this many (node, group) pairs a level's counts are bounded, not counted."""
+"""Most (node, group) pairs of a level whose counts are exact; above, they are bounded."""
 MAX_COUNTED = 2**13
-"""Up to this many participations their counts are followed from level to level."""
+"""Most participations whose counts are tracked from level to level."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,7 +67,7 @@ class Tree(Strategy):
         return f"tree_restart({self.leaves}, {self.levels})"
 
     def prefix(self, steps: int) -> Tree:
-        """A node is released when it is complete: the tree over fewer leaves."""
+        """The tree over fewer leaves, since a node is released when it is complete."""
         steps = whole("steps", steps, 1, self.leaves)
         return Tree(steps, min(self.levels, steps.bit_length()))
 
@@ -94,12 +94,12 @@ class Tree(Strategy):
         return dense
 
     def node_rows(self, level: int) -> IntArray:
-        """Rows of the nodes of a level: how many nodes were released before each."""
+        """The rows of the nodes of a level: the number of nodes released before each."""
         ends = ((np.arange(self.leaves >> level) + 1) << level) - 1
         return sum((ends >> below for below in range(self.levels)), np.full(ends.size, level))
 
     def encode(self, vectors: FloatArray) -> FloatArray:
-        """Sums over the nodes, each level from the one below."""
+        """C x as sums over the nodes, each level computed from the one below."""
         released = np.empty((*vectors.shape[:-1], self.rows))
         sums = vectors
         for level in range(self.levels):
@@ -110,7 +110,7 @@ class Tree(Strategy):
         return released
 
     def adjoint(self, outputs: FloatArray) -> FloatArray:
-        """Sums along the path from each leaf to the root of its tree, from the top down."""
+        """C^T y as sums along the path from the root of each tree to each leaf."""
         sums = outputs[..., self.node_rows(self.levels - 1)]
         for level in range(self.levels - 2, -1, -1):
             below = outputs[..., self.node_rows(level)]
@@ -120,7 +120,7 @@ class Tree(Strategy):
         return np.asarray(sums)
 
     def squared_norms(self, sets: Participations) -> FloatArray:
-        """Each node adds the square of how many participations lie under it."""
+        """The sum over nodes of the squared number of participations below each."""
         owners = np.repeat(np.arange(len(sets)), sets.sizes())
         squares = np.zeros(len(sets))
         for level in range(self.levels):
@@ -134,17 +134,17 @@ class Tree(Strategy):
         return squares
 
     def groups(self, separation: int) -> Sequence[int]:
-        """All of them; of single columns the first alone, which lies in the largest tree."""
+        """All groups; if they are single columns, only the first, which is in the largest tree."""
         return range(separation) if separation < self.leaves else (0,)
 
     def same_order(self, order: Order, separation: int) -> Order:
-        """With single nodes, both show a node's ancestors before the node and nothing else."""
+        """With single nodes, heavy and reversed show the same: a node's ancestors before it."""
         return "reversed" if order == "heavy" and separation == 1 else order
 
     def sensitivity(self, separation: int) -> float:
-        """Each node holds as many participations as it has columns of the group."""
+        """Each node counts as many participations as it has columns of the group."""
         separation = min(separation, self.leaves)
-        # With very many groups the first, which has the most columns, stands for all.
+        # With very many groups, the first one, which has the most columns, bounds all others.
         many = separation > MAX_GROUPS
         groups = np.zeros(1) if many else np.array(self.groups(separation), np.float64)
         total = np.zeros(groups.size)
@@ -160,7 +160,7 @@ class Tree(Strategy):
         return rounded_up(float(np.sqrt(total.max())), 64)
 
     def sensitivity_apart(self, separation: int, at_most: int | None = None) -> float:
-        """Sum over nodes of counts squared, given how many participations each node can hold."""
+        """The root of a sum over nodes of squared counts, each as large as the node can hold."""
         most = self._most(separation, at_most)
         total = 0
         for level in range(self.levels):
@@ -173,7 +173,7 @@ class Tree(Strategy):
         return rounded_up(math.sqrt(total), 64)
 
     def reached_apart(self, separation: int, at_most: int | None = None) -> float:
-        """The first steps, as close together as can be: whole numbers, but for the root."""
+        """|C 1_S| of the first steps, as close as allowed: exact but for the square root."""
         most = min(self._most(separation, at_most), MAX_GROUPS)
         steps = Participations.from_rows(separation * np.arange(most)[None, :])
         return rounded_down(math.sqrt(float(self.squared_norms(steps)[0])), 64)
@@ -183,10 +183,11 @@ class Tree(Strategy):
         return most if at_most is None else min(at_most, most)
 
     def _heaviest(self, separation: int, most: int) -> int:
-        """The largest sum of counts squared with at most ceil(2^l / separation) below a node.
+        """The largest sum of squared counts with at most ceil(2^l / separation) below a node.
 
-        `below[m]`: of m participations in one subtree.  Nodes that do not exist count nothing; the
-        steps are the complete subtrees that the binary digits of their number stand for.
+        `below[m]` is that sum for m participations in one subtree.  Nodes that do not exist count
+        nothing; the steps split into complete subtrees, one for each binary digit 1 of their
+        number.
         """
         below, total = np.array([0, 0]), np.zeros(1, np.int64)
         for level in range(self.leaves.bit_length()):
@@ -200,7 +201,7 @@ class Tree(Strategy):
         return int(total.max())
 
     def sensitivity_shuffled(self, epoch_steps: int, times: int = 1) -> float:
-        """The same: a node holds `times` participations, at most, for each epoch that it meets."""
+        """As above: a node holds at most `times` participations for each epoch that it overlaps."""
         epochs = self.leaves // epoch_steps
         total = 0
         for level in range(self.levels):
@@ -220,7 +221,7 @@ class Tree(Strategy):
         return self._blocks(order, separation, group)
 
     def _levels(self, order: Order) -> Geometry:
-        """Poisson sampling: one block for each level (and each number of complete ancestors)."""
+        """Poisson sampling: one block per level and number of complete ancestors."""
         top = self.levels - 1
         nonzero = sum((self.leaves >> level) << level for level in range(self.levels))
 
@@ -260,11 +261,11 @@ class Tree(Strategy):
         size = (self.leaves - group) // separation * self.levels
         if size > MAX_CELLS // 10:
             raise StrategyError(
-                f"{self!r} has about {size:.2g} nodes to analyse one by one when only every "
+                f"{self!r} has about {size:.2g} nodes to analyse one by one if only every "
                 f"{separation}th step counts. Use a larger separation, or Poisson sampling."
             )
         columns = np.arange(group, self.leaves, separation)
-        spans: list[tuple[int, int, int]] = []  # block, first column, end column of each node
+        spans: list[tuple[int, int, int]] = []  # block, first column and end column of each node
         for level in range(self.levels):
             nodes = np.unique(columns >> level)
             nodes = nodes[nodes < self.leaves >> level]
@@ -308,7 +309,7 @@ class Tree(Strategy):
         return DenseGram(matrix, sigma**-2.0, 0)
 
     def bins_gram(self, bins: int, sigma: float) -> DenseGram:
-        """Each node counts how often every bin falls into it."""
+        """From the number of times that each bin falls into each node."""
         from scipy import sparse  # takes half a second to import
 
         check_columns(bins, self)
@@ -323,11 +324,11 @@ class Tree(Strategy):
         return DenseGram(matrix, sigma**-2.0, 0)
 
     def hierarchy(self, bins: int) -> Node | None:
-        """One pass, or epochs that are complete subtrees.
+        """Defined for one pass, and for epochs that are complete subtrees.
 
-        In E epochs of 2^k steps each node of level l <= k exists E times, once an epoch, and all
-        its copies are shared by the same bins: together they add E to |m_r|^2.  A node above holds
-        2^(l-k) steps of every bin.
+        In E epochs of 2^k steps each node of level l <= k exists E times, once per epoch, and all
+        its copies are shared by the same bins: together they add E to |m_r|^2.  A node above level
+        k holds 2^(l-k) steps of every bin.
         """
         if bins == self.leaves:
             trees = [(many, binary(top + 1, 1.0, 1.0)) for top, many in self._complete_trees()]
@@ -343,7 +344,7 @@ class Tree(Strategy):
         return binary(below + 1, epochs, shared)
 
     def separate_epochs(self, epoch_steps: int) -> Epochs | None:
-        """One pass, or epochs of whole trees that are restarted."""
+        """Defined for one pass, and for epochs made of whole restarted trees."""
         if epoch_steps < self.leaves and epoch_steps % (1 << (self.levels - 1)):
             return None
         epoch = Tree(epoch_steps, self.levels).hierarchy(epoch_steps)
@@ -383,14 +384,14 @@ class Tree(Strategy):
         return Call(TREE_RESTART, {"steps": self.leaves, "height": self.levels})
 
     def _complete_trees(self) -> list[tuple[int, int]]:
-        """(top level, how many) of the largest complete trees, the first steps first."""
+        """The largest complete trees as (top level, how many), in the order of their steps."""
         top = self.levels - 1
         cut = [(root, 1) for root in range(top - 1, -1, -1) if self.leaves >> root & 1]
         return [(top, self.leaves >> top), *cut]
 
 
 def _grouped(spans: list[tuple[int, int, int]]) -> list[tuple[int, list[tuple[int, int]]]]:
-    """The nodes of each block, blocks in the order of release."""
+    """The nodes of each block, with blocks in the order of release."""
     blocks: list[tuple[int, list[tuple[int, int]]]] = []
     for block, first, end in spans:
         if not blocks or blocks[-1][0] != block:
@@ -416,7 +417,7 @@ def _node_block(
 
 
 def binary_tree(steps: int) -> Tree:
-    """The binary tree over `steps` leaves; nodes that are not complete by the end are left out."""
+    """The binary tree over `steps` leaves, without nodes that are not complete by the end."""
     steps = whole("steps", steps, 1, MAX_LEAVES)
     return Tree(steps, steps.bit_length())
 
@@ -432,5 +433,5 @@ def tree_restart(steps: int, height: int) -> Tree:
 
 
 def rebuild(_: Provenance | None, steps: int, height: int) -> Tree:
-    """The tree that a file describes."""
+    """The tree that a saved file describes."""
     return tree_restart(steps, height)

@@ -1,13 +1,13 @@
-"""Variance per step of what trees estimate, at sigma = 1.
+"""Variance of each step's estimate from a tree, at sigma = 1.
 
 In: a tree, a decoder, and a lower-triangular workload A: the coefficients of a Toeplitz one, or
 rows.  Out: the squared norms of the rows of A B (B C = I).
-Rounding: plain floating point; sums of squares, but for one difference where steps are cut off.
+Rounding: plain floating point; sums of squares, except for one difference where steps are cut off.
 
 Online and causal Honaker: node k of level h is part of every prefix estimate from the step that
-completes it until its parent is complete (right children never, roots for ever).  So row t of A
+completes it until its parent is complete (right children never, roots forever).  So row t of A
 gives it the weight  d = A[t, first] - A[t, end].  Its estimate and that of a node g levels up share
-the variance  (1 - w) ... (1 - w) v  of the lower one, which makes the variance of row t
+the variance  (1 - w) ... (1 - w) v  of the lower one, so the variance of row t is
 
     sum over used nodes of  d_h (v_h d_h + 2 S_h),
     S_h = (1 - w_h) (S_(h-1) of both children + v_(h-1) d_(h-1) of the left child).
@@ -15,8 +15,8 @@ the variance  (1 - w) ... (1 - w) v  of the lower one, which makes the variance 
 Full least squares: C^T C of a complete tree has the Haar wavelets as eigenvectors, with the
 eigenvalue 2^l - 1 for a wavelet on a node of level l and 2^(H+1) - 1 for the constant.
 
-For a Toeplitz A all of this depends on the time since the node was complete, so that a level
-costs O(n): sums along a stride.  Rows cost O(n) each.
+For a Toeplitz A all of this depends only on the time since the node was complete, so a level costs
+O(n): sums along a stride.  Each row costs O(n).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def row_variances(tree: Tree, decoder: str, rows: FloatArray) -> FloatArray:
 
 
 def prefix_weights(tree: Tree, decoder: str) -> FloatArray:
-    """What each release adds to the estimate of each prefix; not for the full decoder."""
+    """The weight of each release in the estimate of each prefix; not for the full decoder."""
     prefixes = np.zeros((tree.steps, tree.rows))
     weights = level_weights(tree.levels, decoder)
     top = tree.levels - 1
@@ -116,12 +116,12 @@ def _delayed(values: FloatArray, delay: int) -> FloatArray:
 
 
 def _causal_toeplitz(tree: Tree, weights: FloatArray, a: FloatArray) -> FloatArray:
-    """Everything as a function of u, the steps since the node was complete."""
+    """Variances with everything as a function of u, the steps since the node was complete."""
     steps, top = tree.leaves, tree.levels - 1
     variances = level_variances(weights)
     total = np.zeros(steps)
     shared = np.zeros(steps)  # S_h(u)
-    change = np.zeros(steps)  # d_h(u) of a node that is used until its parent is complete
+    change = np.zeros(steps)  # d_h(u) of a node in use until its parent is complete
     for level in range(tree.levels):
         size = 1 << level
         ages = steps - size + 1
@@ -138,7 +138,7 @@ def _causal_toeplitz(tree: Tree, weights: FloatArray, a: FloatArray) -> FloatArr
 
 
 def _causal_rows(tree: Tree, weights: FloatArray, rows: FloatArray) -> FloatArray:
-    """The same with nodes as columns; right children keep the weight zero."""
+    """The same for given rows, with nodes as columns; right children keep weight zero."""
     steps, top = tree.leaves, tree.levels - 1
     variances = level_variances(weights)
     total = np.zeros(len(rows))
@@ -158,7 +158,7 @@ def _causal_rows(tree: Tree, weights: FloatArray, rows: FloatArray) -> FloatArra
 
 
 def _full_toeplitz(tree: Tree, a: FloatArray) -> FloatArray:
-    """Everything as a function of y, the steps since the node began, its first step included."""
+    """Variances with everything as a function of y, the steps since the node's first, inclusive."""
     steps, top = tree.leaves, tree.levels - 1
     sums = np.concatenate([[0.0], np.cumsum(a)])
     total = np.zeros(steps + 1)
@@ -182,7 +182,7 @@ def _full_toeplitz(tree: Tree, a: FloatArray) -> FloatArray:
 
 
 def _full_rows(tree: Tree, rows: FloatArray) -> FloatArray:
-    """The same with the sums over nodes as columns."""
+    """The same for given rows, with the sums over nodes as columns."""
     steps, top = tree.leaves, tree.levels - 1
     total = np.zeros(len(rows))
     sums = rows

@@ -1,7 +1,7 @@
-"""Strategies by text: words with or without a size, and what a strategy prints.
+"""Strategies from text: words with or without a size, and the repr of a strategy.
 
-In: "blt:2", "dp-sgd", "blt(8, decay=[0.5], scale=[0.2])".  Out: the strategy, by its constructor,
-which checks what it gets.  Files are read elsewhere.
+In: "blt:2", "dp-sgd", "blt(8, decay=[0.5], scale=[0.2])".  Out: the strategy, made by its
+constructor, which checks its arguments.  Files are read elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mmcc.errors import StrategyError, shown, suggestion
 from mmcc.strategies._registry import TYPED, compared_words, from_word
 
 CALLS = {entry.python: entry for entry in TYPED.values()}
-"""Functions whose calls are read."""
+"""The functions whose calls can be read."""
 
 
 def is_word(text: str) -> bool:
@@ -22,16 +22,16 @@ def is_word(text: str) -> bool:
 
 
 def from_text(text: str, steps: int) -> Any:
-    """The strategy that a word means for so many steps, or that prints so."""
+    """The strategy that a word means for this many steps, or whose repr is the text."""
     return from_call(text) if looks_called(text) else from_word(text, steps)
 
 
 def from_call(text: str) -> Any:
-    """The strategy that prints so."""
+    """The strategy whose repr is the text."""
     call = read_call(text, "strategies")
     if call is None:
         raise StrategyError(
-            f"{shown(text)} cannot be read as a strategy: names and numbers alone are, and a long "
+            f"{shown(text)} cannot be read as a strategy: only names and numbers can, and a long "
             "list must not be shortened. Give a word such as continual-counting:16, or a file."
         )
     entry = CALLS.get(call.name)
@@ -42,4 +42,4 @@ def from_call(text: str) -> Any:
     try:
         return entry.make(*call.values, **call.named)
     except TypeError as wrong:
-        raise StrategyError(f"{shown(text)} is no call of {call.name}: {wrong}.") from None
+        raise StrategyError(f"{shown(text)} is not a valid call of {call.name}: {wrong}.") from None

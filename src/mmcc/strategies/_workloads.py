@@ -1,12 +1,12 @@
-"""Workloads: the A whose product A x is wanted, prefix sums unless said.
+"""Workloads: the matrix A whose product A x is wanted, by default the prefix sums.
 
 In: coefficients, learning rates, an array, or another workload.  Out: checked, read-only objects.
 Rounding: plain floating point.
 
 With learning rates eta, momentum beta and weight decay w, SGD moves by m_t = m_(t-1) + eta_t v_t
 with v_t = beta v_(t-1) + x_t - w m_(t-1).  Without decay A[t, s] is the sum over r = s .. t of
-eta_r beta^(r-s); with rates that do not change A is Toeplitz: eta / ((1 - x) (1 - beta x) +
-eta w x).  A is lower triangular with a row for every step, or one row where one vector is wanted.
+eta_r beta^(r-s); with constant rates A is Toeplitz: eta / ((1 - x) (1 - beta x) +
+eta w x).  A is lower triangular with a row for every step, or a single row if one vector is wanted.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from mmcc.strategies._base import CHUNK, Strategy
 from mmcc.strategies._series import product, quotient
 
 MAX_LENGTH = 10**7
-"""Steps up to which every step's error is held in memory."""
+"""Most steps whose errors are all held in memory."""
 LARGEST_DECAY = 1e6
 MAX_PRODUCTS = 8192
-"""Steps up to which A^T A is kept as an array."""
+"""Most steps for which A^T A is kept as an array."""
 MOST_DIFFERENCES = 8
-"""Bands of A^-1 that are few."""
+"""Most bands of A^-1 that count as few."""
 ROUNDED = 1e-13
-"""Coefficients of 1 / a below this part of the largest are rounding errors."""
+"""Coefficients of 1 / a below this fraction of the largest are rounding errors."""
 FADED = 1e-290
-"""Weights below this are zero: denormal numbers are slow."""
+"""Smaller weights are set to zero, because denormal numbers are slow."""
 PREFIX_SUMS = "prefix sums"
 
 
@@ -42,7 +42,7 @@ PREFIX_SUMS = "prefix sums"
 class SeriesForm:
     """n times the mean squared error of a Toeplitz encoder c, as a form in numerator / c.
 
-    `curvature` is one number for each coefficient of that series, or a symmetric array.
+    `curvature` has one number per coefficient of that series, or is a symmetric array.
     """
 
     numerator: FloatArray
@@ -56,43 +56,43 @@ class SeriesForm:
 
 
 class Workload(ABC):
-    """What is wanted of the releases: a matrix A, and how much each of its rows counts."""
+    """What the releases should estimate: a matrix A, and the weight of each of its rows."""
 
     name: str
-    """What it prints; a digest where nothing was said."""
+    """The name that it prints; if empty, a digest is printed."""
 
     @property
     @abstractmethod
     def steps(self) -> int:
-        """Columns of A."""
+        """The number of columns of A."""
 
     @property
     def weights(self) -> FloatArray | None:
-        """How much each row counts in the mean, in all 1; None if all count the same."""
+        """The weight of each row in the mean, summing to 1; None if all are equal."""
         return None
 
     @abstractmethod
     def variances(self, strategy: Strategy, decoder: str) -> FloatArray:
-        """Squared norms of the rows of A B, by what the strategy knows of itself."""
+        """Squared norms of the rows of A B, by the strategy's own method."""
 
     @abstractmethod
     def to_dense(self) -> FloatArray:
         """A as an array."""
 
     def weighted_row(self, weights: FloatArray) -> FloatArray:
-        """The sum of the rows of A, each times its weight."""
+        """The weighted sum of the rows of A."""
         return np.asarray(weights @ self.to_dense())
 
     def products(self, weights: FloatArray | None = None) -> FloatArray:
         """A^T A with weighted rows, such that its trace with (C^T C)^-1 is n times the mean square.
 
-        An array of steps times steps.
+        The array has steps x steps entries.
         """
         if self.steps > MAX_PRODUCTS:
             raise StrategyError(
-                f"{self} over {self.steps} steps is no Toeplitz workload, and the error of a "
+                f"{self} over {self.steps} steps is not a Toeplitz workload, and the error of a "
                 f"strategy optimised for it needs A^T A as an array: at most {MAX_PRODUCTS} steps. "
-                "Use rates that do not change, or optimise for fewer steps."
+                "Use constant rates, or optimise for fewer steps."
             )
         dense = self.to_dense()
         if weights is not None:
@@ -113,11 +113,11 @@ class Workload(ABC):
 
     @property
     def is_prefix_sums(self) -> bool:
-        """Whether closed forms for prefix sums hold."""
+        """Whether A is the prefix sums, so that their closed forms apply."""
         return False
 
     def differences(self) -> FloatArray | None:
-        """[j, m] = A^-1[j + m, j] where A^-1 has few bands; None where it has not."""
+        """Entry [j, m] is A^-1[j + m, j], if A^-1 has few bands; None otherwise."""
         return None
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ class Workload(ABC):
 
     @abstractmethod
     def _digest(self) -> str:
-        """A few digits that tell it from others."""
+        """A few digits that distinguish it from other workloads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ class ToeplitzWorkload(Workload):
         return product(weights[::-1], self.coefficients, self.steps)[::-1]
 
     def series_form(self, weights: FloatArray | None = None) -> SeriesForm:
-        """Coefficient k of A C^-1 stands in the rows from k on."""
+        """The form weights coefficient k of A C^-1 by the rows from k on, in which it occurs."""
         if weights is None:
             return SeriesForm(self.coefficients, np.arange(self.steps, 0, -1.0))
         return SeriesForm(self.coefficients, self.steps * np.cumsum(weights[::-1])[::-1])
@@ -182,7 +182,7 @@ class ToeplitzWorkload(Workload):
 
 @dataclass(frozen=True, eq=False)
 class ScheduleWorkload(Workload):
-    """SGD with learning rates that change, momentum and weight decay."""
+    """SGD with varying learning rates, momentum and weight decay."""
 
     learning_rates: FloatArray
     momentum: float
@@ -205,7 +205,7 @@ class ScheduleWorkload(Workload):
         return self.learning_rates.size
 
     def rows(self) -> Iterator[FloatArray]:
-        """The rows of A, some at a time; each block is overwritten by the next."""
+        """The rows of A in blocks; each block is overwritten by the next."""
         size = max(CHUNK // self.steps, 1)
         block = np.zeros((min(size, self.steps), self.steps))
         each = self._each_row()
@@ -216,7 +216,7 @@ class ScheduleWorkload(Workload):
             yield block[:count]
 
     def _each_row(self) -> Iterator[FloatArray]:
-        """One row after another, in the same place."""
+        """One row after another, in the same array."""
         if self.weight_decay:
             yield from self.moved_rows(np.eye(1, self.steps)[0])
             return
@@ -229,7 +229,7 @@ class ScheduleWorkload(Workload):
             yield row
 
     def moved_rows(self, inputs: FloatArray) -> Iterator[FloatArray]:
-        """The rows of A times the Toeplitz matrix with these coefficients, in the same place."""
+        """The rows of A times the Toeplitz matrix with these coefficients, in the same array."""
         backwards = inputs[::-1].copy()
         velocity, row = np.zeros(self.steps), np.zeros(self.steps)
         for t, rate in enumerate(self.learning_rates):
@@ -270,7 +270,7 @@ class ScheduleWorkload(Workload):
 
 @dataclass(frozen=True, eq=False)
 class DenseWorkload(Workload):
-    """A as it was given: a lower-triangular array."""
+    """A workload given as a lower-triangular array."""
 
     matrix: FloatArray
     name: str = field(default="", kw_only=True)
@@ -281,8 +281,8 @@ class DenseWorkload(Workload):
         rows, columns = self.matrix.shape
         if rows != columns or np.triu(self.matrix, 1).any():
             raise StrategyError(
-                f"a workload is a square lower-triangular array: step t is estimated from steps "
-                f"0 .. t. Got shape {self.matrix.shape}"
+                f"a workload must be a square lower-triangular array: step t is estimated from "
+                f"steps 0 .. t. Got shape {self.matrix.shape}"
                 + (" with entries above the diagonal." if rows == columns else ".")
             )
 
@@ -314,28 +314,28 @@ def digits_of(*arrays: FloatArray) -> str:
 
 
 def prefix_sums(steps: int) -> ToeplitzWorkload:
-    """What is wanted unless something else is said."""
+    """The default workload: the sum of the first t + 1 inputs, for every step t."""
     return ToeplitzWorkload(np.ones(steps), name=PREFIX_SUMS)
 
 
 def given_workload(given: ArrayLike | Workload) -> Workload:
-    """What was asked for: a workload, Toeplitz coefficients or an array."""
+    """The workload that an argument means: itself, Toeplitz coefficients or an array."""
     if isinstance(given, Workload):
         return given
     array = real_array("a workload", given)
     if array.ndim not in (1, 2):
         raise StrategyError(
-            "a workload is a list of Toeplitz coefficients or a lower-triangular array, "
+            "a workload must be a list of Toeplitz coefficients or a lower-triangular array, "
             f"got shape {array.shape}."
         )
     return ToeplitzWorkload(array) if array.ndim == 1 else DenseWorkload(array)
 
 
 def workload_of(given: ArrayLike | Workload | None, steps: int) -> Workload:
-    """The same for so many steps; prefix sums if nothing was asked for."""
+    """The workload that an argument means, checked to have `steps` steps; prefix sums for None."""
     if steps > MAX_LENGTH:
         raise StrategyError(
-            f"the error of {steps} steps is summed step by step; at most {MAX_LENGTH} steps."
+            f"the error of {steps} steps is summed step by step, for at most {MAX_LENGTH} steps."
         )
     if given is None:
         return prefix_sums(steps)
@@ -363,7 +363,7 @@ def schedule(
 ) -> Workload:
     """SGD with one learning rate for each step, momentum and weight decay: the model after each.
 
-    As torch.optim.SGD: the decay is added to the gradient, before momentum.
+    As in torch.optim.SGD, the decay is added to the gradient before momentum.
     """
     beta = real("momentum", momentum, 0, 1, closed="l")
     decay = real("weight_decay", weight_decay, 0, LARGEST_DECAY, closed="lh")

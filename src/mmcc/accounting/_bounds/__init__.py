@@ -1,7 +1,7 @@
 """What can be proven about a mechanism: one module or package for each bound.
 
-`BOUNDS` are all that there are; whoever wants a number asks `mmcc.accounting._best_bound`, which
-asks them.  A bound from elsewhere takes part once it is registered.
+`BOUNDS` lists all of this package; `mmcc.accounting._best_bound` decides which of them to ask.  A
+user-defined bound takes part once it is registered.
 """
 
 from __future__ import annotations
@@ -43,23 +43,25 @@ PLAIN = Unamplified()
 """The bound that makes no use of sampling."""
 CHANCE = ChanceToTakePart()
 BOUNDS: tuple[Bound, ...] = (PLAIN, Mmcc(), Cascade(), Projection(), Reveal(), GroupLemma())
-"""The bounds of this package; those that were registered are not among them."""
+"""The bounds of this package, without those that users registered."""
 OLD_NAMES = {"chain": Reveal.name}
-"""Methods that were called something else."""
+"""Old names of methods."""
 _registered: list[Bound] = []
 
 
 def register(bound: Bound) -> None:
-    """Let a bound from elsewhere take part, under its own name, in every question from now on.
+    """Let a user-defined bound take part, under its own name, in every question from now on.
 
-    A guarantee is then as good as that bound's proof; it names the bound that gave the number.
+    Guarantees then rely on that bound's proof; each names the bound that gave its number.
     """
     if not isinstance(bound, Bound):
-        raise MethodError(f"a bound is a subclass of mmcc.accounting.Bound, got {bound!r}.")
+        raise MethodError(
+            f"a bound must be an instance of a subclass of mmcc.accounting.Bound, got {bound!r}."
+        )
     if not isinstance(getattr(bound, "name", None), str) or not bound.name or bound.name == TIGHT:
-        raise MethodError(f"a bound needs a name of its own, as text, and {TIGHT!r} is taken.")
+        raise MethodError(f"a bound needs a name of its own, a string other than {TIGHT!r}.")
     if bound.name in (known.name for known in known_bounds()):
-        raise MethodError(f"there is a bound {bound.name!r} already; give yours another name.")
+        raise MethodError(f"there already is a bound {bound.name!r}; give yours another name.")
     _registered.append(bound)
 
 
@@ -71,12 +73,12 @@ def unregister(bound: Bound) -> None:
 
 
 def known_bounds() -> tuple[Bound, ...]:
-    """All bounds, those from elsewhere last."""
+    """All bounds, with the registered ones last."""
     return (*BOUNDS, *_registered)
 
 
 def bound_named(name: str) -> Bound:
-    """The bound of a method."""
+    """The bound that a method name refers to."""
     known = {bound.name: bound for bound in known_bounds()}
     current = OLD_NAMES.get(name, name)
     if current not in known:

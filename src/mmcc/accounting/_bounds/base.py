@@ -1,10 +1,10 @@
-"""What a bound is: a proof about a mechanism that can be asked for numbers.
+"""The base class of bounds: proofs about a mechanism that can be asked for numbers.
 
 In: a `Problem`, a mechanism with its noise level, and a delta or an epsilon.  Out: an `Answer`, the
 certified numbers of both adjacencies.  Rounding: upwards; `lower_*` downwards.
 
-A new bound is a subclass of `Bound`: a name, `refusal`, `cost`, `epsilon` and `delta`, and lower
-ends where it has them.  It takes part once it stands in `BOUNDS` or was registered.
+A new bound is a subclass of `Bound` with a name, `refusal`, `cost`, `epsilon` and `delta`, and
+lower ends if it has any.  It takes part once it is listed in `BOUNDS` or registered.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from mmcc.strategies._repeated import Repeated
 T = TypeVar("T")
 
 DENSE = 0.05
-"""Part of the columns with which one overlaps above which one direction may be enough."""
+"""If columns overlap with more than this fraction of all, one direction may be enough."""
 
 
 class Cost(IntEnum):
-    """What one answer costs, roughly; bounds are asked in this order."""
+    """Rough cost of one answer; bounds are asked in this order."""
 
     FREE = 0
     """A closed form."""
@@ -41,7 +41,7 @@ class Cost(IntEnum):
     STEADY = 2
     """About a second, however many steps there are."""
     SHORT = 3
-    """Seconds, growing with the number of columns, which are few."""
+    """Seconds, growing with the number of columns, which is small."""
     LONG = 4
     """As `SHORT`, with many columns."""
     SLOW = 5
@@ -49,11 +49,11 @@ class Cost(IntEnum):
 
 
 class Groups(Enum):
-    """What a bound says about groups: `group_size` examples whose contributions become zero."""
+    """How a bound covers groups of `group_size` examples whose contributions become zero."""
 
-    NOTHING = "it is proven for one example"
+    NOTHING = "it is proven for one example only"
     COUNTS = "it is asked about one example whose columns are repeated, see `Problem.counts`"
-    OWN = "it reads `group_size` and answers for so many examples"
+    OWN = "it reads `group_size` and answers for that many examples"
 
 
 @dataclass(eq=False)
@@ -66,18 +66,18 @@ class Problem:
     effort: Effort = field(default_factory=Effort)
     _kept: dict[Hashable, Any] = field(default_factory=dict)
     group_size: int = 1
-    """How many examples are protected together."""
+    """The number of examples that are protected together."""
 
     def at(self, sigma: float) -> Problem:
         """The same mechanism with another noise level."""
         return replace(self, sigma=sigma, _kept={})
 
     def scouting(self) -> Problem:
-        """The same problem, solved roughly: for making choices."""
+        """The same problem, to be solved roughly, for making choices."""
         return replace(self, effort=replace(self.effort, scouting=True), _kept={})
 
     def of_one(self) -> Problem:
-        """The same mechanism for one example instead of a group."""
+        """The same mechanism, protecting one example instead of a group."""
         if self.group_size == 1:
             return self
         return self.kept("one example", lambda: replace(self, group_size=1, _kept={}))
@@ -91,12 +91,13 @@ class Problem:
         return replace(self, strategy=strategy, _kept={})
 
     def counts(self) -> Problem | None:
-        """One example with the likelihood ratio of the whole group; None where none is proven.
+        """One example with the likelihood ratio of the whole group; None if none is proven.
 
-        Under Poisson sampling the members' participations in a step add up to a count, and each
-        column of C is taken that often: as by one example of a matrix in which every column stands
+        Under Poisson sampling the members' participations in a step add up to a count, which
+        multiplies the column of C: it is as if one example used a matrix with every column
         `group_size` times (docs/theory-reveal-groups.md, Proposition 2.1).  Under cyclic Poisson
-        sampling with independent noise all members in the first group are the worst (section 5).
+        sampling with independent noise the worst case has all members in the first group (section
+        5).
         """
         if self.group_size == 1:
             return self
@@ -115,46 +116,46 @@ class Problem:
         return Problem(repeated, Poisson(rounds.probability), self.sigma, effort=self.effort)
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` returns, made once: bounds keep here what several questions share."""
+        """The cached result of `make`, for what several questions share."""
         if key not in self._kept:
             self._kept[key] = make()
         return cast(T, self._kept[key])
 
     @property
     def steps(self) -> int:
-        """Columns of C."""
+        """The number of columns of C."""
         return self.strategy.steps
 
     @cached_property
     def dense(self) -> bool:
-        """Whether a column overlaps with a good part of the others.
+        """Whether each column overlaps with a good part of the others.
 
-        With how many: row sums of the Gram matrix over its diagonal.
+        Row sums of the Gram matrix over its diagonal tell with how many.
         """
         ratio = self.sensitivity / self.strategy.sensitivity(self.steps)
         return ratio**2 / self.columns > DENSE * self.columns
 
     @cached_property
     def rounds(self) -> Rounds | None:
-        """The independent rounds of the scheme, if participation is that."""
+        """The independent rounds of the scheme, if participation has that form."""
         found = self.scheme.rounds(self.steps)
         if found is not None and found.separation > self.steps:
             raise SamplingError(
                 f"{self.scheme!r} has rounds {found.separation} steps apart, more than the "
-                f"{self.steps} steps there are. Correct its `rounds`."
+                f"{self.steps} steps of the strategy. Correct its `rounds`."
             )
         return found
 
     @cached_property
     def renewal(self) -> Renewal | None:
-        """The waits between participations, if these are a gap apart and not independent rounds."""
+        """The waits between participations, if they have a gap and are not independent rounds."""
         if self.rounds is not None or self.scheme.groups is not None:
             return None
         return self.scheme.renewal
 
     @cached_property
     def positions(self) -> int | None:
-        """Of how many positions an example has one, if participation is that."""
+        """The number of positions of which an example has one, if participation has that form."""
         found = self.scheme.positions(self.steps)
         if found is not None and self.steps % whole("positions", found, 1, self.steps):
             raise SamplingError(
@@ -165,7 +166,7 @@ class Problem:
 
     @cached_property
     def allocation(self) -> Allocation | None:
-        """The steps drawn anew in every epoch, if participation is that."""
+        """The steps drawn anew in every epoch, if participation has that form."""
         found = self.scheme.allocation(self.steps)
         if found is not None and self.steps % whole(
             "epoch_steps", found.epoch_steps, 1, self.steps
@@ -178,7 +179,7 @@ class Problem:
 
     @cached_property
     def relaxed(self) -> Relaxed | None:
-        """The scheme that amplified bounds are asked about instead, if there is one."""
+        """The simpler scheme that amplified bounds analyse instead, if there is one."""
         found = self.scheme.relaxed(self.steps, self.group_size)
         if found is not None:
             real("chance", found.chance, 0, 1, closed="lh")
@@ -186,12 +187,12 @@ class Problem:
 
     @cached_property
     def tree_of_positions(self) -> Node | None:
-        """The tree that the positions form, if they do."""
+        """The tree that the positions form, if they form one."""
         return None if self.positions is None else self.strategy.hierarchy(self.positions)
 
     @property
     def columns(self) -> int:
-        """Rounds of one example, or positions: what amplified bounds look at."""
+        """The number of columns that amplified bounds analyse: an example's rounds or positions."""
         if self.relaxed is not None:
             return self.under(self.relaxed.scheme).columns
         if self.rounds is not None:
@@ -200,7 +201,7 @@ class Problem:
 
     @property
     def certain(self) -> bool:
-        """Whether nothing is drawn, or an example has no choice: every round, the only position."""
+        """Whether participation is certain: nothing is drawn, every round, or a single position."""
         if not self.scheme.random:
             return True
         if self.relaxed is not None:
@@ -212,7 +213,7 @@ class Problem:
 
     @cached_property
     def chance(self) -> float:
-        """How likely it is, at most, that the example, or any of the group, takes part at all."""
+        """Upper bound on the chance that the example, or any of the group, takes part at all."""
         one = real("chance", self.scheme.chance(self.steps), 0, 1, closed="lh")
         if self.group_size == 1:
             return one
@@ -222,14 +223,15 @@ class Problem:
     def sensitivity(self) -> float:
         """|C 1_S| for the worst participation set that the scheme allows, rounded up.
 
-        Of a group: as often as it has members, for norms of sums are at most sums of norms.
+        For a group it is multiplied by `group_size`, since the norm of a sum is at most the sum of
+        norms.
         """
         one = real("sensitivity", self.scheme.sensitivity(self.strategy), 0, math.inf)
         return one if self.group_size == 1 else self.group_size * one * (1 + 2.0**-51)
 
     @cached_property
     def reached(self) -> float:
-        """|C 1_S| of a set in which an example, or each of the group, may take part for certain."""
+        """|C 1_S| of a set that can occur with certainty for the example, or each of the group."""
         one = real("reached", self.scheme.reached(self.strategy), 0, math.inf, closed="l")
         return self.group_size * one * (1 - 2.0**-50)
 
@@ -241,34 +243,34 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Certified numbers of the same kind, each side for every group of examples by itself.
+    """Certified numbers for both adjacencies, each valid on its own for every public group.
 
-    All epsilons at one delta, or all deltas at one epsilon: the two sides may come from different
+    They are epsilons at one delta or deltas at one epsilon; the two sides may come from different
     groups, and either may be combined with another bound's other side.
     """
 
     remove: float
     add: float
     group: int = 0
-    """The group that has the larger of the two."""
+    """The group that gives the larger of the two."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """How the numbers came about: shown to users, never computed with."""
+    """How the numbers were obtained: shown to users, never computed with."""
     bound: Bound | None = None
-    """What gives the same answer again, with every choice made."""
+    """The bound that gives the same answer again, with all its settings chosen."""
 
     @property
     def value(self) -> float:
-        """The larger of the two: what is promised."""
+        """The larger of the two, which is what is promised."""
         return max(self.remove, self.add)
 
 
 NOTHING_BESIDE = Answer(math.inf, math.inf)
-"""Others have certified nothing yet."""
+"""For when no other bound has certified anything yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class LowerEnd:
-    """No method can prove less than `value`; `closed` if looking on is not worth the time."""
+    """No method can prove less than `value`; `closed` if searching on is not worth the time."""
 
     value: float
     closed: bool = False
@@ -278,39 +280,40 @@ NOTHING_KNOWN = LowerEnd(0.0)
 
 
 class Bound(ABC):
-    """A certified bound.  Instances are values: equal ones give equal answers."""
+    """A certified bound.  Instances are values: equal bounds give equal answers."""
 
     name: ClassVar[str]
-    """As in `method=`."""
+    """The name used in `method=`."""
     amplified: ClassVar[bool] = True
-    """Whether use is made of sampling."""
+    """Whether the bound makes use of sampling."""
     groups: ClassVar[Groups] = Groups.NOTHING
-    """What it says about groups: nothing, unless the bound says otherwise."""
+    """How the bound covers groups; by default not at all."""
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def label(self) -> str:
-        """In the legend of a picture."""
+        """The name in the legend of a picture."""
         return self.name
 
     @abstractmethod
     def refusal(self, problem: Problem) -> str | None:
-        """Why the bound says nothing about a mechanism, in a sentence; None where it applies."""
+        """Why the bound does not apply to a mechanism, in a sentence; None if it applies."""
 
     @abstractmethod
     def cost(self, problem: Problem) -> Cost:
-        """What an answer costs: cheap bounds are asked first."""
+        """The cost of an answer; cheap bounds are asked first."""
 
     @abstractmethod
     def epsilon(self, problem: Problem, delta: float) -> Answer:
-        """Certified epsilon at delta; infinite where nothing is certified."""
+        """Certified epsilon at delta; infinite if nothing is certified."""
 
     def epsilon_beside(self, problem: Problem, delta: float, known: Answer) -> Answer:
-        """The same where others have certified `known`.
+        """Certified epsilon at delta, given that other bounds have certified `known`.
 
-        A side that cannot change the promise, the larger of the two smallest, may stay infinite.
+        A side that cannot change the promise may stay infinite; the promise is the larger of the
+        two minima.
         """
         return self.epsilon(problem, delta)
 
@@ -319,58 +322,58 @@ class Bound(ABC):
         """Certified delta at epsilon."""
 
     def delta_of(self, problem: Problem, epsilon: float, adjacency: str) -> Answer:
-        """The same where nobody asks about the other adjacency: that side may stay 1."""
+        """Certified delta at epsilon for one adjacency; the other side may stay 1."""
         return self.delta(problem, epsilon)
 
     def lower_cost(self, problem: Problem) -> Cost:
-        """What a lower end costs: dear ones are asked only where brackets are wanted."""
+        """The cost of a lower end; expensive ones are asked only for brackets."""
         return Cost.FAST
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
-        """No method can prove a smaller epsilon at delta."""
+        """A lower bound: no method can prove a smaller epsilon at delta."""
         return NOTHING_KNOWN
 
     def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
-        """No method can prove a smaller delta at epsilon."""
+        """A lower bound: no method can prove a smaller delta at epsilon."""
         return NOTHING_KNOWN
 
     def exact(self, problem: Problem) -> bool:
-        """Whether nothing is lost but by rounding, whatever the noise: others are hardly needed."""
+        """Whether only rounding is lost, whatever the noise, so other bounds are hardly needed."""
         return False
 
     def close(self, problem: Problem) -> bool:
-        """Whether little is lost: then nobody who is in a hurry asks others."""
+        """Whether so little is lost that a quick question need not ask other bounds."""
         return self.exact(problem)
 
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
-        """Whether a smaller number may be expected than those already known."""
+        """Whether this bound may give a smaller number than those already known."""
         return True
 
     def outlook(self, problem: Problem, delta: float) -> float:
-        """About the epsilon to come, where a little work tells; 0 where it does not."""
+        """A cheap, rough estimate of the epsilon this bound would give; 0 where there is none."""
         return 0.0
 
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
-        """The same bound with its free choices made well for this question."""
+        """The same bound with its free settings chosen well for this question."""
         return self
 
     def settled_for_delta(self, problem: Problem, epsilon: float) -> Bound:
-        """The same for delta at epsilon."""
+        """The same bound with its free settings chosen well for delta at epsilon."""
         return self
 
     def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
-        """What is shown beside an answer of this bound."""
+        """The details shown with an answer of this bound."""
         notes = {"setting": dict(answer.notes)} if answer.notes else {}
         sides = {"remove": answer.remove, "add": answer.add}
         return Details({"worst_group": answer.group, **sides, **notes})
 
 
 def too_likely(relaxed: Relaxed, delta: float) -> str:
-    """Why nothing is certified by another scheme: the chance of the event uses delta up."""
+    """Why a simpler scheme certifies nothing: the chance of the event uses up delta."""
     chance = f"{relaxed.chance:.3g}, no less than delta = {delta:g}"
     return f"an event whose chance is up to {chance}: {relaxed.event}"
 
 
 def same(value: float) -> Answer:
-    """One number for both adjacencies."""
+    """The answer with the same number for both adjacencies."""
     return Answer(value, value)

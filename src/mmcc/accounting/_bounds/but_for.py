@@ -1,12 +1,12 @@
-r"""Bounds for a scheme that is another one but for an event: `Scheme.relaxed`.
+r"""Bounds for a scheme that equals a simpler one outside an event: `Scheme.relaxed`.
 
-In: a bound that is proven for the other scheme.  Out: the same, the chance of the event added to
-delta.  Rounding: upwards.
+In: a bound that is proven for the simpler scheme.  Out: the same bound, with the chance of the
+event added to delta.  Rounding: upwards.
 
 Let E be the event and R what may be revealed together with it, both independent of the data.
-Revealing R and E costs nothing but privacy, and given R without E the example takes part as under
-the other scheme, or less often, which an adversary who chooses its contributions can only lose by.
-So for every set A of outputs, in both adjacencies,
+Revealing R and E can only weaken privacy, and given R without E the example takes part as under the
+simpler scheme, or less often, which cannot help an adversary who chooses its contributions.  So for
+every set A of outputs, in both adjacencies,
 
     P(A) - e^eps Q(A) <= E[(P(A|R,E) - e^eps Q(A|R,E))_+] <= delta_other(eps) + chance(E).
 """
@@ -32,7 +32,7 @@ from mmcc.sampling import Relaxed
 
 @dataclass(frozen=True)
 class ButFor(Translated):
-    """A bound about the other scheme, at a delta that leaves room for the event."""
+    """A bound for the simpler scheme, at a delta that leaves room for the event."""
 
     name: ClassVar[str] = "but-for"
 
@@ -41,7 +41,7 @@ class ButFor(Translated):
         object.__setattr__(self, "groups", self.once.groups)
 
     def __str__(self) -> str:
-        return f"{self.once}, but for an event whose chance is in delta"
+        return f"{self.once}, outside an event whose chance is part of delta"
 
     def other(self, problem: Problem) -> Problem:
         return problem.under(_relaxed(problem).scheme)
@@ -57,7 +57,7 @@ class ButFor(Translated):
         return replace(found, remove=_added(found.remove, chance), add=_added(found.add, chance))
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
-        """With the worst data set for the other scheme, if it is one for which they are equal."""
+        """The simpler scheme's lower bound, if both schemes agree on its worst data set."""
         return (
             super().lower_epsilon(problem, delta) if _relaxed(problem).attained else NOTHING_KNOWN
         )
@@ -80,10 +80,10 @@ class ButFor(Translated):
 
 
 def _relaxed(problem: Problem) -> Relaxed:
-    """The other scheme and the event, where there are."""
+    """The simpler scheme and the event; an error if there is none."""
     found = problem.relaxed
     if found is None:
-        raise MethodError(f"no other scheme stands for {problem.scheme!r}.")
+        raise MethodError(f"no simpler scheme can replace {problem.scheme!r}.")
     return found
 
 
@@ -92,8 +92,8 @@ def _left(problem: Problem, delta: float) -> float:
     relaxed = _relaxed(problem)
     if relaxed.chance >= delta:
         raise NothingCertifiedError(
-            f"{problem.scheme!r} is {relaxed.scheme!r} but for {too_likely(relaxed, delta)}. Use "
-            "a larger delta, or method='unamplified'."
+            f"{problem.scheme!r} equals {relaxed.scheme!r} outside {too_likely(relaxed, delta)}. "
+            "Use a larger delta, or method='unamplified'."
         )
     return (delta - relaxed.chance) * (1 - 2.0**-52)
 

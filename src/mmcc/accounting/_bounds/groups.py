@@ -1,11 +1,11 @@
 """Bounds for groups: several examples whose contributions become zero at once.
 
 In: a problem with a `group_size`, and bounds that are proven for one example.  Out: answers for the
-group.  Rounding: upwards, as by the bounds that are asked.
+group.  Rounding: upwards, as in the bounds that are asked.
 
-`ByCounts` asks a bound about the mechanism of one example that has the law of the whole group.
-`GroupLemma` asks for one example's epsilon at several deltas and knows nothing else of the
-mechanism.  Proofs: docs/theory-reveal-groups.md.
+`ByCounts` asks a bound about a mechanism in which one example has the law of the whole group.
+`GroupLemma` asks for one example's epsilon at several deltas and uses nothing else.  Proofs:
+docs/theory-reveal-groups.md.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from mmcc.accounting._guarantee import Details
 from mmcc.errors import MethodError, MmccError
 
 CLOSE = 1.02
-"""One example's epsilon this close above its lower bound is not worth more work."""
+"""If one example's epsilon is within this factor of its lower bound, no other bound is asked."""
 
 
 @dataclass(frozen=True)
 class ByCounts(Translated):
-    """A bound for one example, about the columns of C repeated as often as there are members."""
+    """A bound for one example, applied to C with each column repeated `group_size` times."""
 
     name: ClassVar[str] = "counts"
     groups: ClassVar[Groups] = Groups.OWN
 
     def __str__(self) -> str:
-        return f"{self.once}, by how many of the group take part"
+        return f"{self.once}, by the number of group members that take part"
 
     def other(self, problem: Problem) -> Problem:
         counts = problem.counts()
         if counts is None:
-            raise MethodError(f"no counts of a group are proven under {problem.scheme!r}.")
+            raise MethodError(
+                f"counting the members of a group is not proven under {problem.scheme!r}."
+            )
         return counts
 
     def refusal(self, problem: Problem) -> str | None:
@@ -53,10 +55,10 @@ class ByCounts(Translated):
 
 @dataclass(frozen=True)
 class GroupLemma(Bound):
-    """The standard lemma: from the data with the group to those without it in single steps."""
+    """The standard lemma: remove the members of the group one at a time."""
 
     bounds: tuple[Bound, ...] = ()
-    """Those that are asked about one example; any choice is valid."""
+    """The bounds asked about one example; any choice is valid."""
 
     name: ClassVar[str] = "group-lemma"
     groups: ClassVar[Groups] = Groups.OWN
@@ -71,8 +73,8 @@ class GroupLemma(Bound):
             return f"method {self.name!r} is for groups; one example needs no lemma."
         if problem.scheme.setting:
             return (
-                "the group lemma has data sets in which other members of the group contribute, but "
-                f"amplified numbers for {problem.scheme!r} are for {problem.scheme.setting}."
+                "the group lemma needs data sets in which other members of the group contribute, "
+                f"but amplified numbers for {problem.scheme!r} assume {problem.scheme.setting}."
             )
         if not self.bounds:
             return (
@@ -108,7 +110,7 @@ class GroupLemma(Bound):
         return replace(same(value), notes={"by": str(self.bounds[0])})
 
     def settled_for_epsilon(self, problem: Problem, delta: float) -> GroupLemma:
-        """The bound that is best for one example at about the largest delta that is asked."""
+        """The lemma with the best bound for one example at about the largest delta asked."""
         one, share = problem.of_one(), delta / problem.group_size
 
         def ask(bound: Bound) -> Answer:
@@ -129,7 +131,7 @@ class GroupLemma(Bound):
     def _settled(
         self, one: Problem, ask: Callable[[Bound], Answer], ends: Sequence[LowerEnd]
     ) -> GroupLemma:
-        """With the best bound alone: the cheap ones first, until one is close to the truth."""
+        """The lemma with the best bound only, trying cheap ones first until one is nearly exact."""
         truth = max((end.value for end in ends), default=0.0)
         known: list[Answer] = []
         for bound in sorted(self.bounds, key=lambda bound: bound.cost(one)):
@@ -151,7 +153,7 @@ class GroupLemma(Bound):
 
 
 def _value(ask: Callable[[], Answer]) -> float:
-    """The number, infinite where it cannot be certified or is none."""
+    """The number; infinite if it cannot be certified or is not a number."""
     try:
         answer = ask()
     except MmccError:

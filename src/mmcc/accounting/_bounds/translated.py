@@ -1,7 +1,7 @@
-"""A bound that is asked about another mechanism in the place of the one in question.
+"""A bound that is asked about another mechanism in place of the one in question.
 
-In: a problem and a bound.  Out: what the bound says about the problem that stands for it, under the
-bound's own name.  Rounding: as by the bound that is asked.
+In: a problem and a bound.  Out: the bound's answers for a problem that replaces it, under the
+bound's own name.  Rounding: as in the bound that is asked.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from mmcc.accounting._guarantee import Details
 
 @dataclass(frozen=True)
 class Translated(Bound):
-    """A bound, about another problem; subclasses say which, and why its answers hold."""
+    """A bound applied to another problem; subclasses define which, and why its answers hold."""
 
     once: Bound
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.once.name)  # the method is that of the bound itself
+        object.__setattr__(self, "name", self.once.name)  # the method keeps the bound's own name
 
     @abstractmethod
     def other(self, problem: Problem) -> Problem:
-        """The problem that the bound is asked about."""
+        """The problem that the bound is asked about instead."""
 
     def cost(self, problem: Problem) -> Cost:
         return self.once.cost(self.other(problem))

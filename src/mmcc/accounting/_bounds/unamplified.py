@@ -1,4 +1,4 @@
-"""Bounds in closed form: without any use of sampling, and by the chance to take part alone."""
+"""Bounds in closed form: without use of sampling, and by the chance of participation only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Unamplified(Bound):
         return Cost.FREE
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
-        """Where nothing is left to chance, an example may take part in the worst of steps."""
+        """Certain participation attains it: an example may take part in the worst set of steps."""
         return LowerEnd(lower_gaussian_epsilon(problem.reached / problem.sigma, delta))
 
     def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
@@ -67,13 +67,13 @@ class Unamplified(Bound):
 class ChanceToTakePart(Bound):
     """Delta is at most the chance that the example takes part at all, at every epsilon and sigma.
 
-    Of a group: that any of its members does, at most the sum of their chances.
+    For a group it is the chance that any member does, at most the sum of their chances.
 
     Participation does not depend on what was released, so with the example the output has the law
     (1 - chance) Q + chance R, Q the law without it: P(A) - e^eps Q(A) <= chance, and
     Q(A) - e^eps P(A) <= 1 - (1 - chance) e^eps <= chance, for every A and eps >= 0.
 
-    It is no method of its own, for it protects nobody who takes part.
+    It is not a method of its own, because it protects nobody who takes part.
     """
 
     name: ClassVar[str] = "chance of participation, which protects nobody who takes part"

@@ -1,15 +1,16 @@
-"""Waves e^{i om x} at many x and many frequencies, by angles added.
+"""Waves e^{i om x} at many x and many frequencies, by adding angles.
 
 In: x, frequencies om >= 0.  Out: the waves, [x, frequency], and powers and sums made of them.
 Rounding: each wave is within WAVE_ERROR (1 + om |x|) of the exact one, om the largest frequency.
 
-The frequencies of an inversion are equally spaced, but for rounding.  Then om = om_a + om_b, with
+The frequencies of an inversion are equally spaced up to rounding.  Then om = om_a + om_b, with
 every STRIDE-th frequency for om_a and the first STRIDE differences for om_b, and one product of
-complex numbers takes the place of a sine and a cosine.
+complex numbers replaces a sine and a cosine.
 
-*Error.*  om_a + om_b is within SPACING om of the frequency, or nothing is added: a wave moves by
-at most that times |x|.  The two angles are rounded once each, by parts in 2^-53 of at most om |x|.
-Sines and cosines err by a few units in the last place, their product by a few more: 2^-48 is ample.
+*Error.*  om_a + om_b is within SPACING om of the frequency, or angles are not added: a wave moves
+by at most that times |x|.  The two angles are rounded once each, by parts in 2^-53 of at most om
+|x|.  Sines and cosines err by a few units in the last place, their product by a few more: 2^-48 is
+ample.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mmcc._arrays import ComplexArray, FloatArray
 
 ROUND = 2.0**-52
 SPACING = 4 * ROUND
-"""How far, in parts of the largest frequency, an added frequency may be from what it stands for."""
+"""Error allowed in an added frequency, relative to the largest frequency."""
 WAVE_ERROR = 16 * ROUND
 STRIDE = 16
 
@@ -34,7 +35,7 @@ def waves(x: FloatArray, frequencies: FloatArray) -> ComplexArray:
     if not np.abs(added - frequencies).max() <= SPACING * frequencies.max():
         if frequencies[0] != 0:
             return _turned(np.multiply.outer(x, frequencies))
-        # Of the real power, which goes first in every batch.
+        # The real power, which goes first in every batch.
         return np.concatenate([np.ones((x.size, 1)), waves(x, frequencies[1:])], axis=1)
     coarse = _turned(np.multiply.outer(x, starts))
     fine = _turned(np.multiply.outer(x, differences))

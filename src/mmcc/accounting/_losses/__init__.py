@@ -1,1 +1,1 @@
-"""The engine: laws of sensitivities become privacy losses on a grid, and are composed."""
+"""The engine: turns laws of sensitivities into privacy losses on a grid, and composes them."""

@@ -4,9 +4,9 @@ In: independent grid losses with their multiplicities.  Out: `Composed`, or an a
 Rounding: upper bounds.
 
 With L the sum of the losses and K(lam) = log E[e^(lam L)], the tilted masses m~ = m e^(lam l - K)
-are centred where delta is decided, so that a rounding error of the FFT, relative to one in m~, is
-relative to delta.
-Wrapping around the window only adds mass; what lies above the window is added by Chernoff's bound.
+are centred where delta is decided, so a rounding error of the FFT, which is relative to the mass
+one of m~, is relative to delta.  Wrapping around the window only adds mass; mass above the window
+is added by Chernoff's bound.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MAX_POINTS = 2**26
 COMFORTABLE_POINTS = 2**21
 MAX_RETRIES = 12
 FLATTER = (1.0, 1e-3)
-"""Tilts that are tried where the first did not do its work."""
+"""Multiples of the tilt: flatter tilts are tried if the first did not work."""
 NO_ANSWER = 0.999
-"""A delta above this says next to nothing."""
+"""A delta above this is considered no answer."""
 FAN = 4
 
 Parts = Sequence[tuple[GridLoss, int]]
@@ -39,10 +39,10 @@ Cumulant = Callable[[float], float]
 
 
 def read_off(parts: Parts, question: Question, tilt: float, about: float) -> tuple[float, Composed]:
-    """The answer, an upper bound, and the composed losses that it was read off.
+    """The answer, which is an upper bound, and the composed losses from which it was read.
 
-    Every tilt gives a certified answer; flatter ones are tried where the first one's is far above
-    `about`, the epsilon expected, or where its delta says nothing.
+    Every tilt gives a certified answer; flatter ones are tried if the first answer is far above
+    `about`, the epsilon expected, or if its delta is useless.
     """
     at = question.epsilon
     composed = compose(parts, tilt, math.inf if at is None else at)
@@ -87,8 +87,8 @@ def cumulant_of(parts: Parts) -> Cumulant:
 def compose(parts: Parts, tilt: float, lowest: float) -> Composed:
     """Compose all parts, tilted by about `tilt`, in a window that starts at `lowest` or below.
 
-    Any tilt is valid.  Where a rare huge loss takes over the tilted law the window would be wide;
-    a smaller tilt keeps it out.
+    Any tilt is valid.  If a rare huge loss dominates the tilted law, the window would be wide; a
+    smaller tilt avoids that.
     """
     spacing = parts[0][0].spacing
     cumulant = cumulant_of(parts)
@@ -102,8 +102,8 @@ def compose(parts: Parts, tilt: float, lowest: float) -> Composed:
         tilt /= 1.5
     if size > MAX_POINTS:
         raise PrecisionError(
-            f"the composition needs {size} grid points; the losses of the parts differ too much "
-            "in size for one grid. Use a larger delta, or a larger spacing."
+            f"the composition needs {size} grid points, because the losses of the parts differ too "
+            "much in size for one grid. Use a larger delta, or a larger spacing."
         )
     spectrum, error, offset = _spectrum(parts, tilt, size)
     tilted = np.fft.irfft(spectrum, size)
@@ -125,10 +125,10 @@ def compose(parts: Parts, tilt: float, lowest: float) -> Composed:
 def _window(
     cumulant: Cumulant, tilt: float, centre: float, spacing: float, parts: Parts
 ) -> tuple[float, float, float]:
-    """Ends of the window, and a bound on the tilted mass above its top.
+    """The ends of the window, and a bound on the tilted mass above its top.
 
-    The top is Chernoff's.  Mass below the bottom reappears W = top - bottom higher, weighted by
-    e^(-tilt W): the bottom need only be low enough for that to vanish beside delta.
+    The top comes from Chernoff's bound.  Mass below the bottom reappears W = top - bottom higher,
+    weighted by e^(-tilt W): the bottom need only be low enough to make it negligible beside delta.
     """
     step = 1e-3 * max(tilt, 1.0)
     ahead, behind = cumulant(tilt + step), cumulant(tilt - step)
@@ -157,7 +157,7 @@ def _descend(value: Callable[[float], float], start: float, factor: float) -> fl
 
 
 def _spectrum(parts: Parts, tilt: float, size: int) -> tuple[ComplexArray, float, int]:
-    """Product of the transforms of the tilted parts, its error, and the sum of their offsets.
+    """The product of the transforms of the tilted parts, its error, and the sum of their offsets.
 
     Each value F of a transform of masses with sum one has an error of at most e =
     FFT_CONSTANT log2(N) 2^-53, so the product of F_i^c_i is off by at most
@@ -182,7 +182,7 @@ def _spectrum(parts: Parts, tilt: float, size: int) -> tuple[ComplexArray, float
         envelope += count * np.log(largest)
         sensitivity += count * (unit / largest + 8 * EPS)
         spectrum *= values if count == 1 else _power(values, count)
-    # Half the spectrum is kept: every frequency but the ends counts twice.
+    # Half the spectrum is kept, so every frequency but the ends counts twice.
     error += math.sqrt(2 / size) * float(np.linalg.norm(np.exp(envelope) * sensitivity))
     return spectrum, error, offset
 
@@ -196,7 +196,7 @@ def _tilted(loss: GridLoss, tilt: float) -> FloatArray:
 
 
 def _merged(arrays: list[FloatArray], size: int) -> tuple[list[FloatArray], float]:
-    """Convolve short arrays in groups of FAN while that is cheaper than one long transform each.
+    """Convolve short arrays in groups of FAN while that is cheaper than a long transform of each.
 
     Convolving with masses of sum one does not enlarge the 2-norm of an error, so errors add up.
     """

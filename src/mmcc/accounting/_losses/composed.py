@@ -1,6 +1,6 @@
-r"""Composed losses in a window, and how every answer is read off them.
+r"""Composed losses in a window, and the answers that are read off them.
 
-In: what `compose` made of the losses of the parts.  Out: epsilon(delta), delta(epsilon).
+In: the output of `compose`.  Out: epsilon(delta), delta(epsilon).
 Rounding: upper bounds; `lower_delta` is a lower bound.
 
 With l the losses, m~ their tilted masses, lam the tilt and K the cumulant there,
@@ -20,24 +20,24 @@ from mmcc.errors import PrecisionError
 
 EPS = 2.0**-53
 WINDOW_TAIL = 1e-12
-"""Part of the tilted law that may lie above the window."""
+"""Largest fraction of the tilted law that may lie above the window."""
 FARTHEST = 300.0
-"""Where K - lam eps is larger than this, a tilt can tell nothing."""
+"""If K - lam eps is larger than this, the tilt gives no useful answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Epsilon at a delta, or delta at an epsilon."""
+    """What is asked: epsilon at a delta, or delta at an epsilon."""
 
     epsilon: float | None = None
     delta: float | None = None
     floor: float = 0.0
-    """An epsilon below this need not be exact: the answer is a maximum with it."""
+    """An epsilon below this need not be exact, because the caller takes the maximum with it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Composed:
-    """The composed loss in a window, tilted: valid for epsilon from `lowest` up."""
+    """The composed loss in a window, tilted; valid for every epsilon from `lowest` up."""
 
     losses: FloatArray
     tilted: FloatArray
@@ -46,7 +46,7 @@ class Composed:
     infinite: float
     """Mass at infinity and above the window."""
     error: float
-    """Bound on the 2-norm of the error that the transforms leave in `tilted`."""
+    """Bound on the 2-norm of the transforms' error in `tilted`."""
     relative: float
     """Bound on the relative error of tilting and of the cumulant."""
     below: float = 1.0
@@ -57,7 +57,7 @@ class Composed:
         return float(self.losses[0])
 
     def answer(self, question: Question) -> float:
-        """Upper bound on what is asked for; infinity if no epsilon in the window will do."""
+        """Upper bound on the number asked for; infinity if no epsilon in the window suffices."""
         if question.epsilon is not None:
             return self.delta(question.epsilon)
         assert question.delta is not None
@@ -92,10 +92,11 @@ class Composed:
         return min((max(total, 0.0) + slack) * (1 + 2 * rounding) + self.infinite, 1.0)
 
     def _lower(self, epsilon: float, whole: bool) -> float:
-        """A lower bound.
+        """Lower bound on delta, or on the whole mass of the losses above epsilon.
 
-        Subtracted: rounding; mass from below the window, which counts e^(-tilt W) times what it
-        is; mass from above, at most WINDOW_TAIL of the tilted law, as if it lay at epsilon.
+        Three things are subtracted: rounding; mass from below the window, which counts e^(-tilt W)
+        times its size; and mass from above, at most WINDOW_TAIL of the tilted law, as if it lay at
+        epsilon.
         """
         if epsilon >= self.losses[-1] or self.cumulant - self.tilt * epsilon > FARTHEST:
             return 0.0
@@ -106,9 +107,9 @@ class Composed:
         return (total - slack) * (1 - 2 * rounding) - wrapped - slack * rounding
 
     def _above(self, epsilon: float, whole: bool = False) -> tuple[float, float, float]:
-        """The sum over the losses above epsilon, its error by the transforms, and by rounding.
+        """The sum over the losses above epsilon, its error from the transforms, and from rounding.
 
-        `whole`: of their masses, not of what they add to delta.
+        With `whole` it is the sum of their masses, not of what they add to delta.
         """
         start = int(np.searchsorted(self.losses, epsilon, side="right"))
         losses = self.losses[start:]
@@ -120,7 +121,7 @@ class Composed:
         return total, slack, self._rounding(4 * losses.size)
 
     def _rounding(self, operations: int) -> float:
-        """Relative error of a sum with so many roundings, those of tilting included."""
+        """Relative error of a sum with `operations` roundings, including those of tilting."""
         return self.relative + (operations + 16 * (1 + abs(self.cumulant))) * EPS
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
@@ -151,7 +152,7 @@ class Composed:
             carried[i] += math.exp(gap) * carried[i + 1]
             squares[i] += squares[i + 1]
         slack = self.error * np.sqrt(squares)
-        # As for one epsilon, but for the recursion: three more roundings for each.
+        # As for one epsilon, plus three roundings per step of the recursion.
         rounding = self._rounding(4 * losses.size + 8 * at.size)
         deltas[usable] = (near + slack) * (1 + 2 * rounding) + self.infinite
         return np.asarray(np.minimum(deltas, 1.0))
@@ -180,7 +181,7 @@ class Composed:
         return self._between(low, high, delta)
 
     def slope(self, epsilon: float) -> float:
-        """About how fast log delta falls at an epsilon in the window: for choosing a grid."""
+        """Roughly how fast log delta falls at an epsilon in the window, for choosing a grid."""
         here = self.delta(epsilon)
         step = float(self.losses[1] - self.losses[0]) / 16
         there = self.delta(epsilon + step)
@@ -189,7 +190,7 @@ class Composed:
         return math.log(here / there) / step
 
     def _guess(self, delta: float) -> int:
-        """Where delta(epsilon) is about delta, by suffix sums."""
+        """The index at which delta(epsilon) is roughly delta, from suffix sums."""
         exponents = np.minimum(self.cumulant - self.tilt * self.losses, FARTHEST)
         masses = np.maximum(self.tilted, 0.0) * np.exp(exponents)
         tails = np.cumsum(masses[::-1])[::-1]
@@ -200,7 +201,7 @@ class Composed:
         return min(int(over[-1]) + 1 if over.size else 0, self.losses.size - 2)
 
     def _between(self, low: int, high: int, delta: float) -> float:
-        """Between two grid points delta is linear in e^epsilon."""
+        """The epsilon between two grid points, where delta is linear in e^epsilon."""
         left, right = float(self.losses[low]), float(self.losses[high])
         over, under = self.delta(left), self.delta(right)
         share = (over - delta) / (over - under) if over > under else 1.0

@@ -1,10 +1,10 @@
-"""Privacy loss distributions: independent losses of both adjacencies, composed when asked.
+"""Privacy loss distributions: independent losses of both adjacencies, composed on demand.
 
 In: parts with multiplicities: laws of sensitivities, or losses on a grid (`gridded`).
 Out: epsilon(delta) and delta(epsilon).  Rounding: upper bounds.
 
-A distribution keeps its parts, so nothing is lost by composing step by step.  One of laws lets the
-question (epsilon at this delta, delta at that epsilon) decide the grid.
+A distribution keeps its parts, so nothing is lost by composing step by step.  If the parts are
+laws, the question (epsilon at this delta, delta at that epsilon) decides the grid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_COUNT = 10**12
 SMALLEST_DELTA = 1e-290
 MARGIN = 1e-12
-"""More than the rounding of a sum or difference of two numbers."""
+"""Larger than the rounding error of a sum or difference of two numbers."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,11 +41,11 @@ class Distribution(ABC):
 
     @abstractmethod
     def _answer(self, question: Question, side: Adjacency, floor: float | None = None) -> float:
-        """Upper bound for one adjacency without the slack; rough, perhaps, where below `floor`."""
+        """Upper bound for one adjacency without the slack; may be rough if below `floor`."""
 
     @property
     def rows(self) -> int:
-        """How many mechanisms are composed."""
+        """The number of mechanisms that are composed."""
         return sum(count for _, count in self.remove)
 
     def self_compose(self, count: int) -> Self:
@@ -59,18 +59,18 @@ class Distribution(ABC):
         )
 
     def epsilon(self, delta: float, adjacency: Side = "both") -> float:
-        """Smallest certified epsilon at this delta."""
+        """The smallest certified epsilon at this delta."""
         delta = real("delta", delta, 0, 1)
         left = (delta - self.slack) * (1 - MARGIN)
         if not left >= SMALLEST_DELTA:
             raise PrecisionError(
-                f"what bad events of probability {self.slack:g} leave of delta = {delta:g} is too "
-                "small to be certified. Use a larger delta."
+                f"bad events of probability {self.slack:g} leave too little of delta = {delta:g} "
+                "to certify anything. Use a larger delta."
             )
         return self._largest(Question(delta=left), adjacency)
 
     def delta(self, epsilon: float, adjacency: Side = "both") -> float:
-        """Smallest certified delta at this epsilon."""
+        """The smallest certified delta at this epsilon."""
         epsilon = real("epsilon", epsilon, 0, 1e6, closed="l")
         found = self._largest(Question(epsilon=epsilon), adjacency)
         return min((found + self.slack) * (1 + MARGIN), 1.0)
@@ -103,7 +103,7 @@ class PrivacyLossDistribution(Distribution):
         )
 
     def compose(self, other: PrivacyLossDistribution) -> PrivacyLossDistribution:
-        """Both mechanisms run, the second possibly chosen after seeing the first."""
+        """Compose with a second mechanism, which may be chosen after seeing the first's output."""
         if not isinstance(other, PrivacyLossDistribution):
             raise ParameterError(f"can only compose with another distribution, got {other!r}.")
         return compose_all((self, other))
@@ -119,7 +119,7 @@ class PrivacyLossDistribution(Distribution):
 def compose_all(
     distributions: Sequence[PrivacyLossDistribution], bad_event_probability: float = 0.0
 ) -> PrivacyLossDistribution:
-    """All distributions together, equal laws counted, plus the probability of bad events."""
+    """Compose all distributions, counting equal laws, and add the probability of bad events."""
     spacings = [d.spacing for d in distributions if d.spacing is not None]
     return PrivacyLossDistribution(
         remove=merged(pair for d in distributions for pair in d.remove),
@@ -130,9 +130,9 @@ def compose_all(
 
 
 def add_slacks(slacks: Iterable[float], times: int = 1) -> float:
-    """Their exact sum, so many times, rounded up; no probability is more than one.
+    """The exact sum of the slacks, `times` times, rounded up and capped at one.
 
-    Up, because a delta may be hardly larger: then what is left of it feels the last bit.
+    It is rounded up because delta may be barely larger, and then the last bit matters.
     """
     exact = times * sum(Fraction(slack) for slack in slacks)
     found = float(exact)

@@ -1,7 +1,7 @@
 r"""Losses on a grid from dots of a delta curve.
 
-In: heights that are certified at places of the grid.  Out: masses on the grid.
-Rounding: upwards; the losses dominate whatever the dots lie above.
+In: certified heights at places of the grid.  Out: masses on the grid.
+Rounding: upwards; the losses dominate every privacy curve that lies below the dots.
 
 The curve h(x) = sup_A P(A) - x Q(A), x = e^epsilon, is convex with h(0) = 1 and never rises.  The
 lower convex hull of the dots is the largest convex function below them, so h lies below the hull.
@@ -21,7 +21,7 @@ from mmcc.errors import PrecisionError
 
 MARGIN = 1e-12
 SMALLEST_MASS = 1e-290
-"""Less is moved to infinite loss: near 1e-308 numbers lose their digits."""
+"""Smaller masses are moved to infinite loss, because numbers near 1e-308 lose their digits."""
 
 
 def connect(places: IntArray, heights: FloatArray, spacing: float) -> GridLoss:
@@ -33,9 +33,9 @@ def connect(places: IntArray, heights: FloatArray, spacing: float) -> GridLoss:
     slopes = np.append(np.diff(np.append(1.0, heights)) / np.diff(x), 0.0)
     masses = np.maximum(x[1:] * np.diff(slopes), 0.0) * (1 + MARGIN)
     masses[masses < SMALLEST_MASS] = 0.0
-    # Corners are where both chains bend, so a pair that is high enough there, and has a mass of
-    # one, is high enough everywhere.  What rounding took away is paid for at infinity; the margin
-    # covers the rounding of these sums of positive terms.
+    # Both curves bend only at corners, so a pair that is high enough there, and has mass one, is
+    # high enough everywhere.  What rounding took away is paid for at infinity; the margin covers
+    # the rounding of these sums of positive terms.
     reached = [math.fsum(masses * np.maximum(-np.expm1(e - epsilons), 0.0)) for e in epsilons]
     reached.append(math.fsum(masses))
     lost = np.append(heights, 1.0) - heights[-1] - np.array(reached) * (1 - 0.1 * MARGIN)
@@ -48,7 +48,7 @@ def connect(places: IntArray, heights: FloatArray, spacing: float) -> GridLoss:
 
 
 def _hull(x: FloatArray, heights: FloatArray) -> IntArray:
-    """Places of the corners of the lower convex hull, x increasing; both ends are corners."""
+    """Indices of the corners of the lower convex hull, x increasing; both ends are corners."""
     corners: list[int] = []
     for place in range(x.size):
         while len(corners) > 1:

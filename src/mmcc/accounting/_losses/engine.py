@@ -3,7 +3,7 @@
 In: laws of sensitivities with multiplicities, a `Question`.  Out: epsilon at delta, or delta at
 epsilon.  Rounding: upper bounds.
 
-Only the question decides the grid, the tilt and the tails.
+The grid, the tilt and the tails depend on the question only.
 """
 
 from __future__ import annotations
@@ -28,43 +28,43 @@ from mmcc.accounting._parallel import Progress, spread
 from mmcc.errors import PrecisionError
 
 TOLERANCE = 5e-5
-"""How much of epsilon the grid may cost, roughly (the result is an upper bound either way)."""
+"""The fraction of epsilon that the grid may cost, roughly; the result is an upper bound anyway."""
 ROUGH = 30.0
-"""How much coarser a first answer may be."""
+"""The factor by which a first answer may be coarser."""
 TAIL_SHARE = 1e-9
-"""Share of delta that truncation of all rows together may cost."""
+"""The fraction of delta that truncating all rows may cost together."""
 CUT_SHARE = 1e-5
-"""The same where fine cells are worth more than far tails."""
+"""The same if fine cells are worth more than far tails."""
 FIRST_TAIL = 1e-20
 PRECISION = 2e-10
-"""Relative error of dP/dQ that a single row may have."""
+"""The relative error of dP/dQ allowed in a single row."""
 MAX_REFINEMENTS = 6
 COARSE = 20.0
-"""A grid that costs more than this times the tolerance is refined, once the answer is known."""
+"""Once the answer is known, a grid that costs more than this times the tolerance is refined."""
 REFINED = 4.0
-"""What it may cost then."""
+"""What the refined grid may cost, in multiples of the tolerance."""
 FLAT = 0.01
-"""A curve that falls by less than this part down to the answer is resolved like one that does."""
+"""If log delta falls by less than this before the answer, it is treated as if by this much."""
 MAX_SPACING = 0.5
 LARGEST_SPACING = 2.0
 MAX_WIDENINGS = 8
 MAX_ROW_POINTS = 2**19
 MAX_REFINED_POINTS, LEAST_ROW_POINTS = 2**23, 2**12
-"""Points of all rows together on a grid that is refined, and of each at least."""
+"""On a refined grid: most points of all rows together, and fewest points of one row."""
 MAX_WINDOW_POINTS = 2**23
 MAX_TRANSFORMED = 2**27
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Effort:
-    """How to compute: the grid (None: chosen), an executor, a progress callback."""
+    """How to compute: the grid spacing (None: chosen automatically), an executor, a callback."""
 
     spacing: float | None = None
     executor: Executor | None = None
     progress: Progress | None = None
     tolerance: float = TOLERANCE
     scouting: bool = False
-    """Rough answers for comparing plans: a coarse grid, the remove adjacency alone."""
+    """Whether rough answers suffice, to compare plans: a coarse grid, the remove adjacency only."""
 
     def report(self, what: str, fraction: float) -> None:
         if self.progress is not None:
@@ -80,12 +80,12 @@ def bound(
 ) -> float:
     """Upper bound on the epsilon (or delta) of `rows` composed mixtures of Gaussians.
 
-    `laws` may make them one by one, so that only one need be in memory.
+    `laws` may generate them one by one, so only one need be in memory.
     """
     if question.delta is not None:
         tail = max(TAIL_SHARE * question.delta / rows, 1e-290)
         return _answer(laws, side, question, effort, tail)
-    # Tails that are small beside any ordinary delta; smaller ones if this delta is not ordinary.
+    # Tails that are small beside any ordinary delta, and smaller still for a tiny delta.
     found = _answer(laws, side, question, effort, FIRST_TAIL / rows)
     if effort.scouting or TAIL_SHARE * found >= FIRST_TAIL:
         return found
@@ -99,7 +99,7 @@ def bound_at_least(
     effort: Effort,
     floor: float,
 ) -> float:
-    """The same for the add adjacency, exact only where it exceeds `floor`, remove's answer."""
+    """`bound` for the add adjacency, exact only if it exceeds `floor`, the answer for remove."""
     enough = floor if question.epsilon is None else question.epsilon
     largest = largest_add_loss(laws(), enough)
     if largest <= enough:  # no loss is larger than that: epsilon at most this, delta zero
@@ -136,7 +136,7 @@ def _answer(
     tail: float,
 ) -> float:
     rows = _rows(laws, side, effort, tail)
-    # Many different rows cost time in proportion to the grid: let them have a coarser one.
+    # With many different rows time grows with the grid, so they get a coarser one.
     tolerance = effort.tolerance * min(max(len(rows.counts) / 256, 1.0), 3.0)
     grid = _choose_grid(rows, question, tolerance)
     points = MAX_ROW_POINTS // 32 if effort.scouting else MAX_ROW_POINTS
@@ -156,7 +156,7 @@ def _answer(
         spacing = finer.spacing
         try:
             found, composed = _ask(rows, finer, question, effort)
-        except PrecisionError:  # too fine for floating point: what is known will do
+        except PrecisionError:  # too fine for floating point: keep the first answer
             break
         best = min(best, found)
     return best
@@ -182,7 +182,7 @@ def _rows(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PreparedRows:
-    """The different rows, how often each one comes, and rough losses of them."""
+    """The different rows, how often each occurs, and rough losses of them."""
 
     expansions: list[Expansion]
     samples: list[tuple[FloatArray, FloatArray]]
@@ -195,18 +195,19 @@ class PreparedRows:
         return np.array(self.counts, np.float64)
 
     def finest(self, points: int) -> float:
-        """The smallest spacing worth trying: so many points a row, far above the losses' errors."""
+        """The smallest spacing worth trying: `points` per row, far above the losses' errors."""
         widest = max(float(np.ptp(losses)) for losses, _ in self.samples)
         return max(widest / points, 100 * max(e.error + 1e-12 for e in self.expansions))
 
     def tail_for(self, delta: float) -> float:
-        """Tails that may be cut off each row where the range of its losses limits the grid."""
+        """The tail to cut off each row if the range of its losses limits the grid."""
         return CUT_SHARE * delta / sum(self.counts)
 
     def added_variance(self, spacing: float) -> float:
-        """About the variance that spreading losses over the cells of a grid adds, rows together.
+        """Roughly the variance that all rows together gain by spreading losses over grid cells.
 
-        It is spacing^2/6 a row, or spacing E|L| if the row's losses L are far smaller than a cell.
+        It is spacing^2/6 per row, or spacing E|L| if the row's losses L are far smaller than a
+        cell.
         """
         sizes = np.array([float(np.abs(row) @ masses) for row, masses in self.samples])
         return float(self.weights @ np.minimum(spacing**2 / 6, spacing * sizes))
@@ -214,7 +215,7 @@ class PreparedRows:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How to put losses on a grid: for an answer of about `epsilon`."""
+    """How to put losses on a grid, for an answer of about `epsilon`."""
 
     spacing: float
     tilt: float
@@ -250,11 +251,12 @@ def _refined(
     question: Question,
     tolerance: float,
 ) -> Grid | None:
-    """A finer grid, if the answer shows that the first guess at epsilon made it too coarse.
+    """A finer grid, if the answer shows that the first guess of epsilon made the grid too coarse.
 
-    The guess is Chernoff's.  Where large losses are rare, as with small probabilities and little
-    noise, the true epsilon can be a thousandth of it, and delta falls far faster at first: on the
-    scale of the losses of one participation.  So both are read off the composed curve.
+    The guess comes from Chernoff's bound.  If large losses are rare, as with small probabilities
+    and little noise, the true epsilon can be a thousandth of it, and delta falls far faster at
+    first, on the scale of the losses of one participation.  So both are read off the composed
+    curve.
     """
     epsilon = found if question.epsilon is None else question.epsilon
     if epsilon == 0.0 and question.epsilon is None:
@@ -293,7 +295,7 @@ def _prepare(
     weighted: tuple[Law, int], tail: float, tolerance: float, side: Adjacency
 ) -> tuple[Expansion, FloatArray, FloatArray]:
     law, count = weighted
-    # An error of dP/dQ costs about 8 times itself in epsilon, for each row of this law.
+    # An error of dP/dQ costs about 8 times itself in epsilon, for every row with this law.
     precision = min(max(1e-3 * tolerance / count, 1e-13), PRECISION)
     expansion = expand(law, tail, precision)
     losses, p, q = sample_losses(expansion)
@@ -303,8 +305,8 @@ def _prepare(
 def _choose_grid(rows: PreparedRows, question: Question, tolerance: float) -> Grid:
     """Spacing, tilt and epsilon from rough losses of the rows.
 
-    Spreading each loss over its cell adds a variance, v in all rows (`added_variance`), which
-    raises epsilon by v (1 + tilt)/2 where delta falls as e^(-tilt epsilon).
+    Spreading each loss over its cell adds a variance, v over all rows (`added_variance`), which
+    raises epsilon by v (1 + tilt)/2 if delta falls as e^(-tilt epsilon).
     """
     counts = rows.weights
     losses = np.array([row for row, _ in rows.samples])

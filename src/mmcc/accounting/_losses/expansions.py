@@ -1,14 +1,14 @@
 r"""Expansions of the laws of a row's sensitivity X: dP/dQ with a proven error.
 
 In: the law of X in units of sigma.  Out: an `Expansion`, from which `rows` makes a loss.
-Rounding: none; the error of dP/dQ is bounded, and mass that is left out is counted.
+Rounding: none; the error of dP/dQ is bounded, and mass that is left out is reported.
 
-P is the mixture N(X, 1), Q is N(0, 1).  A law becomes an `Expansion` by one of two routes.
-*Moment series*: one class, all moments of X up to an order.  *Direct summation*: one class for each
-value of X, or for each cell of a lattice, then with the moments of the residual R inside the cell.
-Both are the same formula (`row_loops`), and one criterion decides: the proven bound on the relative
-error of dP/dQ for all y that matter.
-With |t| <= T, t = y - centre, and M + 1 orders from 0 to M,
+P is the mixture N(X, 1), Q is N(0, 1).  A law becomes an `Expansion` by one of two routes.  *Moment
+series*: one class, all moments of X up to an order.  *Direct summation*: one class for each value
+of X, or one for each cell of a lattice, with the moments of the residual R inside the cell.  Both
+use the same formula (`row_loops`), and one criterion decides between them: the proven bound on the
+relative error of dP/dQ for all relevant y.  With |t| <= T, t = y - centre, and M + 1 orders from 0
+to M,
 
     beyond M:   exp(r T + r^2/2) E|R|^(M+1) / r^(M+1)  for any r > 0,
     round-off:  2^-53 (number of operations) E exp(|R| T + R^2/2),
@@ -53,23 +53,23 @@ class Expansion:
     dropped: float = 0.0
     """P-mass that is not represented; it counts as infinite loss."""
     error: float = 0.0
-    """Bound on the relative error of dP/dQ on [-reach, top], but for the log's own rounding."""
+    """Bound on the relative error of dP/dQ on [-reach, top], except the rounding of its log."""
     condition: float = 1.0
     """Sum of the absolute values of all terms over a lower bound of dP/dQ."""
     ripple: float = 0.0
-    """The same without the terms of order zero."""
+    """`condition` without the terms of order zero."""
 
     @property
     def span(self) -> float:
-        """The largest |y - centre| that is evaluated."""
+        """The largest |y - centre| at which it is evaluated."""
         return max(self.top - float(self.centres.min()), self.reach + float(self.centres.max()))
 
 
 def expand(law: Law, tail: float, precision: float = 1e-11) -> Expansion:
     """Choose the cheapest expansion whose proven error is small enough.
 
-    `tail` is the mass of P (and of Q) that may be given infinite loss, `precision` the relative
-    error of dP/dQ that a route may have.
+    `tail` is the mass of P (and of Q) that may be given infinite loss; `precision` is the relative
+    error of dP/dQ allowed.
     """
     if isinstance(law, MixtureLaw):
         return expand_values(law.values, law.probs, tail)
@@ -97,14 +97,14 @@ def expand(law: Law, tail: float, precision: float = 1e-11) -> Expansion:
 
 
 def normal_reach(tail: float) -> float:
-    """T with Phi(-T) <= tail."""
+    """A T with Phi(-T) <= tail."""
     return float(-special.ndtri(tail)) * (1 + 1e-12) + 1e-12
 
 
 def expand_values(
     values: FloatArray, probs: FloatArray, tail: float, *, dropped: float = 0.0, error: float = 0.0
 ) -> Expansion:
-    """Direct summation over explicit values: exact but for round-off."""
+    """Direct summation over explicit values: exact up to round-off."""
     present = probs > 0
     values, probs = values[present], probs[present]
     largest = float(values.max())
@@ -114,7 +114,7 @@ def expand_values(
         middle = 0.5 * (low + high)
         above = float(np.dot(probs, special.ndtr(values - middle))) * (1 + 1e-9)
         low, high = (low, middle) if above <= tail else (middle, high)
-    # Rounding of exp(x (y - x/2)): of the exponent, then of each addition.
+    # Rounding of exp(x (y - x/2)): first the exponent, then each addition.
     exponent = largest * (reach + high + largest)
     error += (8 * exponent + 2 * values.size + 32) * EPS
     return Expansion(values, probs[:, None], reach, high, tail, dropped=dropped, error=error)
@@ -130,7 +130,7 @@ def expand_binomial(
     last = binomial_quantile(repeats, prob, rare)
     first = max(repeats - 1 - binomial_quantile(repeats, 1 - prob, rare), 0)
     counts = np.arange(first, last + 1, dtype=np.float64)
-    # Ratios of neighbours from the mode outwards, then scaled to a sum of one: at most too
+    # Ratios of neighbours from the mode outwards, then scaled to a sum of one: if anything too
     # large, by the two tails cut off.
     mode = min(max(int((repeats + 1) * prob), first), last) - first
     ratios = (repeats - counts[:-1]) / (counts[:-1] + 1) * (prob / (1 - prob))
@@ -151,7 +151,7 @@ def expand_series(
     precision: float,
     repeats: int = 1,
 ) -> Expansion | None:
-    """One class around the certain part of X; None where the proven error is too large."""
+    """One class around the certain part of X; None if the proven error is too large."""
     reach = normal_reach(tail)
     mean, largest = repeats * float(np.dot(values, probs)), float(values.max())
     above = chernoff_top(mean, largest, tail)
@@ -210,7 +210,7 @@ def series_power(series: FloatArray, exponent: int) -> FloatArray:
 def series_orders(
     mean: float, largest: float, span: float, error: float, tail: float
 ) -> int | None:
-    """How many orders are enough, from E[X] and the largest value: a guess that is checked later.
+    """The number of orders needed, from E[X] and the largest value: a guess that is checked later.
 
     E[X^M]/M! <= min_u exp((E[X]/a)(e^(a u) - 1)) / u^M, a the largest value.
     """
@@ -227,7 +227,7 @@ def series_orders(
 def expand_lattice(
     values: FloatArray, probs: FloatArray, shift: float, tail: float, precision: float
 ) -> Expansion | None:
-    """A class for each lattice cell; None where that would be too much work."""
+    """A class for each lattice cell; None if that would be too much work."""
     reach = normal_reach(tail)
     above = exact_chernoff_top(values, probs, tail)
     span = above + reach + shift
@@ -298,7 +298,7 @@ def supporters(
 def supported(
     numerator: FloatArray, log_floor: FloatArray, centres: FloatArray, span: float, limit: float
 ) -> BoolArray:
-    """The classes whose error is below `limit` of a bound that other such classes give."""
+    """The classes whose error is below `limit` times a bound given by classes that also qualify."""
     good = np.ones(centres.size, dtype=np.bool_)
     while good.any():
         _, floor = supporters(log_floor[good], centres[good], span)
@@ -351,7 +351,7 @@ def remainder(coefficient: FloatArray, orders: int, span: float) -> tuple[FloatA
 
 
 def absolute_series(coefficients: FloatArray, span: float) -> float:
-    """sum_m c_m He~_m(T): the Hermite series with all signs positive."""
+    """The Hermite series with all signs positive: sum_m c_m He~_m(T)."""
     before, now = 0.0, 1.0
     total = float(coefficients[0])
     for m in range(1, coefficients.size):
@@ -361,7 +361,7 @@ def absolute_series(coefficients: FloatArray, span: float) -> float:
 
 
 def chernoff_top(mean: float, largest: float, tail: float) -> float:
-    """T with P(X + N(0,1) > t) <= tail, from E[X] and the largest value alone."""
+    """A t with P(X + N(0,1) > t) <= tail, from E[X] and the largest value only."""
     theta = THETAS[THETAS * largest <= 600.0]
     cumulant = mean / largest * np.expm1(theta * largest)
     bounds = (0.5 * theta**2 + cumulant - math.log(tail)) / theta
@@ -369,7 +369,7 @@ def chernoff_top(mean: float, largest: float, tail: float) -> float:
 
 
 def exact_chernoff_top(values: FloatArray, probs: FloatArray, tail: float) -> float:
-    """The same from the whole law."""
+    """A t with P(X + N(0,1) > t) <= tail, from the whole law."""
     best = math.inf
     for theta in THETAS:
         exponents = theta * values

@@ -34,21 +34,21 @@ class GridLoss:
         return places * self.spacing
 
     def pushed_up(self, error: float) -> GridLoss:
-        """Pay for relative errors of masses and absolute ones of losses, `error` in all.
+        """Move mass up to pay for a total `error`: relative in the masses, absolute in the losses.
 
         Every mass grows by 2 error; then, twice, a fraction f = 4 e^h error / (1 - e^-h), h the
-        spacing, of each mass moves one grid point up.  Why that is enough: let a cell have mass p,
-        of which `up` was put on its upper point.  Exactly it would be at most up + E, with
-        E <= p (2 error) / (1 - e^-h), and losses up to `error` above the upper point cost at most
-        a further fraction 2 error / (1 - e^-h) of the upper mass one point higher.  The first move
-        raises delta(epsilon) at least as much as moving E would have done (at the lower point:
-        f (p - up + up e^-h) >= f p e^-h >= E), and the second, which keeps any order between
-        losses, pays for the rest.
+        spacing, of each mass moves one grid point up.  This is enough: let a cell have mass p, of
+        which `up` was put on its upper point.  The exact value would be at most up + E, with E <= p
+        (2 error) / (1 - e^-h), and losses up to `error` above the upper point cost at most a
+        further fraction 2 error / (1 - e^-h) of the upper mass one point higher.  The first move
+        raises delta(epsilon) at least as much as moving E would have done (at the lower point: f (p
+        - up + up e^-h) >= f p e^-h >= E), and the second, which keeps any order between losses,
+        pays for the rest.
         """
         fraction = 4.0 * math.exp(self.spacing) * error / -math.expm1(-self.spacing)
         if not fraction <= 0.5:
             raise PrecisionError(
-                f"rounding errors of {error:.2g} are too large beside a grid of spacing "
+                f"rounding errors of {error:.2g} are too large for a grid of spacing "
                 f"{self.spacing:.2g}; floating point cannot certify this number. Use a larger "
                 "delta or sigma."
             )

@@ -1,6 +1,6 @@
-r"""Privacy losses on one fixed grid: what a ledger composes, and other libraries' mechanisms.
+r"""Privacy losses on one fixed grid, for ledgers and for mechanisms of other libraries.
 
-In: losses on a grid k * spacing, or a distribution of laws, which is put on one.
+In: losses on a grid k * spacing, or a distribution of laws, which is put on such a grid.
 Out: epsilon(delta), delta(epsilon).  Rounding: upper bounds.
 
 A `PrivacyLossDistribution` chooses its grid for each question; here the grid is given.  Its errors
@@ -50,19 +50,19 @@ class GridDistribution(Distribution):
 
     @property
     def spacing(self) -> float:
-        """Distance of neighbouring losses."""
+        """The distance between neighbouring losses."""
         return self.remove[0][0].spacing
 
     def compose(self, other: GridDistribution | PrivacyLossDistribution) -> GridDistribution:
-        """Both mechanisms run, the second possibly chosen after seeing the first."""
+        """Compose with a second mechanism, which may be chosen after seeing the first's output."""
         if isinstance(other, PrivacyLossDistribution):
             other = put_on_grid(other, self.spacing)
         if not isinstance(other, GridDistribution):
             raise ParameterError(f"can only compose with another distribution, got {other!r}.")
         if other.spacing != self.spacing:
             raise ParameterError(
-                f"the spacings of the grids differ: {self.spacing:g} and {other.spacing:g}. Make "
-                "both with the same one."
+                f"the spacings of the two grids differ: {self.spacing:g} and {other.spacing:g}. "
+                "Make both with the same spacing."
             )
         return GridDistribution(
             self.remove + other.remove,
@@ -73,7 +73,8 @@ class GridDistribution(Distribution):
     def curve(self, epsilons: FloatArray, side: Adjacency) -> FloatArray:
         """Upper bounds on delta at increasing epsilons, which may be negative.
 
-        Every tilt gives upper bounds: the smallest over tilts made for different deltas.
+        Every tilt gives upper bounds; the result is the smallest over tilts made for different
+        deltas.
         """
         parts = self.remove if side == "remove" else self.add
         cumulant = cumulant_of(parts)
@@ -101,7 +102,7 @@ class GridDistribution(Distribution):
 
 
 def put_on_grid(distribution: PrivacyLossDistribution, spacing: float) -> GridDistribution:
-    """A distribution of laws on a grid: losses move up, and mass is never dropped."""
+    """Put a distribution of laws on a grid: losses move up, and mass is never dropped."""
     spacing = real("spacing", spacing, 0, 1.0, closed="h")
     return GridDistribution(
         _losses(distribution.remove, spacing, "remove"),

@@ -1,6 +1,6 @@
-"""Laws of a row's sensitivity X in units of sigma, and how equal ones are counted.
+"""Laws of a row's sensitivity X in units of sigma, and the counting of equal ones.
 
-In: values and probabilities.  Out: laws that never change, each of a kind once.
+In: values and probabilities.  Out: immutable laws; equal laws once, with their number.
 Rounding: none.
 """
 
@@ -43,9 +43,9 @@ WeightedLaws = tuple[tuple[Law, int], ...]
 
 
 class Different:
-    """Iterates over the different laws; `counts` then says how often each one came.
+    """Iterates over the different laws; afterwards `counts` has how often each one occurred.
 
-    Equality by a hash of the bytes: no two laws are ever compared.
+    Equality is decided by a hash of the bytes; laws themselves are never compared.
     """
 
     def __init__(self, laws: Iterable[tuple[Law, int]]) -> None:
@@ -74,7 +74,7 @@ def fingerprint(law: Law) -> bytes:
 
 
 def merged(laws: Iterable[tuple[Law, int]]) -> WeightedLaws:
-    """Equal laws once, with their number."""
+    """Each different law once, with the number of its copies."""
     different = Different(laws)
     kept = [law for law, _ in different]
     return tuple(zip(kept, different.counts, strict=True))

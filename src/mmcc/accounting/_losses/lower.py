@@ -1,7 +1,7 @@
-"""Composition rounded down: where to look, and how a lower bound on epsilon is read off.
+"""Composition rounded down: where to compose, and how to read off a lower bound on epsilon.
 
 In: grid losses whose masses and losses were rounded down.  Out: `Composed`, whose `lower_delta` is
-good near an (epsilon, delta).  Rounding: down.
+tight near a given (epsilon, delta).  Rounding: down.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from mmcc.accounting._losses.compose import Parts, compose, cumulant_of
 from mmcc.accounting._losses.composed import Composed
 
 WRAPPED = 12.0
-"""Mass from below the window is at most e^-WRAPPED of delta, by the tilt."""
+"""By the tilt, mass from below the window is at most e^-WRAPPED times delta."""
 STARTS = (0.0, 0.5, 0.9, 0.98, 0.998)
-"""Parts of an upper bound at which a lower one is looked for."""
+"""Fractions of an upper bound near which a lower bound is searched for."""
 TILTS = np.concatenate([np.geomspace(0.05, 2000.0, 80), np.geomspace(2300.0, 1e8, 80)])
 
 
@@ -34,7 +34,7 @@ def compose_down(parts: Parts, epsilon: float, delta: float) -> Composed:
 
 
 def last_above(lower: Callable[[float], float], delta: float, about: float) -> float:
-    """An epsilon up to `about` at which delta is still reached, nearly the largest; or zero."""
+    """Nearly the largest epsilon up to `about` at which delta is still reached; zero if none."""
     # A large epsilon's window does not reach down to zero.
     known = (part * about for part in STARTS if lower(part * about) >= delta)
     low, high = next(known, 0.0), about
@@ -47,7 +47,7 @@ def last_above(lower: Callable[[float], float], delta: float, about: float) -> f
 
 
 def _lowest(convex: Callable[[float], float]) -> float:
-    """The tilt at which a convex function is lowest: the last one before it rises."""
+    """The tilt at which a convex function is smallest: the last one before it rises."""
     known: dict[int, float] = {}
 
     def value(place: int) -> float:

@@ -26,16 +26,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 SQRT_HALF = math.sqrt(0.5)
 INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 SMALLEST = 1e-290
-"""Masses below this count as zero where that is the safe side."""
+"""Smaller masses count as zero if that is the safe side."""
 NARROW = 0.03
 """Cells this narrow (see `cell_mass`) are integrated without cancellation."""
 FORGET = 42.0
 CLOSE = 5e-14
-"""Newton's method stops here; the residual is paid for, eight times over, in epsilon."""
+"""The residual at which Newton's method stops; eight times it is paid for in epsilon."""
 
 
 def compiled(function: F) -> F:
-    """Compile without the interpreter lock, and remember the machine code between runs."""
+    """Compile without the interpreter lock, and cache the machine code between runs."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
@@ -135,8 +135,8 @@ def lattice_product(
 def log_ratio(y: float, centres: FloatArray, coefficients: FloatArray) -> tuple[float, float]:
     """Log dP/dQ at y and its derivative.
 
-    Classes that weigh less than e^-FORGET of the heaviest are left out: a relative error of at
-    most e^-FORGET times the number of classes.
+    Classes that weigh less than e^-FORGET times the heaviest are left out, which makes a relative
+    error of at most e^-FORGET times the number of classes.
     """
     classes, orders = coefficients.shape
     largest = -math.inf
@@ -186,7 +186,7 @@ def solve_log_ratio(
     centres: FloatArray,
     coefficients: FloatArray,
 ) -> tuple[float, float, float]:
-    """The y in [left, right] with log dP/dQ(y) = target, the slope there, and the residual.
+    """Find the y in [left, right] with log dP/dQ(y) = target; also its slope and the residual.
 
     The log ratio is convex and increasing, so Newton's step from the right never overshoots;
     bisection guards the rest.  The residual is measured, not assumed.
@@ -218,7 +218,7 @@ def solve_log_ratio(
 
 @compiled
 def normal_between(t1: float, t2: float) -> float:
-    """Normal mass between t1 <= t2, by the tails on the side where they are small."""
+    """Normal mass between t1 <= t2, from the tails on the side where they are small."""
     if t1 >= 0.0:
         return 0.5 * (math.erfc(t1 * SQRT_HALF) - math.erfc(t2 * SQRT_HALF))
     if t2 <= 0.0:
@@ -228,7 +228,7 @@ def normal_between(t1: float, t2: float) -> float:
 
 @compiled
 def wave(t: float, series: FloatArray) -> float:
-    """phi(t) sum_{m>=1} c_m He_{m-1}(t): what the orders above 0 add to the tail beyond t."""
+    """What the orders above 0 add to the tail beyond t: phi(t) sum_{m>=1} c_m He_{m-1}(t)."""
     before, now, total = 0.0, 1.0, 0.0
     for m in range(1, series.size):
         total += series[m] * now
@@ -238,7 +238,7 @@ def wave(t: float, series: FloatArray) -> float:
 
 @compiled
 def narrow_mass(t: float, width: float, series: FloatArray) -> float:
-    """Integral of phi(t) sum_m c_m He_m(t) over a narrow cell around t: no cancellation.
+    """Integral of phi(t) sum_m c_m He_m(t) over a narrow cell around t, without cancellation.
 
     Midpoint rule with two corrections, (phi He_m)'' = phi He_{m+2}; the next term is
     width^6 / 322560 of order He_{m+6}.
@@ -258,10 +258,10 @@ def narrow_mass(t: float, width: float, series: FloatArray) -> float:
 def cell_mass(
     left: float, right: float, centres: FloatArray, coefficients: FloatArray
 ) -> tuple[float, float, bool]:
-    """Mass of P and of Q between two points, and whether tails were subtracted for it.
+    """Mass of P and of Q between two points, and whether it is a difference of tails.
 
-    A cell is narrow if width (|t| + sqrt(orders) + 3) <= NARROW, t its middle seen from the
-    class's centre.  Classes that weigh less than e^-FORGET of the heaviest are left out.
+    A cell is narrow if width (|t| + sqrt(orders) + 3) <= NARROW, where t is its middle relative to
+    the class's centre.  Classes that weigh less than e^-FORGET times the heaviest are left out.
     """
     classes, orders = coefficients.shape
     width = right - left
@@ -313,7 +313,7 @@ def connect_dots(
     """Masses at the grid points first - 1, first, ... and the width of the narrowest wide cell.
 
     Cell i, between cuts i and i + 1, has its losses between grid points first - 1 + i and the
-    next one (add: between their negatives, and the masses are then in that order).  Its P-mass is
+    next one (for add: between their negatives, with the masses in that order).  Its P-mass is
     split between the two so that its Q-mass is kept as well.
     """
     cells = cuts.size - 1
@@ -354,7 +354,7 @@ def node_cuts(
     centres: FloatArray,
     coefficients: FloatArray,
 ) -> tuple[FloatArray, float]:
-    """Points y with log dP/dQ(y) = k * spacing for k = first..last, all in [left, right].
+    """The points y in [left, right] with log dP/dQ(y) = k * spacing, for k = first..last.
 
     Returns them between `left` and `right` (so last - first + 3 cuts) and the largest residual.
     """

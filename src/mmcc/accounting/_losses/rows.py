@@ -1,7 +1,7 @@
 r"""Privacy loss of one row: a mixture of Gaussians against a Gaussian, on a grid.
 
 In: the expansion of the row's law.  Out: its privacy loss on a grid, for one adjacency (remove: P
-the mixture, Q = N(0,1); add: the other way round).
+is the mixture and Q = N(0,1); add: the other way round).
 Rounding: losses are upper bounds (they dominate the exact loss for every epsilon).
 """
 
@@ -24,7 +24,7 @@ MAX_NODES = 2**23
 def sample_losses(
     expansion: Expansion, points: int = 41
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Losses at evenly spaced y with rough masses of P and Q: for choosing a grid, not a bound."""
+    """Losses at evenly spaced y, with rough masses of P and Q: for choosing a grid, not a bound."""
     y = np.linspace(-expansion.reach, expansion.top, points)
     losses = row_loops.log_ratios(y, expansion.centres, expansion.coefficients)
     q = np.exp(-0.5 * y**2)
@@ -36,10 +36,10 @@ def sample_losses(
 def discretise(expansion: Expansion, spacing: float, adjacency: Adjacency) -> GridLoss:
     r"""The privacy loss of one adjacency on the grid k * spacing.
 
-    Connecting the dots: y is cut where the loss is a grid point; each cell's mass goes to its two
-    grid points so that its mass under P and under Q are kept, which spreads the likelihood ratio
-    without moving its mean.  Mass beyond the cuts moves up to a grid point where its loss is small
-    and gets infinite loss where it is large.  Errors of cuts and masses are paid for by
+    This connects the dots: y is cut where the loss is a grid point; each cell's mass goes to its
+    two grid points so that its mass under P and under Q are kept, which spreads the likelihood
+    ratio without moving its mean.  Mass beyond the cuts moves up to a grid point where its loss is
+    small and gets infinite loss where it is large.  Errors of cuts and masses are paid for by
     `GridLoss.pushed_up`.
     """
     centres, coefficients = expansion.centres, expansion.coefficients
@@ -47,7 +47,7 @@ def discretise(expansion: Expansion, spacing: float, adjacency: Adjacency) -> Gr
     ends = row_loops.log_ratios(np.array([left, right]), centres, coefficients)
     if not np.isfinite(ends).all():
         raise PrecisionError(
-            "the privacy loss of a row is beyond floating point; sigma is too small for this "
+            "the privacy loss of a row is beyond floating point: sigma is too small for this "
             "strategy. Use a larger sigma."
         )
     first = math.floor(ends[0] / spacing) + 1
@@ -70,12 +70,12 @@ def discretise(expansion: Expansion, spacing: float, adjacency: Adjacency) -> Gr
 
 
 def cell_errors(expansion: Expansion, narrowest: float) -> tuple[float, float]:
-    """Bounds on the relative errors of a cell's masses: their difference, and what they share.
+    """Bounds on the relative errors of a cell's masses: of their difference, and in common.
 
-    Rounding, and the sixth-order term of narrow cells.  Where tails are subtracted, in cells of
-    width w or more, the larger normal tail is at most 1 + 2.1/w times the cell's normal mass, and
-    the density at its near end t at most t + 1 times that tail.  With one class around zero the
-    normal mass is the same number in P and in Q: its error scales both and splits nothing.
+    They cover rounding and the sixth-order term of narrow cells.  Where tails are subtracted, in
+    cells of width w or more, the larger normal tail is at most 1 + 2.1/w times the cell's normal
+    mass, and the density at its near end t at most t + 1 times that tail.  With one class around
+    zero the normal mass is the same number in P and in Q: its error scales both and splits nothing.
     """
     orders = expansion.coefficients.shape[1]
     operations = EPS * (32 + 4 * expansion.span**2 + 16 * orders)

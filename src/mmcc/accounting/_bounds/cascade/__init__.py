@@ -1,8 +1,8 @@
-"""The cascade: the law of the likelihood ratio itself, for one of several bins.
+"""The cascade: the law of the likelihood ratio itself, for an example in one of several bins.
 
-Bins that form a tree: both ends.  Other bins: the upper end, for a chain that is above them.
-Bins that are drawn anew in epochs that share nothing: laws composed, both ends.
-Proofs: docs/theory-bins.md, docs/theory-allocation.md.
+Bins that form a tree have both ends.  Other bins have an upper end, through a chain that dominates
+them.  Bins drawn anew in epochs that share nothing have both ends, by composing laws.  Proofs:
+docs/theory-bins.md, docs/theory-allocation.md.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from mmcc.errors import MethodError, PrecisionError, StrategyError
 from mmcc.strategies._hierarchy import Epochs
 
 MOST_BINS = 128
-"""The linear programme that finds a chain has a row for every pair of bins."""
+"""Most bins for which a chain is searched; its linear programme has a row per pair of bins."""
 ORDINARY = 1e-12
-"""Laws that reach far enough for this delta serve all larger ones."""
+"""Laws that reach far enough for this delta also serve all larger deltas."""
 
 Bracket = TreeBracket | AllocationBracket
 
 
 @dataclass(frozen=True)
 class Cascade(Bound):
-    """On trees both ends from one analysis, a tenth of a per cent apart; or an upper end."""
+    """On trees, both ends from one analysis, a tenth of a per cent apart; else an upper end."""
 
     name: ClassVar[str] = "cascade"
 
@@ -48,8 +48,8 @@ class Cascade(Bound):
             )
         if _epochs(problem) is None:
             return (
-                "the cascade is for steps drawn anew where epochs share no row: for independent "
-                "noise, and one participation an epoch in trees that are restarted in time."
+                "the cascade covers steps drawn anew only if epochs share no row: for independent "
+                "noise, and for one participation per epoch in trees restarted with every epoch."
             )
         return None
 
@@ -85,7 +85,7 @@ class Cascade(Bound):
 
 
 def _bracket(problem: Problem, delta: float) -> Bracket | ChainBracket:
-    """The law of the likelihood ratio, made for deltas down to this."""
+    """The law of the likelihood ratio, made for deltas down to this one."""
     tree, epochs, sigma = problem.tree_of_positions, _epochs(problem), problem.sigma
     if tree is not None:
         return problem.kept((TreeBracket, delta), lambda: TreeBracket(tree, sigma, delta))
@@ -103,9 +103,9 @@ def _bracket(problem: Problem, delta: float) -> Bracket | ChainBracket:
 
 
 def _epochs(problem: Problem) -> Epochs | None:
-    """Epochs that share nothing, where steps are drawn anew in each; several only if all are alike.
+    """Epochs that share nothing, with steps drawn anew in each; several only if all are alike.
 
-    One epoch in which a single step is drawn is balls-in-bins.
+    A single epoch in which one step is drawn is balls-in-bins.
     """
     allocation = problem.allocation
     if allocation is None or problem.positions is not None:

@@ -1,12 +1,12 @@
 r"""Random allocation in epochs that share nothing: k of t steps, drawn anew in each.
 
 In: epochs, how often an example takes part in each, sigma.  Out: bounds on both sides of delta at
-epsilon, and of epsilon.  Rounding: as the name of a function says.
+epsilon, and of epsilon. Rounding: according to each function's name.
 
-One participation: the epochs' own laws, both ends.  Several, in epochs of independent noise: a
-random order of the steps is dealt out to k blocks, and one step drawn in each.  By symmetry the
-steps that are drawn are a uniform k-subset, so P is a mixture of P_B over the blocks B, against the
-same Q, and delta is convex: at most the largest delta(P_B, Q), which is that of k independent
+One participation uses the epochs' own laws, for both ends.  Several, in epochs of independent
+noise: the steps in random order are dealt out to k blocks, and one step is drawn in each.  By
+symmetry the steps drawn are a uniform k-subset, so P is a mixture of P_B over the blocks B, against
+the same Q, and delta is convex: at most the largest delta(P_B, Q), which is that of k independent
 epochs of t/k steps each as long as the longest.  The lower end is a test (`count_test`).
 """
 
@@ -27,13 +27,13 @@ from mmcc.strategies._hierarchy import Epochs, Node, apart
 
 @dataclass(eq=False)
 class AllocationBracket:
-    """The bracket of random allocation where epochs share nothing."""
+    """The bracket of random allocation in epochs that share nothing."""
 
     epochs: Epochs
     times: int
     sigma: float
     delta: float
-    """About the delta that is looked at: it sets how far the laws reach."""
+    """Roughly the delta of interest, which sets how far the laws reach."""
     upper: EpochsBracket = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,9 +69,10 @@ class AllocationBracket:
     def _tested(
         self, about: Answer, ask: Callable[[list[Kind], Adjacency, float], float]
     ) -> Answer:
-        """Lower ends by a test, where upper ends are numbers to start from.
+        """Lower ends by a test, with upper ends as starting points.
 
-        All steps are as long as the shortest of their epoch: delta grows with every length.
+        All steps are taken to be as long as the shortest of their epoch, since delta grows with
+        every length.
         """
         kinds = [
             Kind(
@@ -90,7 +91,7 @@ class AllocationBracket:
 
 
 def in_blocks(epochs: Epochs, times: int) -> Epochs:
-    """Each epoch as so many blocks of steps, as even as can be, in each of which one is drawn."""
+    """Each epoch as `times` blocks of steps, as even as possible, with one step drawn in each."""
     found: list[tuple[int, Node]] = []
     for many, tree in epochs:
         size, larger = divmod(tree.leaves, times)

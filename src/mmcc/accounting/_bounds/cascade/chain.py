@@ -4,7 +4,8 @@ In: overlaps of the bins.  Out: upper bounds on delta at epsilon, and on epsilon
 
 With the covariance of `Links` the likelihood ratio under Q is X = e^(a xi - a^2/2) Y, a^2 the
 common part, Y = (1/b) sum_r e^(load_r v_r - load_r^2/2) L_r, v a Markov chain of unit normals and
-L_r independent lognormals.  Three steps, each upwards (proofs: docs/theory-bins.md, section 6):
+L_r independent lognormals.  There are three steps, each rounded up (proofs: docs/theory-bins.md,
+section 6):
 
     lattice  v_r on h Z: given outputs and neighbours v_r is Gaussian with a known curvature, so
              means of non-negative functions of the outputs change by a factor 1 +- tiny;
@@ -41,29 +42,29 @@ from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
 
 LATTICE = 1e-6
-"""What the lattice may change of delta."""
+"""The fraction by which the lattice may change delta."""
 CUT = 1e-5
-"""What may lie outside of the lattice and above the last cell, as a part of delta."""
+"""The mass outside the lattice and above the last cell, as a fraction of delta."""
 MOST_STATES = 600
 SHARES = (0.02, 0.3, 0.6, 0.8, 1.0)
 """Common parts to try, in units of the median overlap."""
 POOR = 1.5
-"""Chains with a larger variance, in units of the largest true one, are not worth a law."""
+"""Chains with a larger variance, relative to the largest true one, are not tried."""
 LEAST_COMMON = 1e-3
-"""The least common part, in units of the largest variance: prices need one."""
+"""The least common part, relative to the largest variance, because prices need one."""
 NORMAL = 1e-11
-"""Relative room for normal distribution functions in the prices."""
+"""Relative margin for normal distribution functions in the prices."""
 STEEPEST = 400.0
-"""The largest exponent of a single bin: kernels of the chain underflow far beyond it."""
+"""The largest exponent of a single bin; kernels of the chain underflow far beyond it."""
 FORGET = 1e-16
-"""Masses that matter less than this part of delta are moved to the unfavourable side."""
+"""Masses that matter less than this fraction of delta are moved to the unfavourable side."""
 DROPPED = 1e-100
-"""More than all that underflow can take."""
+"""More than everything that underflow can remove."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Relative widths: of cells, and of those of a lognormal in its deviations."""
+    """Relative widths of the cells, and of a lognormal's cells in its standard deviations."""
 
     cells: float
     factor: float
@@ -79,7 +80,7 @@ class ChainBracket:
     overlaps: FloatArray
     """Upper bounds on <m_r, m_s> >= 0 in units of sigma^2."""
     delta: float
-    """About the delta that is looked at."""
+    """Roughly the delta of interest."""
     _laws: dict[Adjacency, ChainLaw] = field(default_factory=dict)
 
     def bound_epsilon(self, delta: float) -> Answer:
@@ -102,7 +103,7 @@ class ChainBracket:
 
     @cached_property
     def links(self) -> Links:
-        """Of the chains above the overlaps the one whose rough law has the least epsilon."""
+        """Of the chains that dominate the overlaps, the one with the least rough epsilon."""
         bins = len(self.overlaps)
         median = float(np.median(self.overlaps[np.triu_indices(bins, 1)]))
         least = LEAST_COMMON * float(np.max(self.overlaps))
@@ -118,21 +119,23 @@ class ChainBracket:
             if epsilon < best:
                 best, found = epsilon, links
         if found is None:
-            raise PrecisionError("no chain above the overlaps of the bins certifies anything.")
+            raise PrecisionError(
+                "no chain that dominates the overlaps of the bins certifies anything."
+            )
         return found
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChainLaw:
-    """The law of Y, above the true one in convex order, and what is to be added to delta."""
+    """A law of Y above the true one in convex order, and what must be added to delta."""
 
     adjacency: Adjacency
     common: float
     law: Law
     growth: float
-    """What rounding and lattice may have taken, as a factor."""
+    """What rounding and the lattice may have removed, as a factor."""
     outside: float
-    """What lies outside of the lattice."""
+    """The mass outside the lattice."""
 
     def bound_epsilon(self, delta: float) -> float:
         """Certified epsilon at delta."""
@@ -152,20 +155,20 @@ class ChainLaw:
         room = NORMAL + 1e-13 * (epsilon + 1) / a  # the argument's rounding, times 40 deviations
         prices = np.maximum(gain - loss, 0.0) + room * gain
         total = float(prices @ self.law.masses)
-        if self.adjacency == "remove":  # values that are cut only help add
+        if self.adjacency == "remove":  # for add, cutting values costs nothing
             total += self.law.lost
         return total * self.growth * (1 + 1e-12) + self.outside + DROPPED
 
 
 def chain_law(links: Links, delta: float, adjacency: Adjacency, resolution: Resolution) -> ChainLaw:
-    """Add bin after bin, the law of the sum kept for each state of the chain."""
+    """Add the bins one by one, keeping the law of the sum for each state of the chain."""
     lattice = _Lattice(links, delta, adjacency)
     edges = _edges(links, delta, adjacency, resolution.cells)
     values = np.concatenate([[0.0], edges])
     bins, states = links.loads.size, lattice.states
     masses = np.zeros((states.size, values.size))
     masses[:, 0] = lattice.start
-    # Rounding of a value against the width of its cell; exponents of the scales have most of it.
+    # Rounding of a value relative to the width of its cell, mostly from exponents of the scales.
     exponents = float(np.max(links.loads)) * float(np.max(np.abs(states)))
     if exponents > STEEPEST:
         raise PrecisionError("the noise is too small against the overlaps of the bins.")
@@ -192,7 +195,7 @@ def chain_law(links: Links, delta: float, adjacency: Adjacency, resolution: Reso
 
 @dataclass(eq=False)
 class _Lattice:
-    """Points of the chain's state, and the weights of ways between them."""
+    """Points of the chain's state, and the weights of the transitions between them."""
 
     links: Links
     delta: float
@@ -208,7 +211,7 @@ class _Lattice:
 
     @property
     def growth(self) -> float:
-        """What the lattice may have taken."""
+        """What the lattice may have removed, as a factor."""
         return (1 + LATTICE / self.links.loads.size) ** self.links.loads.size
 
     @cached_property
@@ -217,17 +220,19 @@ class _Lattice:
 
     @cached_property
     def states(self) -> FloatArray:
-        """From below the means under Q to above the means under P, which lie `loads` higher."""
+        """Points from below the means under Q to above those under P, which are `loads` higher."""
         h = self.spacing
         above = float(np.max(self.links.loads)) if self.adjacency == "remove" else 0.0
         first, last = math.ceil(self._reach / h) + 1, math.ceil((self._reach + above) / h) + 1
         if first + last > MOST_STATES:
-            raise PrecisionError("the chain of bins has too little noise of its own for a lattice.")
+            raise PrecisionError(
+                "the chain of bins has too little independent noise for a lattice."
+            )
         return np.asarray(h * np.arange(-first, last + 1))
 
     @property
     def outside(self) -> float:
-        """Delta of all ways that leave the lattice: sums of falling terms are below integrals."""
+        """Delta of all paths that leave the lattice; sums of falling terms are below integrals."""
         ways = 2 * self.links.loads.size * float(special.ndtr(-self._reach))
         return ways * self.growth * (1 + 1e-9)
 
@@ -237,7 +242,7 @@ class _Lattice:
         return self._normal(self.states, 1.0)
 
     def step(self, r: int) -> FloatArray:
-        """Weights of the ways from bin r to the next: one row a state."""
+        """Weights of the transitions from bin r to the next: one row per state."""
         decay = float(self.links.decays[r])
         variance = -math.expm1(2 * math.log(decay))
         return self._normal(self.states - decay * self.states[:, None], variance)
@@ -249,12 +254,12 @@ class _Lattice:
 
 
 def _deviations(delta: float) -> float:
-    """How many standard deviations away mass is negligible against delta."""
+    """The number of standard deviations beyond which mass is negligible against delta."""
     return 1 - float(special.ndtri(CUT * delta))
 
 
 def _edges(links: Links, delta: float, adjacency: Adjacency, width: float) -> FloatArray:
-    """Edges whose distances grow with them, up to where the largest lognormal hardly reaches."""
+    """Edges spaced in proportion to their size, up to the reach of the largest lognormal."""
     spread = math.sqrt(float(np.max(links.loads**2 + links.own)))
     reach = 0.5 * spread**2 + _deviations(delta) * spread
     if reach > WIDEST:
@@ -291,8 +296,8 @@ def add_bin(
 ) -> tuple[FloatArray, float]:
     """The laws of Y + scale L for each state (a row of `masses`), on the same values.
 
-    Between two of them the mean is kept; what lies above the last is cut to it, and the mean that
-    is cut comes second, with what underflow may have taken.
+    Mass between two values is split so that the mean is kept; what lies above the last value is cut
+    to it.  The second result is the mean that is cut, with what underflow may have removed.
     """
     last = values.size - 1
     moved = np.zeros_like(masses)

@@ -1,12 +1,12 @@
-r"""A lower bound where an example takes part several times an epoch: one statistic, two laws.
+r"""A lower bound for several participations per epoch: one statistic, two laws.
 
-In: kinds of epochs of independent noise, in each of which k of t steps are taken part in; sigma.
+In: kinds of epochs of independent noise, with participation in k of t steps in each; sigma.
 Out: lower bounds on epsilon at delta, and on delta at epsilon.  Rounding: down.
 
 Any test gives a lower bound, delta >= P(T > tau) - e^epsilon Q(T > tau).  Here T is the sum over
 all steps of f(y) = log(1 + z (e^(s y - s^2/2) - 1)), rounded down to a lattice: under Q all y are
-N(0, 1); under P so are t - k of an epoch and k are N(s, 1), whichever they are, so that the law of
-T is one convolution.  For add, T < tau.  With z = k/t this is Poisson sampling's own loss.
+N(0, 1); under P so are t - k of an epoch and k are N(s, 1), whichever these are, so the law of T is
+one convolution.  For add, T < tau.  With z = k/t this is Poisson sampling's own loss.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from mmcc.errors import PrecisionError
 
 REACH = 9.5
 LOSS = 1e-4
-"""Variance that rounding may add to T, in units of epsilon^2."""
+"""The variance that rounding may add to T, in units of epsilon^2."""
 MOST_POINTS, FINEST = 2**18, 1e-9
 WEIGHTS = (1.0, 0.8)
-"""Of z in units of k/t; where a lot is released, fewer participations are looked for."""
+"""Values of z to try, in units of k/t; at large epsilon a smaller z is better."""
 ROUNDING = 1e-14
-"""Relative error of a normal tail, generously."""
+"""A generous bound on the relative error of a normal tail."""
 TILTS = np.geomspace(1e-2, 1e4, 181)
 THRESHOLDS = 24
 TURNS = 3
@@ -40,7 +40,7 @@ TURNS = 3
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Epochs of `steps` steps of length `shift` / sigma, `times` of which are taken part in."""
+    """Epochs of `steps` steps of length `shift` / sigma, with `times` participations in each."""
 
     epochs: int
     steps: int
@@ -49,7 +49,7 @@ class Kind:
 
 
 def lower_epsilon(kinds: Sequence[Kind], delta: float, adjacency: Adjacency, about: float) -> float:
-    """A lower bound on epsilon at delta; `about` is a guess, from above, that sets the lattice."""
+    """A lower bound on epsilon at delta; `about` is a guess from above that sets the lattice."""
 
     def value(first: float, second: float) -> float:
         # first - e^epsilon second >= delta, solved for epsilon and rounded down.
@@ -59,7 +59,7 @@ def lower_epsilon(kinds: Sequence[Kind], delta: float, adjacency: Adjacency, abo
 
 
 def lower_delta(kinds: Sequence[Kind], epsilon: float, adjacency: Adjacency, about: float) -> float:
-    """A lower bound on delta at epsilon; `about` is a guess at it."""
+    """A lower bound on delta at epsilon; `about` is a guess of its value."""
 
     def value(first: float, second: float) -> float:
         return first - math.exp(epsilon) * second * (1 + 1e-12)
@@ -74,7 +74,7 @@ def _best(
     scale: float,
     value: Callable[[float, float], float],
 ) -> float:
-    """The best of all thresholds and weights; minus infinity beyond floats."""
+    """The best value over all thresholds and weights; minus infinity if beyond floats."""
     try:
         return max(
             _best_threshold(kinds, delta, adjacency, scale, weight, value) for weight in WEIGHTS
@@ -120,7 +120,7 @@ def _search(
     high: float,
     value: Callable[[float, float], float],
 ) -> float:
-    """The largest value over thresholds: a few rounds of ever finer ones."""
+    """The largest value over thresholds, by a few rounds of ever finer ones."""
     best = -math.inf
     for _ in range(TURNS):
         places = np.linspace(low, high, THRESHOLDS)
@@ -135,7 +135,7 @@ def _search(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cells:
-    """Masses of a step's statistic on the lattice, and bounds on their errors."""
+    """The masses of a step's statistic on the lattice, and bounds on their errors."""
 
     spacing: float
     first: int
@@ -143,23 +143,23 @@ class Cells:
     errors: FloatArray
 
     def rounded(self, up: int) -> GridLoss:
-        """The masses, all up or all down."""
+        """The masses, all rounded up or all rounded down."""
         masses = np.maximum(self.masses + up * self.errors, 0.0)
         return GridLoss(self.spacing, self.first, masses, 0.0)
 
 
 def _ends(kind: Kind, weight: float) -> tuple[float, float]:
-    """Values of f between which the lattice lies."""
+    """The smallest and the largest value of f on the lattice."""
     s, z = kind.shift, weight * kind.times / kind.steps
     lowest = math.log1p(-z) if z < 1 else -s * REACH
     return lowest, math.log1p(z * math.expm1(s * (0.5 * s + REACH)))
 
 
 def _cells(kind: Kind, weight: float, spacing: float, adjacency: Adjacency) -> tuple[Cells, Cells]:
-    """The statistic of a step without and with the example.
+    """The law of a step's statistic without and with the example.
 
-    Cells in y end where f is a lattice point, as nearly as may be: both laws are cut at the same y.
-    The first and the last cell are open, so that no mass is left out.
+    Cells in y end where f is a lattice point, as nearly as possible: both laws are cut at the same
+    y. The first and the last cell are unbounded, so no mass is left out.
     """
     s, z = kind.shift, weight * kind.times / kind.steps
     lowest, highest = _ends(kind, weight)
@@ -175,7 +175,7 @@ def _cells(kind: Kind, weight: float, spacing: float, adjacency: Adjacency) -> t
         below, above = special.ndtr(edges - shift), special.ndtr(shift - edges)
         left = edges[1:] - shift <= 0
         masses = np.where(left, np.diff(below), -np.diff(above))
-        # A cell around zero is the complement of both tails.
+        # The mass of a cell around zero is the complement of both tails.
         across = (edges[:-1] - shift < 0) & (edges[1:] - shift > 0)
         masses = np.where(across, 1 - below[:-1] - above[1:], masses)
         tails = np.where(left, below[1:], above[:-1])

@@ -1,15 +1,15 @@
-"""A Gaussian chain that stands in for bins without a tree.
+"""A Gaussian chain that dominates bins that do not form a tree.
 
 In: overlaps H_rs = <m_r, m_s> of the bins, in units of sigma.  Out: `Links`, a covariance that is
 at least H in every entry, so that delta is at least as large for both adjacencies (Kahane).
-Rounding: the covariance is compared with H entry by entry and raised until it is above.
+Rounding: the covariance is compared with H entry by entry, and raised until it is above.
 
     H^_rs = common + load_r load_s decay_r ... decay_(s-1) + own_r 1{r = s},     r <= s.
 
 `common` is a factor of the whole likelihood ratio, the second part a Markov chain from bin to bin,
-the third white.  For a given `common`, logarithms of loads and decays enter linearly, so the
-chain with the least excess, weighed by e^H, is found by a linear programme; any loads and decays
-are valid once they are raised.
+the third white.  For a given `common`, logarithms of loads and decays enter linearly, so the chain
+with the least excess, weighted by e^H, is found by a linear programme; any loads and decays are
+valid once they are raised.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from mmcc._arrays import FloatArray, own_arrays
 from mmcc.errors import PrecisionError
 
 WHITE = 0.1
-"""At least this part of a bin's variance is white: integrals over the chain need it."""
+"""At least this fraction of a bin's variance is white, as integrals over the chain need."""
 SLOWEST = 0.04
-"""The least -log(decay): slower chains need finer lattices."""
+"""The least -log(decay), because slower chains need finer lattices."""
 NEGLIGIBLE = 2e-3
-"""Overlaps below this part of the largest variance are treated as if they were this large."""
+"""Overlaps below this fraction of the largest variance are raised to it."""
 LIGHTEST = -12.0
-"""The least logarithm of a weight: every pair of bins has one."""
+"""The least logarithm of a weight, so that every pair of bins has one."""
 ROUNDS = 2
-"""How often the weights of the excess are made anew."""
+"""How often the weights of the excess are recomputed."""
 UP = 1 + 1e-10
 """Covers rounding in products of decays, as long as they do not underflow."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Links:
-    """The covariance of bins along a chain, see above."""
+    """The covariance of bins along a chain (formula above)."""
 
     common: float
     loads: FloatArray
@@ -50,14 +50,14 @@ class Links:
 
     @property
     def chained(self) -> FloatArray:
-        """The part of the chain alone, up to rounding."""
+        """The covariance of the chain part alone, up to rounding."""
         way = np.concatenate([[0.0], np.cumsum(-np.log(self.decays))])
         falls = np.exp(-np.abs(np.subtract.outer(way, way)))
         return np.asarray(np.multiply.outer(self.loads, self.loads) * falls)
 
     @property
     def covariance(self) -> FloatArray:
-        """All of it, up to rounding."""
+        """The whole covariance, up to rounding."""
         return np.asarray(self.common + self.chained + np.diag(self.own))
 
     @property
@@ -70,7 +70,7 @@ class Links:
 
 
 def dominate(overlaps: FloatArray, common: float) -> Links:
-    """A chain above `overlaps`, which are not negative, with this common part."""
+    """A chain with this common part that dominates the non-negative `overlaps`."""
     logs = np.log(np.maximum(overlaps - common, NEGLIGIBLE * overlaps.max()))
     room = np.log(np.maximum((1 - WHITE) * np.diagonal(overlaps) - common, np.exp(logs.min())))
     guess = overlaps
@@ -87,9 +87,9 @@ def dominate(overlaps: FloatArray, common: float) -> Links:
 def _least_excess(
     logs: FloatArray, room: FloatArray, weights: FloatArray
 ) -> tuple[FloatArray, ...]:
-    """Log loads and -log of products of decays, above `logs` between all bins.
+    """Log loads and -log of products of decays that exceed `logs` for all pairs of bins.
 
-    On the diagonal the square of the load is below `room`, or pays for what is above.
+    On the diagonal the square of the load is below `room`, or the excess is penalised.
     """
     from scipy import optimize, sparse  # take half a second to import
 
@@ -116,7 +116,7 @@ def _least_excess(
     free = [(None, None)] * bins + [(0.0, 0.0)] + [(None, None)] * (bins - 1) + [(0.0, None)] * bins
     found = optimize.linprog(price / price.max(), above, limits, bounds=free, method="highs")
     if found.x is None:
-        raise PrecisionError("no chain was found above the overlaps of the bins.")
+        raise PrecisionError("no chain was found that dominates the overlaps of the bins.")
     return found.x[every], found.x[bins + every]
 
 
@@ -125,10 +125,12 @@ def _raised(overlaps: FloatArray, common: float, loads: FloatArray, decays: Floa
     own = np.diagonal(overlaps)
     chained = Links(common, loads, decays, np.ones(len(own))).chained
     if not chained.min() > np.finfo(float).tiny or not np.isfinite(loads).all():
-        raise PrecisionError("the chain above the overlaps of the bins is beyond floating point.")
+        raise PrecisionError(
+            "the chain that dominates the overlaps of the bins is beyond floating point."
+        )
     excess = (overlaps - common) / chained
     np.fill_diagonal(excess, 0.0)
-    # An entry is raised by the mean of what its two bins need: at least by what it needs itself.
+    # An entry is raised by the mean of what its two bins need, so at least by what it needs.
     loads = loads * np.sqrt(np.maximum(excess.max(axis=1), 1.0) * UP**2)
     least = WHITE * np.maximum(own, NEGLIGIBLE * own.max())
     white = np.maximum((own - common - loads**2) * UP + own * (UP - 1), least)

@@ -1,14 +1,15 @@
 r"""Epochs that share nothing: the law of one epoch's likelihood ratio, composed.
 
-In: trees of steps, one of which is drawn in every epoch, with their numbers; sigma.  Out: bounds on
-both sides of delta at epsilon, and of epsilon.  Rounding: as the name of a function says.
+In: trees of steps, one step of which is drawn in every epoch, and how many epochs have each; sigma.
+Out: bounds on both sides of delta at epsilon, and of epsilon.  Rounding: according to each
+function's name.
 
 The likelihood ratio is a product of independent ones, so the epochs' privacy losses compose.  With
 X the ratio of an epoch under Q and m the masses of its law, the loss is log X with masses m X
 (remove) or -log X with masses m (add).  A law that is above in convex order has a larger delta at
 every epsilon, and composition keeps that; so upper (lower) laws give upper (lower) bounds.
 
-    upper bound  each loss is moved to two grid points, its masses under P and Q kept;
+    upper bound  each loss is moved to two grid points, keeping its masses under P and Q;
     lower bound  losses are merged until their common loss is a grid point.
 """
 
@@ -33,14 +34,14 @@ from mmcc.errors import PrecisionError
 from mmcc.strategies._hierarchy import Epochs
 
 TOLERANCE = 2e-5
-"""How much of epsilon the grid may cost, roughly."""
+"""The fraction of epsilon that the grid may cost, roughly."""
 MOST_POINTS = 2**20
 FINEST, COARSEST = 1e-8, 0.1
 ERROR = 1e-12
-"""Losses up to WIDEST and their grid points are rounded by less, and so are masses."""
+"""More than the rounding of losses up to WIDEST, of their grid points and of masses."""
 TILTS = np.geomspace(1e-3, 1e4, 141)
 FLATTEST = 1e-3
-"""An epsilon below this is resolved no better than it."""
+"""A smaller epsilon is resolved only as finely as this one."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,7 +54,7 @@ class Losses:
 
     @property
     def span(self) -> float:
-        """From the smallest to the largest."""
+        """The distance from the smallest to the largest loss."""
         return float(self.losses[-1] - self.losses[0])
 
 
@@ -64,7 +65,7 @@ class EpochsBracket:
     epochs: Epochs
     sigma: float
     delta: float
-    """About the delta that is looked at: it sets how far the laws reach."""
+    """Roughly the delta of interest, which sets how far the laws reach."""
     _losses: dict[tuple[End, Adjacency], list[tuple[Losses, int]]] = field(default_factory=dict)
     _answers: dict[tuple[Adjacency, Question], float] = field(default_factory=dict)
 
@@ -109,14 +110,16 @@ class EpochsBracket:
             tilt, about = _where(parts, question)
             spacing = _spacing(parts, tilt, about)
             gridded = [(put_up(part, spacing), count) for part, count in parts]
-            # Masses of a little more than one enlarge each other's infinite mass.
+            # Masses that sum to slightly more than one enlarge each other's infinite mass.
             excess = math.fsum(
                 count * math.log(max(float(part.masses.sum()) + part.infinite, 1.0))
                 for part, count in gridded
             )
             factor = math.exp(min(excess, 1.0)) * (1 + ERROR)
             if not excess <= 0.5:
-                raise PrecisionError("rounding of so many epochs is too large to be paid for.")
+                raise PrecisionError(
+                    "the rounding errors of this many epochs are too large to certify anything."
+                )
             gridded = [
                 (GridLoss(part.spacing, part.first, part.masses, part.infinite * factor), count)
                 for part, count in gridded
@@ -128,7 +131,7 @@ class EpochsBracket:
     def _lower(
         self, side: Adjacency, epsilon: float, delta: float, question: Question
     ) -> Callable[[float], float]:
-        """Lower bounds on delta by epsilon, good near the given ones."""
+        """A function of epsilon that bounds delta from below, tight near the given pair."""
         parts = self._parts("lower", side)
         tilt, about = _where(parts, question)
         spacing = _spacing(parts, tilt, about)
@@ -150,7 +153,7 @@ class EpochsBracket:
 def losses_of(tree: TreeBracket, end: End, side: Adjacency) -> Losses:
     """The privacy loss of one epoch, from the law of its likelihood ratio.
 
-    Add: a ratio of zero is an infinite loss.  Remove: it has no mass under P.
+    For add, a ratio of zero is an infinite loss; for remove, it has no mass under P.
     """
     law = tree.law(end, side)
     there = law.values > 0
@@ -162,7 +165,7 @@ def losses_of(tree: TreeBracket, end: End, side: Adjacency) -> Losses:
 
 
 def _where(parts: list[tuple[Losses, int]], question: Question) -> tuple[float, float]:
-    """The tilt at which the question is decided, and about the epsilon there, by Chernoff."""
+    """The tilt at which the question is decided, and roughly the epsilon there, by Chernoff."""
     cumulants = np.zeros(TILTS.size)
     for part, count in parts:
         with np.errstate(divide="ignore"):
@@ -181,7 +184,7 @@ def _where(parts: list[tuple[Losses, int]], question: Question) -> tuple[float, 
 
 
 def _spacing(parts: list[tuple[Losses, int]], tilt: float, epsilon: float) -> float:
-    """Cells that add h^2 / 6 to the variance of each epoch's loss raise epsilon by little."""
+    """A spacing h at which adding h^2 / 6 to each epoch's variance hardly raises epsilon."""
     total = sum(count for _, count in parts)
     allowed = TOLERANCE * max(epsilon, FLATTEST)
     wanted = math.sqrt(12 * allowed / (total * (1 + tilt)))
@@ -190,10 +193,10 @@ def _spacing(parts: list[tuple[Losses, int]], tilt: float, epsilon: float) -> fl
 
 
 def put_up(part: Losses, spacing: float) -> GridLoss:
-    r"""Losses on the grid k h, above the given ones: for each epsilon delta is no smaller.
+    r"""Losses on the grid k h that dominate the given ones: delta is no smaller at any epsilon.
 
-    A loss l in [a, a + h] puts (1 - e^(a - l)) / (1 - e^-h) of its mass on a + h: so its masses
-    under both laws are kept, and its ratio is spread without moving its mean.
+    A loss l in [a, a + h] puts (1 - e^(a - l)) / (1 - e^-h) of its mass on a + h, which keeps its
+    masses under both laws and spreads its ratio without moving the mean.
     """
     places = np.floor(part.losses / spacing).astype(np.int64)
     above = np.clip(part.losses - places * spacing, 0.0, spacing)
@@ -207,7 +210,7 @@ def put_up(part: Losses, spacing: float) -> GridLoss:
 
 
 def put_down(part: Losses, spacing: float) -> GridLoss:
-    """Losses on the grid, below the given ones: outputs are merged, which is post-processing."""
+    """Losses on the grid below the given ones: merging outputs is post-processing."""
     first = math.floor(float(part.losses[0]) / spacing)
     size = math.floor(float(part.losses[-1]) / spacing) - first + 2
     masses = merge(part.losses, part.masses, spacing, first, size)
@@ -218,10 +221,10 @@ def put_down(part: Losses, spacing: float) -> GridLoss:
 def merge(
     losses: FloatArray, masses: FloatArray, spacing: float, first: int, size: int
 ) -> FloatArray:
-    """Masses at grid points first, first + 1, ...: outputs merged, in increasing order of loss.
+    """Masses at grid points first, first + 1, ... after merging outputs in order of loss.
 
-    Outputs are collected until log P/Q of all of them is a grid point, the last one in part (a
-    random one of its copies).  What is left at the end is rounded down.  ERROR is the margin.
+    Outputs are collected until their common log P/Q is a grid point; the last one may be split at
+    random.  What is left at the end is rounded down.  ERROR is the margin.
     """
     found = np.zeros(size)
     k = 0

@@ -1,18 +1,18 @@
-"""A tree of bins: the law of the likelihood ratio itself, from the leaves up.
+"""A tree of bins: the law of the likelihood ratio itself, computed from the leaves up.
 
 In: a hierarchy of bins, sigma.  Out: bounds on both sides of delta at epsilon, and of epsilon.
 
 Under Q the likelihood ratio of a node is X = L mean_i(X_i), L = exp(s xi - s^2/2) its own lognormal
-factor, X_i the independent ratios below, weighed by their leaves.  delta is the mean of a convex
+factor, X_i the independent ratios below, weighted by their leaves.  delta is the mean of a convex
 function of X at the root, (X - e^eps)_+ for remove and (1 - e^eps X)_+ for add.  Convex order is
-kept by sums of independent variables and by products with independent non-negative ones.  So
+preserved by sums of independent variables and by products with independent non-negative ones.  So
 
-    upper bound  each value is moved to the two ends of its cell, the mean kept (Jensen backwards);
+    upper bound  each value is moved to the two ends of its cell, keeping the mean (reverse Jensen);
     lower bound  all values of a cell are moved to their mean (Jensen).
 
-Cells are even in log X, finer around 1 where a law is narrow; the error falls with the square of
-their width.  Values above the last
-cell are cut to its edge; the mean that is cut is added to delta (remove), or costs nothing (add).
+Cells are even in log X, and finer around 1 if a law is narrow; the error falls with the square of
+their width.  Values above the last cell are cut to its edge; the mean that is cut is added to delta
+(remove), or costs nothing (add).
 Rounding: every sum has non-negative terms; masses are pushed up (down), and values to the side
 where the function grows (falls), by more than the rounding of each operation.  Masses that
 underflow are paid for (left out).
@@ -40,24 +40,24 @@ from mmcc.strategies._hierarchy import Node
 End = Literal["upper", "lower"]
 
 CELLS = 2400
-"""About how many cells the law at the root has."""
+"""Roughly the number of cells of the law at the root."""
 FINE = 0.008
-"""Cells narrower than this part of the smallest factor's deviation gain nothing."""
+"""Cells narrower than this fraction of the smallest factor's deviation gain nothing."""
 DEVIATIONS = 9.0
-"""How far factors and laws reach, at least."""
+"""The least reach of factors and laws, in standard deviations."""
 LOWEST = -15.0
-"""Remove: smaller log X are as good as nothing."""
+"""For remove, values of log X below this are negligible."""
 WIDEST = 340.0
-"""Laws that reach farther than this in log X are beyond floats: products of values must fit."""
+"""The farthest reach of laws in log X: products of values must fit into floats."""
 SMALL, LEAST = 1e-300, 1e-318
-"""Masses below the first have lost digits to underflow, at most the second (many times over)."""
+"""Masses below the first may have lost digits to underflow: at most the second per term."""
 NARROW = 1 / 64
-"""Factors with a smaller deviation than this part of a cell are rounded to it, or to a constant."""
+"""Factors whose deviation is below this fraction of a cell are rounded to it, or to a constant."""
 VARIANCES = 1e-11
-"""Variances of nodes are sums of up to some ten thousand squares: their relative error."""
+"""Relative error of nodes' variances, which are sums of up to some ten thousand squares."""
 NARROWER, SHARPEST = 40.0, 1e-9
 AROUND = np.linspace(-12, 12, 1201)
-"""Where a law is narrower than some cells: finer cells, in standard deviations around 1."""
+"""Finer cells around 1 for laws narrower than some cells, in standard deviations."""
 UNIT = 1.2e-16
 TINY = 1e-290
 TOLERANCE = 1e-9
@@ -79,7 +79,7 @@ class TreeBracket:
     root: Node
     sigma: float
     delta: float = 1e-12
-    """About the delta that is looked at: it sets how far the laws reach."""
+    """Roughly the delta of interest, which sets how far the laws reach."""
     _laws: dict[tuple[End, Adjacency], Law] = field(default_factory=dict)
 
     def bound_epsilon(self, delta: float) -> Answer:
@@ -102,7 +102,7 @@ class TreeBracket:
         return Answer(answer("remove"), answer("add"))
 
     def _solve(self, end: End, adjacency: Adjacency, delta: float) -> float:
-        """The safe end of the smallest epsilon at which delta is met; the function falls."""
+        """The safe side of the smallest epsilon that meets delta, a decreasing function."""
 
         def missed(epsilon: float) -> bool:
             return not self._delta(end, adjacency, epsilon) <= delta
@@ -134,12 +134,12 @@ class TreeBracket:
 
     @cached_property
     def deviations(self) -> float:
-        """How many standard deviations away mass is negligible against delta."""
+        """The number of standard deviations beyond which mass is negligible against delta."""
         return max(DEVIATIONS, 1 - float(special.ndtri(max(1e-6 * self.delta, 1e-300))))
 
     @cached_property
     def reach(self) -> float:
-        """Log X stays below this under P and above minus this under Q, but for little mass.
+        """With little mass excepted, log X is below this under P and above minus this under Q.
 
         X is below exp(s xi - s^2/2), s^2 the largest |m_r|^2, in convex order.
         """
@@ -154,7 +154,7 @@ class TreeBracket:
 
     @cached_property
     def width(self) -> float:
-        """Width of the cells in log X."""
+        """The width of the cells in log X."""
         smallest = math.sqrt(min(_variances(self.root))) / self.sigma
         return max(FINE * smallest, 2 * self.reach / CELLS)
 
@@ -170,24 +170,24 @@ class _Builder:
 
     @property
     def up(self) -> float:
-        """1 where masses are rounded up."""
+        """1 if masses are rounded up, else -1."""
         return 1.0 if self.end == "upper" else -1.0
 
     @property
     def push(self) -> float:
-        """1 where values are rounded up: the function to be bounded grows for remove."""
+        """1 if values are rounded up, else -1; the function to be bounded increases for remove."""
         return self.up if self.adjacency == "remove" else -self.up
 
     @cached_property
     def edges(self) -> FloatArray:
-        """Edges of the cells; edge k is exp(k width) for whole k."""
+        """The edges of the cells: exp(k width) for whole k."""
         width, reach = self.cascade.width, self.cascade.reach
         lowest = max(-reach, LOWEST) if self.adjacency == "remove" else -reach
         first, last = math.floor(lowest / width) - 2, math.ceil(reach / width) + 2
         return np.asarray(np.exp(width * np.arange(first, last + 1)))
 
     def _edges(self, deviation: float) -> FloatArray:
-        """Any edges are valid; means of many leaves need finer cells around 1."""
+        """Edges with finer cells around 1 for means of many leaves; any edges are valid."""
         if deviation > NARROWER * self.cascade.width or not deviation > SHARPEST:
             return self.edges
         fine = 1 + deviation * AROUND
@@ -218,7 +218,7 @@ class _Builder:
         return factor if below is None else self._product(factor, below)
 
     def _mean(self, law: Law, count: int) -> Law:
-        """The mean of independent copies: halves, and one more where the number is odd."""
+        """The mean of independent copies, by halves, and one more if the number is odd."""
         if count == 1:
             return law
         half = self._mean(law, count // 2)
@@ -226,7 +226,7 @@ class _Builder:
         return self._sum(even, law, count - 1, 1) if count % 2 else even
 
     def _sum(self, first: Law, second: Law, leaves: int, others: int) -> Law:
-        """The mean over the leaves of both."""
+        """The law of the mean over the leaves of both."""
         shares = leaves / (leaves + others), others / (leaves + others)
         lost = shares[0] * first.lost + shares[1] * second.lost
         return self._combined(first, second, *shares, lost)
@@ -235,7 +235,7 @@ class _Builder:
         return self._combined(first, second, 0.0, 0.0, first.lost + second.lost)
 
     def _combined(self, first: Law, second: Law, share: float, other: float, lost: float) -> Law:
-        """Share * X + other * Y, or X Y where both are zero, back on the cells."""
+        """The law of share * X + other * Y, or of X Y if both are zero, put back on the cells."""
         room = UNIT * (first.values.size * second.values.size + 64)
         edges = self._edges(_deviation(first, second, share, other))
         masses, moments, cut = combine(
@@ -263,7 +263,7 @@ class _Builder:
         """The law of exp(s xi - s^2/2); a larger variance is larger in convex order."""
         s = math.sqrt(variance) / self.cascade.sigma * (1 + VARIANCES * self.up)
         width = self.cascade.width
-        if s < NARROW * width:  # next to nothing against a cell: a larger variance, or none
+        if s < NARROW * width:  # negligible against a cell: a larger variance, or none
             if self.end == "lower":
                 return Law(np.ones(1), np.ones(1))
             s = NARROW * width
@@ -298,7 +298,7 @@ def lognormal(s: float, width: float, deviations: float, end: End, push: float =
     if end == "upper":
         masses = np.zeros(edges.size + 1)
         masses[0] = bottom
-        masses[1] = bottom  # at 0 and at the first edge: more than enough for both
+        masses[1] = bottom  # at 0 and at the first edge: more than enough for either
         masses[1:-1] += left * (1 + room)
         masses[2:] += right * (1 + room)
         masses[-1] += top * (1 + room)
@@ -312,7 +312,7 @@ def lognormal(s: float, width: float, deviations: float, end: End, push: float =
 
 
 def solve(missed: Callable[[float], bool], end: End) -> float:
-    """The safe end of the smallest epsilon that is not missed; those below all are."""
+    """The safe side of the smallest epsilon that is not missed; all smaller ones are missed."""
     low, high = 0.0, 1.0
     if not missed(low):
         return 0.0
@@ -327,7 +327,7 @@ def solve(missed: Callable[[float], bool], end: End) -> float:
 
 
 def _deviation(first: Law, second: Law, share: float, other: float) -> float:
-    """About the standard deviation of share * X + other * Y, or of X Y; both have mean 1."""
+    """Roughly the standard deviation of share * X + other * Y, or of X Y; both have mean 1."""
     variances = [float((law.values - 1) ** 2 @ law.masses) for law in (first, second)]
     if share:
         return math.sqrt(share**2 * variances[0] + other**2 * variances[1])
@@ -354,11 +354,11 @@ def combine(
 ) -> tuple[FloatArray, FloatArray, float]:
     """All pairs of values, put into cells: 0 .. edges[0], ..., edges[-1] .. infinity.
 
-    A value is share * x + other * y, or x y where both are zero.  `split`: masses are
-    those of the ends of the cells (0 first), values beyond the last edge are cut to it and the
-    mean that is cut comes third, with what underflow may have taken.  Otherwise masses and first
-    moments of the cells, without the masses that underflow.  `twice`: both laws and shares are the
-    same, so that pairs (i, j) and (j, i) are counted together.
+    A value is share * x + other * y, or x y if both are zero.  With `split`, masses belong to the
+    ends of the cells (0 first), values beyond the last edge are cut to it, and the third result is
+    the mean that is cut, with what underflow may have removed.  Otherwise the results are the
+    masses and first moments of the cells, without masses that underflow.  With `twice`, both laws
+    and shares are the same, so pairs (i, j) and (j, i) are counted together.
     """
     cells = edges.size
     masses = np.zeros(cells + 1)

@@ -1,4 +1,4 @@
-"""The paper's bound: MMCC, with the order of analysis and the share of delta as free choices."""
+"""The paper's bound, MMCC, with the order of analysis and the share of delta as free settings."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from mmcc.strategies._base import ORDERS, Order
 EVEN = 0.5
 """The paper's split of delta between bad events and composition."""
 FIRST_SHARE, LEAST_SHARE = 0.1, 0.02
-"""With which orders are compared, and what deltas are tried with beside the even split."""
+"""The share at which orders are compared, and the least share tried besides the even split."""
 CROWDED = 24
-"""With more bad events than this for each column MMCC is far behind the projection, and slow."""
+"""With more bad events per column than this, MMCC is far behind the projection, and slow."""
 MANY, CROWDED_MANY = 600, 6
-"""With so many columns it is so from this number on: 8 bands, 2000 steps take minutes for twice
-the projection's epsilon at .5, and for twenty times at 2 (docs/tightness.md)."""
+"""With this many columns, that is so from this many events on: 8 bands and 2000 steps take minutes
+for twice the projection's epsilon at .5, and for twenty times at 2 (docs/tightness.md)."""
 COMPOSED = 0.98
-"""A composed lower bound of more than this part of the upper one needs no other."""
+"""A composed lower bound above this fraction of the upper one makes others superfluous."""
 MOST_KINDS = 200
-"""Independent steps of more kinds than this are not composed for a lower bound."""
+"""Most kinds of independent steps that are composed for a lower bound."""
 
 
 @dataclass(frozen=True)
 class Mmcc(Bound):
-    """MMCC with rows in an order of analysis and a share of delta for bad events."""
+    """MMCC with a given order of analysis and a given share of delta for bad events."""
 
     order: Order = "release"
     share: float = EVEN
@@ -61,7 +61,7 @@ class Mmcc(Bound):
     def refusal(self, problem: Problem) -> str | None:
         if problem.rounds is None:
             return (
-                f"method {self.name!r} is for independent rounds, as in Poisson and CyclicPoisson, "
+                f"method {self.name!r} needs independent rounds, as in Poisson and CyclicPoisson, "
                 f"and proves nothing for {problem.scheme!r}."
             )
         return None
@@ -70,9 +70,9 @@ class Mmcc(Bound):
         return Cost.FAST if self.exact(problem) else Cost.SLOW
 
     def exact(self, problem: Problem) -> bool:
-        """No two rows share a column, so that no probability is bounded.
+        """Whether no two rows share a column, so that no probability has to be bounded.
 
-        The grid may still cost something, so the lower bound decides whether others are asked.
+        The grid may still cost something, so the lower bound decides whether to ask other bounds.
         """
         if problem.rounds is None or problem.certain:
             return False
@@ -98,8 +98,9 @@ class Mmcc(Bound):
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         """Certified delta at epsilon.
 
-        delta = delta_1 + delta_2(epsilon, delta_1) is valid for every delta_1.  The paper's even
-        split is where both are equal, and delta_2 falls with delta_1: a search in log delta_1.
+        delta = delta_1 + delta_2(epsilon, delta_1) is valid for every delta_1.  In the paper's even
+        split both are equal; since delta_2 falls with delta_1, it is found by a search in log
+        delta_1.
         """
 
         def answer() -> Answer:
@@ -113,7 +114,7 @@ class Mmcc(Bound):
         return problem.kept((self, "delta", epsilon), answer)
 
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
-        """Not where another has answered and very many probabilities must be bounded."""
+        """False if another bound has answered and very many probabilities must be bounded."""
         others = (a for a in known if a.bound is not None and a.bound.amplified)
         if not any(math.isfinite(a.value) for a in others):
             return True
@@ -122,7 +123,7 @@ class Mmcc(Bound):
         return not geometry.events > most * geometry.columns
 
     def settled_for_epsilon(self, problem: Problem, delta: float) -> Mmcc:
-        """The best order, then the best share: a rough search, one adjacency."""
+        """Choose the best order, then the best share: a rough search for one adjacency."""
         if self.exact(problem):
             return self
         scout = problem.scouting()
@@ -146,7 +147,7 @@ class Mmcc(Bound):
         return min(tried, key=lambda bound: bound.delta(scout, epsilon).remove)
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
-        """Independent steps composed, rounded down."""
+        """A lower bound from composing independent steps, rounded down."""
         about = partial(self.epsilon, problem, delta)
         return _composed(problem, about, independent.lower_epsilon, delta)
 
@@ -193,7 +194,7 @@ class Mmcc(Bound):
         return replace(found, notes={**found.notes, "delta_1": delta_1})
 
     def _split(self, problem: Problem, epsilon: float) -> float:
-        """Roughly the delta_1 that is the bound's share of delta_1 + delta_2."""
+        """Roughly the delta_1 that makes up the bound's share of delta_1 + delta_2."""
         scout = problem.scouting()
         odds = self.share / (1 - self.share)
         low, high, guess = -280.0, 0.0, -6.0
@@ -203,7 +204,7 @@ class Mmcc(Bound):
             low, high = (guess, high) if excess > 0 else (low, guess)
             if abs(excess) < 1e-2 or high - low < 1e-2:
                 break
-            # delta_2 falls slowly as delta_1 grows: a damped step, kept inside what is known.
+            # delta_2 falls slowly as delta_1 grows: a damped step, kept inside the known interval.
             guess += 0.8 * excess
             if not low < guess < high:
                 guess = 0.5 * (max(low, high - 40) + high)
@@ -253,7 +254,7 @@ def _composed(
 
 
 def _rounds(problem: Problem) -> Rounds:
-    """The rounds of a scheme that has them, as `refusal` has made sure."""
+    """The rounds of a scheme that has them, as `refusal` has checked."""
     if problem.rounds is None:
         raise MethodError(f"this bound is for Poisson sampling, not for {problem.scheme!r}.")
     return problem.rounds

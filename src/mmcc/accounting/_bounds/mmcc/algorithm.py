@@ -7,7 +7,7 @@ Rounding: upper bounds.
 Rows (under `CyclicPoisson`: blocks of the rows released in one round) are taken in the order of
 analysis.  Outside the bad events the example's conditional law in each of them is dominated by
 independent participation with probabilities p~, so the losses of the resulting product mixtures
-compose.  The dominating pair depends on C through C^T C alone, so any order is valid.
+compose.  The dominating pair depends on C only through C^T C, so any order is valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_GROUPS = 10_000
 
 
 def geometries(strategy: Strategy, rounds: Rounds, order: Order) -> Iterator[tuple[int, Geometry]]:
-    """The geometry of every group of columns that can be the worst."""
+    """The geometry of every group of columns that can be the worst case."""
     groups = strategy.groups(rounds.separation)
     if len(groups) > MAX_GROUPS:
         raise MethodError(
@@ -70,12 +70,12 @@ def analyse(
     delta_1: float,
     effort: Effort,
 ) -> Answer:
-    """The largest epsilon at `question.delta` (= delta_2), or delta_2 at an epsilon, of all groups.
+    """The largest epsilon at `question.delta` (= delta_2), or delta_2 at epsilon, over all groups.
 
-    The largest of each adjacency: the group with the largest remove side need not have the
-    largest add side (which is looked at roughly below it, and not at all when scouting).  Notes:
-    the number of bad events, and `blow_up`, max p~/p over all entries of the worst group: roughly
-    how far epsilon can be from the truth.
+    The maximum is taken for each adjacency, since the group with the largest remove side need not
+    have the largest add side (which is only bounded roughly if it is smaller, and not at all when
+    scouting).  The notes have the number of bad events, and `blow_up`, the maximum of p~/p over all
+    entries of the worst group, which shows roughly how far epsilon can be from the truth.
     """
     found = [
         _group(geometry, group, rounds.probability, sigma, question, delta_1, effort)
@@ -99,7 +99,7 @@ def uncorrelated(
     group: int,
     effort: Effort,
 ) -> float:
-    """The answer with all p~ = p, as if rows were independent: neither bound, a diagnostic."""
+    """The answer with all p~ = p, as if rows were independent: a diagnostic, not a bound."""
     geometry = strategy.geometry(order, rounds.separation, group)
 
     def laws() -> Iterator[tuple[Law, int]]:

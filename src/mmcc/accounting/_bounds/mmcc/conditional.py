@@ -1,4 +1,4 @@
-r"""How likely an example took part in a step, given all that was released before a row.
+r"""How likely an example took part in a step, given everything released before a row.
 
 In: a block's geometry, p, sigma, the budget of each bad event.  Out: p~ for each entry, such that
 outside the bad events the conditional probability is at most p~ (ProbabilityTailBounds of the
@@ -7,8 +7,8 @@ Rounding: p~ is an upper bound; sums and tails are inflated by more than their o
 
 Given the rows before, the odds of step j are those of p times exp(<y, c_j>/sigma^2 - |c_j|^2/(2
 sigma^2)), c_j the column's part in those rows.  Remove (y drawn with the example): <y, c_j> is a
-participation term plus a normal of deviation sigma |c_j|, half the event's budget each.  Add (y
-drawn without it): the normal alone, with the whole budget.
+participation term plus a normal of deviation sigma |c_j|, with half the event's budget each.  Add
+(y drawn without it): the normal alone, with the whole budget.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def bound_probabilities(
     """
     if block.is_fresh or probability == 1.0:
         return np.full(block.values.size, probability)
-    # An entry that is the first of its column: no event, nothing to bound.
+    # An entry that is the first of its column has no event and nothing to bound.
     shown = block.squares > 0
     if adjacency == "remove":
         term = bound_participation(block, probability, budget / 2)
@@ -56,10 +56,10 @@ def bound_probabilities(
 
 
 def bound_participation(block: Block, probability: float, tail: float) -> FloatArray:
-    """S with Pr[sum_j' x_j' g_jj' > s] <= tail, x_j' independent Bernoulli(probability).
+    """An s with Pr[sum_j' x_j' g_jj' > s] <= tail, x_j' independent Bernoulli(probability).
 
-    The smallest of three valid bounds: everything takes part; the Poisson-Chernoff bound; and
-    the paper's binomial one where the overlaps are known.
+    It is the smallest of three valid bounds: full participation; the Poisson-Chernoff bound; and
+    the paper's binomial bound if the overlaps are known.
     """
     bound = np.minimum(block.sums, _chernoff(block, probability, tail))
     if block.overlaps is not None:
@@ -85,7 +85,7 @@ def _chernoff(block: Block, probability: float, tail: float) -> FloatArray:
 
 
 def _binomial(block: Block, probability: float, tail: float) -> FloatArray:
-    """The paper's own bound: at most t participations, and those with the t largest overlaps."""
+    """The paper's bound: at most t participations, in the steps with the t largest overlaps."""
     overlaps = block.overlaps
     assert overlaps is not None
     counts = block.overlap_counts

@@ -1,9 +1,9 @@
-r"""A certified lower bound where rows share no column: composed subsampled Gaussians.
+r"""A certified lower bound if rows share no column: composed subsampled Gaussians.
 
 In: steps that are independent of one another, each a mixture (1-p) N(0,1) + p N(a,1) against
 N(0,1).  Out: a lower bound on epsilon at delta, or on delta at epsilon, for one adjacency.
 
-Outputs y of a step are put into cells, which is post-processing and loses privacy loss only.  The
+Outputs y of a step are put into cells, which is post-processing and can only reduce the loss.  The
 cells are chosen one after another so that the loss of each, log P(cell)/Q(cell), is a grid point:
 then nothing is rounded, and what is lost is of second order in the spacing.  The grid losses are
 composed as for upper bounds, with every error subtracted.  Rounding: down.
@@ -26,30 +26,30 @@ from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
 
 Step = tuple[float, int]
-"""Shift a of a step in units of its noise, and how many such steps there are."""
+"""The shift a of a step in units of its noise, and the number of such steps."""
 
 REACH = 9.5
-"""Outputs farther out are left away: mass that is not counted lowers the bound."""
+"""Outputs farther out are ignored; mass that is not counted lowers the bound."""
 MAX_POINTS = 400_000
 FINEST = 1e-9
 LEFT_OUT = 1e-4
-"""Part of delta that may be left out far above, where the range of losses limits the grid."""
+"""The fraction of delta that may be ignored at the top if the range of losses limits the grid."""
 LOSS = 1e-4
-"""How much of the variance of the loss, in units of epsilon^2, the cells may take."""
+"""How much of the loss's variance, in units of epsilon^2, the cells may remove."""
 FEW = 4
-"""With fewer grid points than this below zero the grid is moved."""
+"""With fewer grid points below zero than this, the grid is shifted."""
 MARGIN = 1e-12
-"""Cells get at least this much more than their grid point: rounding of the masses."""
+"""Margin by which a cell's loss exceeds its grid point, to cover the rounding of masses."""
 NODES, WEIGHTS = leggauss(10)
 WIDE = 1.0
-"""Cells wider than this, in units of the scale on which the density falls, are measured by the
-normal distribution function; below, ten points integrate e^(-y^2/2) to rounding."""
+"""Cells wider than this, relative to the scale on which the density falls, are measured by the
+normal distribution function; in narrower ones ten points integrate e^(-y^2/2) up to rounding."""
 
 
 def lower_epsilon(
     steps: Sequence[Step], p: float, delta: float, adjacency: Adjacency, about: float
 ) -> float:
-    """A lower bound on epsilon at delta; `about` is a guess, from above, that sets the grid."""
+    """A lower bound on epsilon at delta; `about` is a guess from above that sets the grid."""
     if not 0 < about < math.inf or p >= 1.0:
         return 0.0
     lower = _lower_curve(steps, p, adjacency, about, delta, about)
@@ -59,7 +59,7 @@ def lower_epsilon(
 def lower_delta(
     steps: Sequence[Step], p: float, epsilon: float, adjacency: Adjacency, about: float
 ) -> float:
-    """A lower bound on delta at epsilon; `about` is a guess at it that sets the grid."""
+    """A lower bound on delta at epsilon; `about` is a guess of its value that sets the grid."""
     if not about > 0 or p >= 1.0:
         return 0.0
     variances = (count * p * p * math.expm1(min(a * a, 100.0)) for a, count in steps)
@@ -76,9 +76,9 @@ def _lower_curve(
     delta: float,
     scale: float,
 ) -> Callable[[float], float] | None:
-    """Lower bounds on delta by epsilon, after outputs were put into cells; None beyond floats.
+    """Bound delta from below as a function of epsilon, with outputs in cells; None beyond floats.
 
-    They are good near (epsilon, delta), for a curve that falls on the given scale.
+    It is tight near (epsilon, delta), for a curve that falls on the given scale.
     """
     total = sum(count for _, count in steps)
     # Second-order loss: each of `total` steps loses about h^2 / 24 of variance.
@@ -101,9 +101,9 @@ def _lower_curve(
 
 
 def _short_reach(share: float, total: int, delta: float) -> float:
-    """How far above its mean an output may be so that more is a small part of delta in all.
+    """A reach above the mean beyond which outputs make up only a small fraction of delta in all.
 
-    Remove: only participations, a `share` of all steps, reach far above N(0, 1).
+    For remove, only participations, a `share` of all steps, reach far above N(0, 1).
     """
     rare = LEFT_OUT * delta / (total * share)
     return min(float(-special.ndtri(min(rare, 0.1))), REACH)
@@ -124,7 +124,7 @@ def _size(a: float, p: float, spacing: float, adjacency: Adjacency, reach: float
 def _cells(
     a: float, p: float, spacing: float, adjacency: Adjacency, reach: float
 ) -> tuple[float, GridLoss]:
-    """The loss of one step after its outputs were put into cells: an offset, and grid points."""
+    """The loss of one step after its outputs were put into cells: an offset and a grid loss."""
     remove = adjacency == "remove"
     lowest, highest = _ends(a, p, adjacency, reach)
     size = _size(a, p, spacing, adjacency, reach)
@@ -134,8 +134,8 @@ def _cells(
     left, end = (-REACH, a + reach) if remove else (-a - reach, REACH)
     ordinary = 0.0
     if remove and first > -FEW and highest > spacing:
-        # Hardly a grid point is as low as the loss of ordinary outputs, which are nearly all: the
-        # grid is moved so that they have one, and lose nothing.
+        # Hardly any grid point is as low as the loss of ordinary outputs, which are nearly all:
+        # the grid is shifted so that they have one, and lose nothing.
         half = 0.5 * spacing
         above = half if half > 40 else math.log(math.expm1(half))
         place = (above + math.log1p(-p) - math.log(p)) / a + 0.5 * a  # loss: half a cell above
@@ -150,7 +150,7 @@ def _cells(
 
 @compiled
 def _log_ratio(y: float, a: float, p: float) -> float:
-    """Log of mixture over N(0, 1) at y."""
+    """Log of the density of the mixture over that of N(0, 1) at y."""
     x = a * y - 0.5 * a * a
     if x > 30.0:
         return x + math.log(p) + math.log1p((1.0 - p) / p * math.exp(-x))
@@ -189,8 +189,8 @@ def _fill(
 ) -> FloatArray:
     """Masses of the first law in the cells of grid points first, first + 1, ... above `offset`.
 
-    Cells lie between `left` and `end`.  For add the loss falls with y, so y runs from above; in
-    mirrored coordinates x = -y it grows.
+    Cells lie between `left` and `end`.  For add the loss falls with y, so y runs downwards; in
+    mirrored coordinates x = -y it increases.
     """
     masses = np.zeros(size)
     sign = 1.0 if remove else -1.0
@@ -198,17 +198,17 @@ def _fill(
     for k in range(size):
         goal = offset + (first + k) * spacing + MARGIN
         if sign * _log_ratio(sign * left, a, p) >= goal:
-            continue  # this grid point was passed
+            continue  # this grid point was skipped
         if _cell(left, end, a, p, remove, nodes, weights)[0] < goal:
-            break  # all that is left has a smaller loss
+            break  # everything that is left has a smaller loss
         low, high = left, min(left + 2.0 * width, end)
         below, above = sign * _log_ratio(sign * left, a, p) - goal, 0.0
-        while True:  # cells are about as wide as the one before
+        while True:  # cells are about as wide as the previous one
             above = _cell(left, high, a, p, remove, nodes, weights)[0] - goal
             if above >= 0.0 or high >= end:
                 break
             low, below, high = high, above, min(left + 2.0 * (high - left), end)
-        for turn in range(60):  # false position, halved where one end stays
+        for turn in range(60):  # false position, with halving if one end stays
             if high - low <= 1e-13 * (1.0 + abs(high)) or above <= 1e-9 * spacing:
                 break
             share = below / (below - above) if turn % 3 else 0.5

@@ -1,6 +1,6 @@
-"""How much of delta bad events should have: a rough search along log share.
+"""How much of delta to give to bad events: a rough search along log share.
 
-In: a bound with a share, and what it is worth.  Out: the same bound with the best share tried.
+In: a bound with a share, and the value to minimise.  Out: the same bound with the best share tried.
 Rounding: none; every share is valid.
 """
 
@@ -20,7 +20,7 @@ SMALLEST = 1e-5
 
 
 def best_share(bound: Mmcc, value: Callable[[Mmcc], float]) -> Mmcc:
-    """Down while the value falls, then the lowest point of a parabola."""
+    """Walk down while the value falls, then take the lowest point of a parabola."""
     tried: dict[Mmcc, float] = {}
 
     def at(share: float) -> float:

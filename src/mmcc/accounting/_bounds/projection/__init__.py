@@ -1,7 +1,7 @@
-"""The projection: certified bounds on both sides for any matrix, by one direction of the output.
+"""The projection: certified bounds on both sides for any matrix, from one output direction.
 
-Everything that the output shows is projected on the direction in which the mean of the
-participation sets lies; the rest is bounded.  Proofs: docs/theory.md.
+The output is projected on the direction of the mean over participation sets, where the law is
+exact; the rest is bounded.  Proofs: docs/theory.md.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from mmcc.sampling._scheme import unproven
 from mmcc.strategies._gram import MAX_COLUMNS
 
 LONG = 4096
-"""From this many columns on bounds that do not grow with them are cheaper."""
+"""From this many columns on, bounds whose cost does not grow with them are cheaper."""
 FEW_COLUMNS = 600
-"""Up to so many the answer takes a second or two."""
+"""Most columns for which an answer takes a second or two."""
 MUCH_NOISE, LARGE_EPSILON = 5.0, 1.2
-"""Sigma over the column norm above which, and epsilon below which, it may be the best bound."""
+"""It may be the best bound if sigma over the column norm is above, or epsilon below, these."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Projection(Bound):
         return Cost.LONG if many else Cost.SHORT
 
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
-        """Not for more bins than fit in memory if they form a tree: its law is tighter anyway.
+        """False for more bins than fit in memory if they form a tree, whose law is tighter anyway.
 
-        Nor where a cheaper bound has answered and one direction cannot be enough: many columns, of
-        which each overlaps with few, and little noise.  With so many steps of every epoch the sets
-        differ less, and one direction is worth a try.
+        Also false if a cheaper bound has answered and one direction cannot be enough: many columns
+        that each overlap with few others, and little noise.  With a fixed number of steps in every
+        epoch the sets differ less, and one direction is worth a try.
         """
         if problem.allocation is not None:
             return True
@@ -71,7 +71,7 @@ class Projection(Bound):
         return _bracket(problem).bound_epsilon(delta)
 
     def epsilon_beside(self, problem: Problem, delta: float, known: Answer) -> Answer:
-        """Add takes most of the time, and is left out where another bound's is small enough."""
+        """Skips add, which takes most of the time, if another bound's answer is small enough."""
         return _bracket(problem).bound_epsilon(delta, known)
 
     def delta(self, problem: Problem, epsilon: float) -> Answer:
@@ -85,7 +85,7 @@ class Projection(Bound):
 
 
 def _bracket(problem: Problem) -> ProjectionBracket:
-    """The bracket of this mechanism, which keeps what it finds."""
+    """The bracket of this mechanism, which caches its results."""
 
     def make() -> ProjectionBracket:
         sampled = problem.rounds or problem.positions or problem.allocation

@@ -1,8 +1,8 @@
-"""Balls-in-bins along one direction and beside it: every sum is explicit.
+"""Balls-in-bins along one direction and orthogonal to it: every sum is explicit.
 
-One of b components N(m_r, I) is drawn, all as likely.  Columns of the Gram matrix are the m_r; sums
-over participation sets are sums over r, so nothing has to be bounded but rounding:
-omega_r = e^(t a_r - a_r^2/2) / b, Z = m(t) = sum_r omega_r, V = diag(omega).
+One of b equally likely components N(m_r, I) is drawn.  Columns of the Gram matrix are the m_r; sums
+over participation sets are sums over r, so only rounding has to be bounded: omega_r = e^(t a_r -
+a_r^2/2) / b, Z = m(t) = sum_r omega_r, V = diag(omega).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNIT = 2.0**-52
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BinsLine:
-    """Overlaps a_r of the components with the direction."""
+    """The mechanism along the direction, given by the overlaps a_r of the components."""
 
     a: FloatArray
 
@@ -32,7 +32,7 @@ class BinsLine:
         """P(T > t), or P(T <= t): the computed value and a bound on its error."""
         shifts = self.a - t if side == "above" else t - self.a
         value = float(np.mean(special.ndtr(shifts)))
-        # scipy's normal tails are good to 1e-13, and the mean adds a rounding for each component.
+        # scipy's normal tails are accurate to 1e-13; the mean adds a rounding per component.
         return value, value * (1e-12 + self.a.size * UNIT)
 
     def weights(self, t: FloatArray) -> Weights:
@@ -59,25 +59,25 @@ class BinsLine:
         )
 
     def chernoff(self, t: FloatArray) -> FloatArray:
-        """Log P(T > t)."""
+        """The logarithm of P(T > t)."""
         logs = special.log_ndtr(self.a - t[:, None])
         return np.asarray(special.logsumexp(logs, axis=1) - math.log(self.a.size))
 
 
 @dataclass(eq=False)
 class BinsRest(Rest):
-    """What is left beside the direction: V is diagonal."""
+    """What is left orthogonal to the direction: V is diagonal."""
 
     gram: DenseGram
 
     @cached_property
     def basis(self) -> FloatArray:
-        """None is needed."""
+        """Empty: no basis is needed."""
         return np.empty((self.line.a.size, 0))
 
     @cached_property
     def core(self) -> FloatArray:
-        """V has no part beside its diagonal."""
+        """Empty: V is its diagonal."""
         return np.empty((len(self.weights.t), 0, 0))
 
     @cached_property
@@ -96,8 +96,8 @@ class BinsRest(Rest):
     def higher(self, s: float) -> FloatArray:
         """sum_(r >= 2) s^r T_r = sum omega omega' psi(s H'), psi(x) = e^x - 1 - x, rounded up.
 
-        With |psi(x + e) - psi(x)| <= |e| (psi(x) + |x|) (1 + |e|) rounding of H' is paid for, and
-        that of the difference e^x - 1 less x with 2^-52 |x|.
+        Rounding of H' is paid for by |psi(x + e) - psi(x)| <= |e| (psi(x) + |x|) (1 + |e|), and
+        that of the difference of e^x - 1 and x by 2^-52 |x|.
         """
         shares = self.weights.single
         total = np.zeros(len(self.weights.t))

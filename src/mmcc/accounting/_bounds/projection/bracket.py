@@ -1,7 +1,7 @@
-"""The projection bracket of a mechanism: both adjacencies, every group of examples.
+"""The projection bracket of a mechanism, for both adjacencies and every public group.
 
 In: strategy, scheme, sigma and a delta or an epsilon.  Out: certified upper bounds (`bound_*`) and
-lower bounds (`lower_*`) on the other one.
+lower bounds (`lower_*`) on the other of the two.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from mmcc.strategies._gram import DenseGram, Gram
 MAX_GROUPS = 10_000
 MAX_EPSILON = 1e5
 SMALL = 3000
-"""Up to this many classes of columns one thread is faster than several."""
+"""Most classes of columns for which one thread is faster than several."""
 HOPELESS = 500.0
-"""Where epsilon is certainly larger than this no upper bound for remove is looked for."""
+"""If epsilon certainly exceeds this, no upper bound for remove is searched for."""
 FARTHEST = 1000.0
-"""Nor where the threshold lies this many standard deviations away."""
+"""Nor is one if the threshold is this many standard deviations away."""
 TOLERANCE = 2e-5
-"""Epsilon is found to this relative accuracy, on the safe side."""
+"""The relative accuracy to which epsilon is found, on the safe side."""
 REPLAN = 0.02
-"""Recipes are made anew where epsilon has moved by more than this part."""
+"""Recipes are recomputed if epsilon has moved by more than this fraction."""
 
 Asked = Literal["lower_epsilon", "lower_delta", "bound_epsilon", "bound_delta"]
 
@@ -61,18 +61,18 @@ class Curve(Protocol):
 
 @dataclass(eq=False)
 class ProjectionBracket:
-    """The bracket of one mechanism: lower bounds are kept, upper bounds start from them."""
+    """The bracket of one mechanism; lower bounds are cached, and upper bounds start from them."""
 
     strategy: Strategy
     sampled: Rounds | Allocation | int
-    """Independent rounds, so many steps of every epoch, or positions of which one is kept."""
+    """Independent rounds, an allocation of steps in every epoch, or a number of positions."""
     sigma: float
     progress: Progress | None = None
     executor: Executor | None = None
-    """Where groups of examples are analysed, if there are several."""
+    """The executor on which groups are analysed, if there are several."""
     _known: dict[tuple[str, float, int, Adjacency], Lower] = field(default_factory=dict)
     _proven: dict[tuple[float, int], float] = field(default_factory=dict)
-    """Upper bounds on epsilon for remove, by delta and group: a calibration asks twice."""
+    """Upper bounds on epsilon for remove, by delta and group, because a calibration asks twice."""
 
     def lower_epsilon(self, delta: float) -> Answer:
         """Certified lower bounds on epsilon at delta: no method can prove less."""
@@ -85,8 +85,8 @@ class ProjectionBracket:
     def bound_epsilon(self, delta: float, beside: Answer = NOTHING_BESIDE) -> Answer:
         """Certified epsilon at delta for the worst group, both adjacencies.
 
-        `beside` are epsilons that another bound has certified: an add that cannot matter next to
-        them is left out, and infinite.
+        `beside` holds epsilons that another bound has certified: an add side that cannot matter
+        given these is skipped and stays infinite.
         """
         if self._chance == 1.0:
             return self._certain(lambda ratio: bound_gaussian_epsilon(ratio, delta))
@@ -101,12 +101,12 @@ class ProjectionBracket:
     def of_group(
         self, asked: Asked, at: float, beside: Answer, group: int, gram: Gram | None = None
     ) -> Answer:
-        """What is asked, for one group alone."""
+        """The answer for a single group."""
         if gram is None:
             gram = self.strategy.gram(self._separation, group, self.sigma)
         with one_thread() if gram.counts.size <= SMALL else nullcontext():
             remove = self._side(asked, at, group, gram, "remove", math.inf)
-            # The promise is the larger one: add is not looked at closely below remove.
+            # The promise is the larger side, so add is not refined below remove.
             known = asked == "bound_epsilon" and beside.add <= min(remove, beside.remove)
             add = math.inf if known else self._side(asked, at, group, gram, "add", remove)
         if math.isnan(remove) or math.isnan(add):
@@ -141,12 +141,12 @@ class ProjectionBracket:
         return self._known[key]
 
     def _certain(self, answer: Callable[[float], float]) -> Answer:
-        """Every step is taken part in: one Gaussian, along the mean direction exactly."""
+        """The answer if participation is certain: one Gaussian along the mean direction."""
         ratio = self.strategy.sensitivity(self._separation) / self.sigma * (1 + 2.0**-50)
         return Answer(answer(ratio), answer(ratio))
 
     def _worst(self, asked: Asked, at: float, beside: Answer = NOTHING_BESIDE) -> Answer:
-        """The largest answer for each adjacency, and the group with the largest of all."""
+        """The largest answer for each adjacency, and the group with the overall largest."""
         groups = self._groups()
         every: Iterator[Answer]
         if len(groups) == 1:
@@ -166,7 +166,7 @@ class ProjectionBracket:
         return Answer(remove, add, group)
 
     def _groups(self) -> Sequence[int]:
-        """The groups that can be the worst; those with equal Gram matrices once."""
+        """The groups that can be the worst case, counting equal Gram matrices once."""
         if not isinstance(self.sampled, Rounds):
             return (0,)
         groups = self.strategy.groups(self._separation)
@@ -202,7 +202,7 @@ class ProjectionBracket:
         return self.sampled.probability
 
     def _allocated(self, allocation: Allocation) -> Chance:
-        """All steps of an epoch are certain; one step of a single epoch is one of so many bins."""
+        """An allocation's chance: all steps of an epoch are certain; one of one epoch is a bin."""
         if allocation.participations == allocation.epoch_steps:
             return 1.0
         single = allocation.participations == 1 and allocation.epoch_steps == self.strategy.steps
@@ -224,7 +224,7 @@ def _bound_epsilon(
     low: Lower | None = None,
     enough: float = math.inf,
 ) -> float:
-    """The smallest epsilon found at which delta is certified; below `enough` any will do."""
+    """The smallest epsilon found at which delta is certified; anything below `enough` will do."""
     low = low or lower_epsilon(gram, p, delta, adjacency)
     if not low.value > 0:
         low = lower_delta(gram, p, 0.0, adjacency)
@@ -248,7 +248,7 @@ def _bound_epsilon(
 def _bound_delta(
     gram: Gram, p: Chance, epsilon: float, adjacency: Adjacency, low: Lower, enough: float
 ) -> float:
-    """The smallest delta found at epsilon; for add any below `enough` will do."""
+    """The smallest delta found at epsilon; for add, any delta below `enough` will do."""
     if adjacency == "remove" and (epsilon > HOPELESS or low.threshold > FARTHEST):
         return 1.0
     near = max(low.value, 1e-30)
@@ -259,7 +259,7 @@ def _bound_delta(
 
 
 def _bound_add(gram: Gram, p: Chance, delta: float, low: Lower, enough: float) -> float:
-    """By the put first, which costs little; by the moments where that is not enough."""
+    """An epsilon for add: by the put first, which is cheap, then by moments if necessary."""
     first = _solve(ProjectedAdd(gram, p, low.direction, low.threshold), delta, low.value)
     if first <= max(enough, low.value * (1 + TOLERANCE)):
         return first
@@ -290,7 +290,7 @@ def _projected(gram: Gram, p: Chance, low: Lower, delta: float) -> Projected:
 def _solve(curve: Curve, delta: float, guess: float) -> float:
     """The smallest epsilon found with bound_delta(epsilon) <= delta; infinite if there is none.
 
-    What is returned was computed at that epsilon, so nothing rests on the search.
+    The result was computed at that epsilon, so its validity does not depend on the search.
     """
     goal = math.log(delta)
 

@@ -1,6 +1,6 @@
-"""Random allocation along one direction and beside it: k columns of every epoch.
+"""Random allocation along one direction and orthogonal to it: k columns of every epoch.
 
-In every epoch of t columns k are drawn, all sets as likely, so that e^(z a_S) has the mean
+In every epoch of t columns k are drawn, all sets equally likely, so e^(z a_S) has the mean
 prod_e e_k(e^(z a_j), j in e) / C(t, k), e_k the elementary symmetric polynomial.  Pair sums V_jl
 are contour integrals of functions of a_j and a_l, those of two epochs of products, and are
 interpolated in the overlap a; V_jj = v_j.  Proofs: docs/theory-allocation-projection.md.
@@ -26,20 +26,20 @@ from mmcc.errors import MethodError
 from mmcc.strategies._gram import DenseGram
 
 POINTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 28)
-"""Numbers of interpolation points in an epoch that are tried; the smallest that is good enough."""
+"""Numbers of interpolation points per epoch to try; the smallest good enough is used."""
 GOOD = 1e-11
-"""What interpolation may miss, relative to u_j u_l."""
+"""The interpolation error allowed, relative to u_j u_l."""
 MOST_COLUMNS, MOST_POINTS = 6000, 1200
-"""More columns take too much memory, more points of all epochs together too much time."""
+"""More columns take too much memory; more points in all epochs together take too much time."""
 MOST_DIFFERENCE = 1e9
-"""Where terms that cancel are so much larger than what is left of them nothing is known."""
+"""If cancelling terms exceed their sum by more than this factor, the sum is unknown."""
 TRIED = 4
-"""At so many nodes that is looked at; at all of them it is measured and paid for."""
+"""Nodes at which interpolation is tried; at all nodes its error is measured and paid for."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EpochLine(Contour):
-    """Overlaps of all columns, epoch after epoch, how many epochs, how many columns of each."""
+    """Overlaps of all columns, epoch after epoch; the number of epochs; columns drawn in each."""
 
     epochs: int
     times: int = 1
@@ -47,7 +47,7 @@ class EpochLine(Contour):
 
     @property
     def rows(self) -> FloatArray:
-        """The overlaps, one epoch a row."""
+        """The overlaps, with one row per epoch."""
         return self.a.reshape(self.epochs, -1)
 
     @property
@@ -61,24 +61,24 @@ class EpochLine(Contour):
         return self._tilt(theta)[2].reshape(*np.shape(theta), -1)
 
     def law(self, theta: FloatArray) -> FloatArray:
-        """Chances q_j of independent draws, of which S are those with k members in every epoch."""
+        """Chances q_j of independent draws; S is such a draw given k members in every epoch."""
         x = np.multiply.outer(theta, self.rows) + self._tilt(theta)[0][..., None]
         return np.asarray(special.expit(x)).reshape(*np.shape(theta), -1)
 
     def odds(self, points: FloatArray, theta: float) -> FloatArray:
-        """Odds o_j at points, a row of them an epoch."""
+        """The odds o_j at points, with one row of points per epoch."""
         with np.errstate(over="ignore"):
             return np.asarray(np.exp(theta * points + self._tilt(np.array(theta))[0][:, None]))
 
     def coefficients(self, theta: float, phases: ComplexArray) -> ComplexArray:
-        """P_0, ..., P_k of `subsets`: gamma, epoch, i."""
+        """P_0, ..., P_k of `subsets`, with axes gamma, epoch and i."""
         return coefficients(self.law(np.array(theta)), phases, self.epochs, self.times)
 
     def slots(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The law of one draw of an epoch, and the log of the chance that draws never repeat.
+        """The law of one draw in an epoch, and the log of the chance that no draws coincide.
 
-        The tilted law of S is that of k independent draws in every epoch, given that no two of
-        them are the same.
+        The tilted law of S is that of k independent draws in every epoch, given that no two of them
+        coincide.
         """
         x = np.multiply.outer(theta, self.rows)
         sums = special.logsumexp(x, axis=-1)
@@ -101,7 +101,7 @@ class EpochLine(Contour):
         return math.log(math.comb(self.rows.shape[1], self.times))
 
     def _moments(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The variance is that of independent draws."""
+        """Mean and rough variance of a_S; the variance is that of independent draws."""
         chances = self._tilt(theta)[2]
         means = np.sum(chances * self.rows, axis=-1)
         apart = self.rows - means[..., None] / self.times
@@ -114,11 +114,11 @@ class EpochLine(Contour):
     def _participation(
         self, law: FloatArray, phases: ComplexArray, nodes: ComplexArray
     ) -> tuple[FloatArray, FloatArray, float | None]:
-        """An epoch's mean D has an absolute error, and pair sums are divided by two of them.
+        """An epoch's mean D has an absolute error, and pair sums are divided by two such means.
 
-        With x the largest 1 / |D| at a node, the relative errors of all epochs together are x
-        times those of a factor of size one.  Columns are left out by differences, whose terms are
-        larger than they are.
+        With x the largest 1 / |D| at a node, the relative errors of all epochs together are x times
+        those of a factor of size one.  Columns are left out by differences, whose terms are larger
+        than the result.
         """
         table = coefficients(law, phases, self.epochs, self.times)
         with np.errstate(all="ignore"):
@@ -133,14 +133,14 @@ class EpochLine(Contour):
         return np.zeros_like(single), np.zeros_like(single), None
 
     def twice(self, law: FloatArray) -> FloatArray:
-        """The formula for the chance of a pair, at j twice."""
+        """The formula for the chance of a pair, with j as both members."""
         phases = np.zeros((1, self.a.size), np.complex128)
         table = coefficients(law, phases, self.epochs, self.times)
         with np.errstate(all="ignore"):
             return participation(law / (1 - law), phases, table, np.ones(1, np.complex128))[1]
 
     def _rounded(self, u: FloatArray) -> float:
-        """One mean an epoch; phases gamma a_j have rounding errors of their own."""
+        """One mean per epoch; the phases gamma a_j have their own rounding errors."""
         return self.epochs * self.times + self.largest
 
     def _cumulant_size(self, theta: float) -> float:
@@ -149,13 +149,13 @@ class EpochLine(Contour):
         return 4 * self.epochs * self.times * size
 
     def _given(self, sign: float) -> float:
-        """A given member takes another one's place."""
+        """A given member replaces another one."""
         return 2 * float(np.max(self.a))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cores:
-    """Pair sums at points: one matrix a node, made when it is asked for; zero where not known."""
+    """Pair sums at points: one matrix per node, made on demand; zero if not known."""
 
     line: EpochLine
     points: FloatArray
@@ -166,7 +166,7 @@ class _Cores:
     waves: ComplexArray
     """e^(i gamma x) at the points."""
     repeated: bool = False
-    """Of independent draws with the same chances, of which k(k - 1) pairs in an epoch differ."""
+    """Whether draws are independent with the same chances, k(k - 1) pairs of them in an epoch."""
 
     def __getitem__(self, node: int) -> FloatArray:
         if not self.known[node]:
@@ -198,14 +198,14 @@ class _Cores:
 
 @dataclass(eq=False)
 class EpochRest(Rest):
-    """What is left beside the direction: pair sums, interpolated in each epoch."""
+    """What is left orthogonal to the direction: pair sums, interpolated in each epoch."""
 
     gram: DenseGram
     line: EpochLine
 
     @cached_property
     def points(self) -> FloatArray:
-        """Where pair sums are interpolated, a row an epoch; all overlaps where those are few."""
+        """The interpolation points, one row per epoch; all overlaps if these are few."""
         points = self._enough_points()
         if self.line.a.size > MOST_COLUMNS or points.size > MOST_POINTS:
             raise MethodError(
@@ -228,12 +228,12 @@ class EpochRest(Rest):
 
     @cached_property
     def _functions(self) -> FloatArray:
-        """Values of the interpolating polynomials: epoch, column, point."""
+        """Values of the interpolating polynomials, with axes epoch, column and point."""
         return _functions(self.line.rows, self.points)
 
     @cached_property
     def basis(self) -> FloatArray:
-        """One polynomial of one epoch a column."""
+        """The basis: each column is one polynomial of one epoch."""
         epochs, length, count = self._functions.shape
         basis = np.zeros((epochs, length, epochs, count))
         basis[np.arange(epochs), :, np.arange(epochs)] = self._functions
@@ -241,7 +241,7 @@ class EpochRest(Rest):
 
     @cached_property
     def core(self) -> _Cores:
-        """Pair sums at the points, within an epoch as if its columns all differed."""
+        """Pair sums at the points; within an epoch, as if all its columns were different."""
         weights = self.weights
         waves = np.exp(1j * np.multiply.outer(weights.gammas, self.points))
         return _Cores(
@@ -256,7 +256,7 @@ class EpochRest(Rest):
 
     @property
     def _known(self) -> BoolArray:
-        """At which nodes sums are; elsewhere they are given as zero."""
+        """The nodes at which sums are known; elsewhere they are given as zero."""
         return np.asarray(np.any(self.weights.single != 0, axis=1))
 
     @cached_property
@@ -265,16 +265,16 @@ class EpochRest(Rest):
 
     @cached_property
     def slots(self) -> tuple[FloatArray, FloatArray]:
-        """One draw of an epoch, by node, and the log of the chance that draws never repeat."""
+        """The law of one draw in an epoch, by node, and log of the chance that none coincide."""
         return self.line.slots(self.weights.theta)
 
     @cached_property
     def quadratic_norm(self) -> FloatArray:
-        """sqrt(T_2) as computed: a loop over nodes, for the cores are large."""
+        """sqrt(T_2) as computed, in a loop over nodes because the cores are large."""
         return np.asarray(self._norm(self.weights.spare, self.core) / math.sqrt(2))
 
     def _norm(self, spare: FloatArray, cores: Cores) -> FloatArray:
-        """|A' V A'^T| as computed, V = diag(spare) + Y M Y^T: a loop, for cores are large."""
+        """|A' V A'^T| as computed, V = diag(spare) + Y M Y^T; a loop, because cores are large."""
         image = self.image
         squares = self.gram.power_sums(self.line.a, spare.T, [2])[0]
         total = np.einsum("ti,it->t", spare, squares)
@@ -290,8 +290,8 @@ class EpochRest(Rest):
     def gain(self) -> FloatArray:
         """E Y'^2 - E Y^2 for Y = <A'_S, A'_S'> of the tilted law, rounded up.
 
-        Y' is that of independent draws with the same chances u_j / k, so both V are known at
-        gamma = 0, where interpolation misses no more than what is paid for over all gammas.
+        Y' is Y for independent draws with the same chances u_j / k, so both V are known at gamma =
+        0, where the interpolation error is at most what is paid for over all gammas.
         """
         weights, line = self.weights, self.line
         twice = np.array([line.twice(law) for law in line.law(weights.theta)])
@@ -308,7 +308,7 @@ class EpochRest(Rest):
         return np.where(self._known, gain, np.inf)
 
     def centred(self, vectors: FloatArray) -> FloatArray:
-        """K x: with it A'K has the columns A'_j less the mean of their epoch, plus a common one."""
+        """K x, where A'K has the columns A'_j minus their epoch's mean, plus a common column."""
         u = self._middle
         parts = vectors.reshape(*u.shape, vectors.shape[1])
         sums = np.sum(parts, axis=1)
@@ -330,14 +330,14 @@ class EpochRest(Rest):
 
     @property
     def _middle(self) -> FloatArray:
-        """The tilted law of the node in the middle, a share of every column in its epoch."""
+        """The tilted law at the middle node, as each column's share of its epoch."""
         shape = self.line.rows.shape
         chances = self.weights.tilted[len(self.weights.t) // 2]
         return np.asarray(chances.reshape(shape) / self.line.times)
 
     @cached_property
     def residual(self) -> FloatArray:
-        """Norm of the part of A' V A'^T that interpolation misses, or that rounding adds.
+        """Norm of the part of A' V A'^T that interpolation misses or rounding adds.
 
         |V - V~|_jl <= room u_j u_l makes it at most room (sum_j u_j |A'_j|)^2 / sqrt 2.
         """
@@ -350,9 +350,9 @@ class EpochRest(Rest):
 
     @np.errstate(all="ignore")
     def _missed(self, points: FloatArray, nodes: Sequence[int]) -> FloatArray:
-        """A bound on what interpolation in these points misses of V_jl, relative to u_j u_l.
+        """A bound on the error of interpolating V_jl in these points, relative to u_j u_l.
 
-        Everything is a sum of powers x^i, x = o_j w_j, whose misses are measured.
+        Everything is a sum of powers x^i, x = o_j w_j, whose interpolation errors are measured.
         """
         weights, line = self.weights, self.line
         rows, times = line.rows, line.times
@@ -387,9 +387,9 @@ class EpochRest(Rest):
 
 
 def _terms(real: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Sizes of the coefficients of x^(i+1) in r_j, and of x^(i+1) y^(l+1) in pairs, by epoch.
+    """Sizes of the coefficients of x^(i+1) in r_j and of x^(i+1) y^(l+1) in pairs, by epoch.
 
-    P_(k-1-i) / P_k with the sign (-1)^i, and P_(k-2-i-l) / P_k with (-1)^(i+l).
+    They are P_(k-1-i) / P_k with the sign (-1)^i, and P_(k-2-i-l) / P_k with (-1)^(i+l).
     """
     times = real.shape[1] - 1
     ratios = real[:, ::-1] / real[:, -1:]
@@ -399,7 +399,7 @@ def _terms(real: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _differences(odds: FloatArray, real: FloatArray) -> float:
-    """The terms of r_j squared and of pairs at gamma = 0, relative to u_j and u_j u_l: at most."""
+    """Bound on the terms of r_j squared and of pairs at gamma = 0, relative to u_j and u_j u_l."""
     alone, pairs = _terms(real)
     orders = np.arange(alone.shape[1])
     powers = odds[..., None] ** (orders + 1)
@@ -427,8 +427,8 @@ def _chebyshev(count: int) -> FloatArray:
 
 
 def _functions(rows: FloatArray, points: FloatArray) -> FloatArray:
-    """Lagrange polynomials of the points at the overlaps: epoch, column, point."""
-    if points.shape == rows.shape:  # all overlaps themselves
+    """Lagrange polynomials of the points at the overlaps, with axes epoch, column and point."""
+    if points.shape == rows.shape:  # the points are the overlaps themselves
         return np.broadcast_to(np.eye(rows.shape[1]), (*rows.shape, rows.shape[1]))
     count = points.shape[1]
     centre = 0.5 * (np.min(rows, axis=1) + np.max(rows, axis=1))

@@ -1,7 +1,7 @@
 """Bounds on the chaos orders from two on: sum_(r >= 2) s^r T_r for sets of at most kmax steps.
 
 In: a `Rest`.  Out: `HighOrders.totals`, for each kmax and each s of `S`, in units of Z^2;
-`excluded(kmax)`, what the sets left out may add to E(X - E)_+.
+`excluded(kmax)`, what the sets that are left out may add to E(X - E)_+.
 
 The weights omega_S are replaced by Z B(S), B independent participation with probabilities u, and
 B by Poisson counts, in sums of convex functions only (docs/theory.md).  Rounding: upwards.
@@ -21,38 +21,38 @@ from mmcc.accounting._bounds.projection.phases import leave_one_out, poisson_bin
 from mmcc.accounting._bounds.projection.rest import SLACK, TINY, Rest
 
 SERIES, SHORT_SERIES = 24, 16
-"""Entrywise powers of G' that are summed, an even number; what is beyond has a remainder.
+"""Entrywise powers of G' that are summed, an even number; the rest is bounded by a remainder.
 
-Many classes are summed with fewer powers: there entries are small, and each power is a product.
+With many classes fewer powers are summed: entries are small then, and each power costs a product.
 """
 MANY_CLASSES = 600
 STRETCH = (1.5, 2.0, 3.0, 4.0, 6.0)
 S = np.array([1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40.0])
 """Nelson's inequality is used at l = s + 1; s = 1 is the variance."""
 SMOOTH_S = (1.0, 2.0, 3.0, 5.0, 8.0, 14.0)
-"""Where the bound for many participations is computed."""
+"""Values of s at which the bound for many participations is computed."""
 SMOOTH_ORDERS = 16
 MANY = 4.0
-"""That bound pays only where sets are larger than this."""
+"""That bound is useful only if sets are larger than this on average."""
 BINS = 200
 FOLLOWED = 160
-"""Sets are followed member by member up to this size; larger ones by the bound for many only."""
+"""Largest sets treated member by member; larger ones have only the bound for many."""
 EXACT_TRACE = 600
-"""Up to this many columns tr (U G')^4 is computed, at every `TRACE_STRIDE`-th node."""
+"""Most columns for which tr (U G')^4 is computed, at every `TRACE_STRIDE`-th node."""
 TRACE_STRIDE = 8
 ONE_BY_ONE = 100_000
-"""Up to this many columns copies of a column are taken one by one, each with a rounding."""
+"""Most columns for which copies of a column are treated one by one, each with a rounding."""
 
 
 @dataclass(eq=False)
 class HighOrders:
-    """Chaos orders two and more of the rest, at every t."""
+    """Bounds on the chaos orders of the rest from two on, at every t."""
 
     rest: Rest
 
     @property
     def series(self) -> int:
-        """The powers that are summed."""
+        """The number of powers that are summed."""
         return SERIES if self.rest.gram.counts.size <= MANY_CLASSES else SHORT_SERIES
 
     @cached_property
@@ -73,19 +73,19 @@ class HighOrders:
 
     @cached_property
     def sizes(self) -> int:
-        """How large participation sets are followed: beyond, next to nothing is left."""
+        """The largest set size considered; the weight of larger sets is negligible."""
         mean = float(np.max(self.mean_size))
         wanted = math.ceil(mean + 9 * math.sqrt(mean) + 24)
         return min(wanted, self.rest.gram.columns)
 
     @property
     def followed(self) -> int:
-        """Up to which size sets are followed member by member."""
+        """The largest set size that is treated member by member."""
         return min(self.sizes, FOLLOWED)
 
     @cached_property
     def masses(self) -> FloatArray:
-        """P(|S| = k) under the tilted law, k = 0 .. sizes; then the chance of more, in one."""
+        """P(|S| = k) under the tilted law for k = 0 .. sizes; last, the chance of more."""
         counts = self.rest.gram.counts
         copies = self.rest.gram.repeats if self.rest.gram.columns <= ONE_BY_ONE else 1
         single = counts == float(copies)
@@ -174,7 +174,7 @@ class HighOrders:
                 near[1, : places.size] = np.cumsum(self._from_sixth(s, k), axis=0)[places]
                 sixth = near[1]
                 e2, e4 = s**2 * t2, s**4 * t4
-                # Odd orders lie under the geometric mean of their even neighbours.
+                # Odd orders are at most the geometric mean of their even neighbours.
                 odd = np.sqrt(4 / 3 * e2 * e4) + np.sqrt(6 / 5 * (e4 + sixth) * sixth)
                 higher = np.nan_to_num((e4 + sixth + odd) * (1 + SLACK), nan=np.inf, posinf=np.inf)
                 many = np.array(
@@ -188,7 +188,7 @@ class HighOrders:
     def _from_sixth(self, s: float, k: FloatArray) -> FloatArray:
         """Parts of sum_(r = 6, 8, ...) s^r T_r from sets of each size k: shape (sizes, nodes).
 
-        By convexity over the k members of a set.
+        This uses convexity over the k members of a set.
         """
         x = s * k
         orders = np.arange(6, self.series + 1, 2)
@@ -198,7 +198,7 @@ class HighOrders:
         logs = [self._log_series(f * x) - (self.series + 2) * math.log(f) for f in STRETCH]
         with np.errstate(over="ignore"):
             left = np.exp(np.min(logs, axis=0))
-        # A mass that underflowed is not nothing.
+        # A mass that underflowed is not zero.
         return np.asarray(parts + (self.masses[:, 1 : k.size + 1].T + 1e-300) * left)
 
     def _log_series(self, x: FloatArray) -> FloatArray:
@@ -241,7 +241,7 @@ class HighOrders:
 
     @cached_property
     def mean_size(self) -> FloatArray:
-        """sum_j u_j."""
+        """The mean size of a set: sum_j u_j."""
         return np.asarray(self.rest.weights.tilted @ self.rest.gram.counts)
 
     @cached_property
@@ -297,7 +297,7 @@ class HighOrders:
     def lengths(self, first: int) -> tuple[FloatArray, FloatArray]:
         """Weights of the sets of `first` to `sizes` steps, and bounds on |A'_S|^2.
 
-        Many sizes are put together, each with the length of the largest.
+        If there are many sizes they are grouped, each group with the length of its largest.
         """
         width = max((self.sizes - first) // BINS, 1)
         starts = np.arange(first, self.sizes + 1, width)
@@ -315,12 +315,12 @@ class HighOrders:
 
     @cached_property
     def beyond(self) -> FloatArray:
-        """The same for sets of more than `sizes` steps, by |A'_S|^2 <= |S|^2 max_j |A'_j|^2."""
+        """`excluded` for sets of more than `sizes` steps, by |A'_S|^2 <= |S|^2 max_j |A'_j|^2."""
         return np.asarray(self.masses[:, -1] * _mean_excess(self.rest.tops[:1])[0])
 
 
 def _binomial(most: int, copies: int, prob: float) -> FloatArray:
-    """P(k of so many copies take part), k = 0 .. most."""
+    """P(k of `copies` copies take part), k = 0 .. most."""
     from scipy import stats  # takes a while to import, and only very many columns need it
 
     return np.asarray(stats.binom.pmf(np.arange(most + 1), copies, prob))
@@ -339,7 +339,7 @@ def _moments(cumulants: list[FloatArray]) -> FloatArray:
 
 
 def _log_mean(u: FloatArray, x: FloatArray) -> FloatArray:
-    """log(1 - u + u e^x), where u may be one."""
+    """log(1 - u + u e^x), also for u = 1."""
     change = u * np.expm1(x)
     with np.errstate(divide="ignore"):
         far = np.logaddexp(np.log1p(-u), np.log(u) + x)

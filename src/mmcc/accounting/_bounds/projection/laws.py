@@ -1,4 +1,4 @@
-"""Which line and which rest belong to the law of the participation set."""
+"""The line and the rest that belong to a law of the participation set."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rest_of(
     direction: FloatArray,
     nodes: Callable[[AnyLine], FloatArray],
 ) -> Rest:
-    """Weights and moments beside the direction, at the nodes chosen for its line."""
+    """Weights and moments orthogonal to the direction, at the nodes chosen for its line."""
     line = line_of(a, gram.counts, p)
     weights = line.weights(nodes(line))
     if isinstance(line, Line):

@@ -1,4 +1,4 @@
-"""The mechanism seen along one direction d: a scalar Gaussian mixture, computed to many digits.
+"""The mechanism along one direction d: a scalar Gaussian mixture, computed to many digits.
 
 In: overlaps a_j = <d, A_j> >= 0 and the law of the participation set S.  Under P the coordinate
 t = <d, y> is a_S + N(0, 1); under Q it is N(0, 1).
@@ -36,9 +36,9 @@ TILTS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 Side = Literal["above", "below"]
 Chance = float | None | Allocation
-"""How likely each column is; None: exactly one column, all as likely (balls-in-bins).
+"""How likely each column is; None means exactly one column, all equally likely (balls-in-bins).
 
-An allocation: so many columns of every epoch, all sets as likely.
+An allocation means a fixed number of columns from every epoch, all sets equally likely.
 """
 
 
@@ -60,12 +60,12 @@ class Weights:
     exponent: FloatArray
     """log of phi(t) Z sqrt(2 pi): Chernoff's bound on P(T > t) for theta > 0."""
     tilted: FloatArray
-    """u_j: omega_S <= Z times the chance of S where j is in S with chance u_j.
+    """u_j such that omega_S is at most Z times the chance of S if j is in S with chance u_j.
 
-    Independently for Poisson sampling, so that it is prod_(j in S) u_j prod_(j not in S) (1 - u_j).
+    Under Poisson sampling members are independent: prod_(j in S) u_j prod_(j not in S) (1 - u_j).
     """
     error: FloatArray
-    """In units of Z: of `mass`; times u_j of `single`, times u_j u_l of double sums."""
+    """Error in units of Z: of `mass`; times u_j, of `single`; times u_j u_l, of double sums."""
     mass: FloatArray
     single: FloatArray
     spare: FloatArray
@@ -78,7 +78,7 @@ class AnyLine(Protocol):
 
     @property
     def a(self) -> FloatArray:
-        """Overlaps, by class."""
+        """The overlaps, by class."""
         ...
 
     def tail(self, t: float, side: Side) -> tuple[float, float]:
@@ -96,7 +96,7 @@ class AnyLine(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Contour(ABC):
-    """Overlaps, and by contour integrals what follows from the law of the set."""
+    """A line whose sums over participation sets are contour integrals."""
 
     a: FloatArray
 
@@ -111,19 +111,19 @@ class Contour(ABC):
 
     @abstractmethod
     def tilted(self, theta: FloatArray) -> FloatArray:
-        """u_j, the chance of j under the law of S tilted by e^(theta a_S): a row a theta."""
+        """u_j, the chance of j under the law of S tilted by e^(theta a_S): one row per theta."""
 
     def law(self, theta: FloatArray) -> FloatArray:
-        """What the tilted law is computed from: a row of chances a theta, as wanted below."""
+        """The chances from which the tilted law is computed, with one row per theta."""
         return self.tilted(theta)
 
     @abstractmethod
     def _moments(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and, about, variance of a_S under the tilted law."""
+        """The mean and roughly the variance of a_S under the tilted law."""
 
     @abstractmethod
     def _products(self, law: FloatArray, phases: ComplexArray) -> ComplexArray:
-        """E e^(i gamma a_S) under the tilted law, for every gamma, of which the first is 0."""
+        """E e^(i gamma a_S) under the tilted law, for every gamma, the first of which is 0."""
 
     @abstractmethod
     def _participation(
@@ -131,13 +131,13 @@ class Contour(ABC):
     ) -> tuple[FloatArray, FloatArray, float | None]:
         """`single` and `spare` of `Weights`; the size of pair sums relative to u_j u_l.
 
-        Rounding errors are in proportion to that.  None where nothing is known: then both are 0,
-        and so are all pair sums.
+        Rounding errors are proportional to that size.  If it is None nothing is known: both arrays
+        are 0, and so are all pair sums.
         """
 
     @abstractmethod
     def _rounded(self, u: FloatArray) -> float:
-        """Rounding errors of powers and phases, all factors together, in units of 2^-48 or so."""
+        """Rounding errors of powers and phases, all factors together, in units of about 2^-48."""
 
     @abstractmethod
     def _cumulant_size(self, theta: float) -> float:
@@ -145,10 +145,10 @@ class Contour(ABC):
 
     @abstractmethod
     def _given(self, sign: float) -> float:
-        """How far a_S moves up or down, at most, once two of its members are given."""
+        """The most that a_S moves up or down once two of its members are given."""
 
     def saddle(self, t: FloatArray) -> FloatArray:
-        """Theta with theta + L'(theta) = t; any theta is valid, this one is best."""
+        """The theta with theta + L'(theta) = t; any theta is valid, and this one is best."""
         low, high = t - self.largest, t.copy()
         theta = 0.5 * t
         for _ in range(NEWTON_STEPS):
@@ -181,7 +181,7 @@ class Contour(ABC):
         far = float(np.min((gains + math.log(1 / ALIAS)) / np.array(TILTS)))
         period = max(near, far, 8.0)
         if level > 700 or period > 2 * math.pi * MAX_NODES / CUT:
-            return 0.0, math.inf  # beyond the range of floats: nothing is known
+            return 0.0, math.inf  # beyond the range of floats: no bound
         gammas = self._gammas(period)
         law = self.law(np.array([theta]))[0]
         products = self._products(law, self.phases(gammas))
@@ -215,7 +215,7 @@ class Contour(ABC):
         for i, law in enumerate(self.law(theta)):
             nodes[i] *= self._products(law, phases)
             single[i], spare[i], size = self._participation(law, phases, nodes[i])
-            # Chances lie between 0 and u_j, those of pairs between 0 and u_j u_l.
+            # Chances are between 0 and u_j, those of pairs between 0 and u_j u_l.
             error[i] = 1.0 if size is None else unit * (2 + size)
         return Weights(
             t=t,
@@ -242,7 +242,7 @@ class Contour(ABC):
         return 0.5 * theta**2 - theta * t + self.cumulant(theta)
 
     def _period(self, theta: FloatArray, b: FloatArray, cumulant: FloatArray) -> float:
-        """A period at which copies are below ALIAS: a_S seldom lies half a period from its mean.
+        """A period at which copies are below ALIAS: a_S is rarely half a period from its mean.
 
         Copies weigh exp(-(a_S - b - P k)^2 / 2) under the tilted law: at most exp(-P^2 / 8) plus
         the chance that |a_S - b| > P / 2, for which Chernoff's bound is solved for P.  Given that
@@ -270,12 +270,12 @@ class Contour(ABC):
         return np.asarray(step * np.arange(count, dtype=np.float64))
 
     def phases(self, gammas: FloatArray) -> ComplexArray:
-        """e^(i gamma a_j) - 1: a row for each gamma."""
+        """e^(i gamma a_j) - 1, with one row per gamma."""
         x = np.multiply.outer(gammas, self.a)
         return np.asarray(-2 * np.sin(0.5 * x) ** 2 + 1j * np.sin(x))
 
     def _roundoff(self, theta: float, t: float) -> float:
-        """Relative to the peak: one rounding a factor, and those of the exponent."""
+        """Rounding error relative to the peak: one rounding per factor, and the exponent's."""
         size = 0.5 * theta**2 + abs(theta * t) + self._cumulant_size(theta)
         size += 4 * self._rounded(self.tilted(np.array(theta)))
         return (8 * self.a.size + 64 + 8 * size) * 2.0**-52
@@ -283,7 +283,7 @@ class Contour(ABC):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Line(Contour):
-    """Poisson sampling: overlaps by class, columns in each class, sampling probability."""
+    """The line under Poisson sampling: overlaps, columns in each class, sampling probability."""
 
     counts: FloatArray
     p: float
@@ -342,5 +342,5 @@ class Line(Contour):
         return abs(float(self.cumulant(np.array(theta))))
 
     def _given(self, sign: float) -> float:
-        """Two members add their overlaps."""
+        """Two given members add their overlaps."""
         return 2 * float(np.max(self.a)) if sign > 0 else 0.0

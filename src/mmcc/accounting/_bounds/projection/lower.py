@@ -1,9 +1,9 @@
-"""Certified lower bounds: what one direction alone gives away.
+"""Certified lower bounds: what a single direction of the output reveals.
 
-Looking at t = <d, y> only is post-processing, so for every threshold
-delta_remove >= P(t > t*) - e^eps Q(t > t*) and delta_add >= Q(t <= t*) - e^eps P(t <= t*).
-Any direction d = A w / |A w|, w >= 0, is valid; w_j = sum_(S with j) omega_S at the best
-threshold is stationary, so a few rounds find the best.
+Keeping only t = <d, y> is post-processing, so for every threshold delta_remove >= P(t > t*) - e^eps
+Q(t > t*) and delta_add >= Q(t <= t*) - e^eps P(t <= t*).  Any direction d = A w / |A w|, w >= 0, is
+valid; w_j = sum_(S with j) omega_S at the best threshold is stationary, so a few rounds find the
+best.
 
 Rounding: down.  Overlaps a_j are rounded down, which lowers both bounds.
 """
@@ -29,12 +29,12 @@ ROUNDS = 3
 SCAN = np.linspace(-1.5, 2.0, 15)
 BELOW = np.linspace(2.0, 0.25, 8)
 LOWEST = -3.0
-"""Where the scan starts at the latest: there both laws are nearly whole."""
+"""The scan is not extended below this, where both laws have nearly all their mass beyond."""
 GOLDEN = 0.5 * (math.sqrt(5) - 1)
 FARTHEST, FARTHEST_BELOW = 1e5, 38.0
-"""Thresholds beyond these are of no use: below the second, Q has no mass that floats could hold."""
+"""Thresholds beyond these are useless: below minus the second, Q has no mass within floats."""
 NORMAL_ERROR = 1e-13
-"""Relative error of scipy's normal distribution function, generously."""
+"""A generous bound on the relative error of scipy's normal distribution function."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -44,11 +44,11 @@ class Lower:
     value: float
     threshold: float
     direction: FloatArray
-    """w, by class."""
+    """The direction's weights w, by class."""
 
 
 def overlaps(gram: Gram, direction: FloatArray) -> FloatArray:
-    """a_j = <A w / |A w|, A_j>, rounded to nearest."""
+    """The overlaps a_j = <A w / |A w|, A_j>, rounded to nearest."""
     image = gram.product(direction)
     return np.asarray(image / math.sqrt(float((gram.counts * direction) @ image)))
 
@@ -101,7 +101,7 @@ def _best(
     value: Callable[[AnyLine, float], float],
     find: Callable[[AnyLine, float | None], float],
 ) -> Lower:
-    """The best threshold, then the best direction for it, a few times over."""
+    """Alternate a few times between the best threshold and the best direction for it."""
     direction = np.ones(gram.counts.size)
     best = Lower(-math.inf, 0.0, direction)
     centre: float | None = None
@@ -126,7 +126,7 @@ def _best(
 
 
 def _crossing(line: AnyLine, level: float) -> float:
-    """About where log m(t) = level: there t alone tells the two laws apart best."""
+    """Roughly the t with log m(t) = level, the best threshold for telling the two laws apart."""
 
     def height(t: float) -> float:
         weights = line.weights(np.array([t]))
@@ -148,7 +148,7 @@ def _crossing(line: AnyLine, level: float) -> float:
 def _scan(
     value: Callable[[float], float], sign: float, delta: float, centre: float | None
 ) -> float:
-    """Scan, then golden section: any threshold is valid, so no care is needed."""
+    """The best threshold by a scan and golden section; any threshold is valid."""
     if centre is None:
         # The best threshold lies above the delta-quantile of Q, with strong signals far above;
         # with rare participation below it, where enough mass of P is beyond.
@@ -171,7 +171,7 @@ def _scan(
 
 
 def _golden(value: Callable[[float], float], low: float, high: float, turns: int) -> float:
-    """About where a function is largest: golden section, one new value a turn."""
+    """Roughly the maximum of a function by golden section, with one new value per turn."""
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_left, at_right = value(left), value(right)
     for turn in range(turns):

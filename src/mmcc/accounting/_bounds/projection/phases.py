@@ -22,7 +22,7 @@ def relative_products(u: FloatArray, phases: ComplexArray, counts: FloatArray) -
             change = u[j] * phases[k, j]
             if counts[j] == 1.0:
                 product *= 1.0 + change
-            else:  # a large power would enlarge the rounding of 1 + change
+            else:  # a large power would magnify the rounding of 1 + change
                 size = 2.0 * change.real + change.real**2 + change.imag**2
                 angle = np.arctan2(change.imag, 1.0 + change.real)
                 product *= np.exp(counts[j] * (0.5 * np.log1p(size) + 1j * angle))
@@ -37,7 +37,7 @@ def participation(
     """Real parts of sum_k weights_k r_kj and of the same with r_kj^2, for every j.
 
     r_kj = u_j (1 + phases_kj) / (1 + u_j phases_kj).  Last, the largest sum_k |weights_k r_kj^2|
-    in units of u_j^2: rounding errors are in proportion to it.
+    in units of u_j^2, to which rounding errors are proportional.
     """
     first = np.zeros(u.size)
     second = np.zeros(u.size)
@@ -70,10 +70,10 @@ def leave_one_out(probs: FloatArray, masses: FloatArray) -> FloatArray:
     """Upper bounds on u_j P(|S - j| = k - 1) = P(j in S, |S| = k): row k - 1, column j.
 
     With q_k = P(|S - j| = k) and masses P_k = (1 - u) q_k + u q_(k-1): solve for q_k upwards and
-    carry the rounding error along; where that grows (u near one), q_k <= P_k / (1 - u) and
-    u q_(k-1) <= P_k still hold.
+    carry the rounding error along; if that grows (u near one), q_k <= P_k / (1 - u) and u q_(k-1)
+    <= P_k still hold.
     """
-    unit = 1e-10  # relative error of the masses: one rounding a column, with room to spare
+    unit = 1e-10  # relative error of the masses: one rounding per column, generously
     sizes = masses.size - 1
     bounds = np.empty((sizes, probs.size))
     for j in range(probs.size):

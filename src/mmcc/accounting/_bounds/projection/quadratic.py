@@ -1,4 +1,4 @@
-"""Chaos one and two of the rest, exactly, on a subspace that holds most of them.
+"""Chaos orders one and two of the rest, exactly, on a subspace that holds most of them.
 
 In: a `Rest`.  On the span of K columns of A' (and, for trees, on all wavelets) the first two
 chaoses of X_t are Y = <b, z> + (z^T B z - tr B) / 2, whose law is known through
@@ -26,23 +26,23 @@ from mmcc.accounting._bounds.waves import waves
 
 SUBSPACE = 48
 FULL = 400
-"""Up to this many columns all eigenvectors are computed; beyond, about the largest."""
+"""Most columns for which all eigenvectors are computed; beyond, roughly the largest ones."""
 BLOCK, PASSES = 56, 2
-"""Columns that are mapped at once, and how often."""
+"""Columns that are mapped at once, and the number of passes."""
 NODES = 160
 TILTS = np.array([0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Quadratic:
-    """The law of the first two chaoses on the subspace, at every t, ready to be asked."""
+    """The law of the first two chaoses on the subspace, at every t."""
 
     left_linear: FloatArray
     left_quadratic: FloatArray
     tilt: FloatArray
-    """c, by node."""
+    """The tilt c, by node."""
     steps: FloatArray
-    """Spacing in w, by node."""
+    """The spacing in w, by node."""
     values: ComplexArray
     """M(c + iw) / (c + iw)^2, by node and k, in units of `exp(level)`."""
     level: FloatArray
@@ -61,9 +61,9 @@ class Quadratic:
         return np.asarray(np.maximum(np.maximum(excess, 0.0), -x) * (1 + 1e-12))
 
 
-@np.errstate(over="ignore", invalid="ignore")  # infinite or NaN: nothing is known there
+@np.errstate(over="ignore", invalid="ignore")  # infinite or NaN: no bound there
 def quadratic(rest: Rest, gaps: FloatArray, sign: float = 1.0) -> Quadratic:
-    """The law of Y (or -Y) near the thresholds `gaps`: any are valid, these are the sharpest."""
+    """The law of Y (or -Y), sharpest near the thresholds `gaps` and valid everywhere."""
     gram, weights = rest.gram, rest.weights
     frame = _frame(rest)
     image = gram.rest_product(rest.line.a, frame)
@@ -107,7 +107,7 @@ def quadratic(rest: Rest, gaps: FloatArray, sign: float = 1.0) -> Quadratic:
 class _Spectrum:
     """Eigenvalues of B with the squares of b along them, and eigenvalues with b = 0.
 
-    All of them negated for the law of -Y, which has no pole.
+    All are negated for the law of -Y, which has no pole.
     """
 
     eigenvalues: FloatArray
@@ -127,7 +127,7 @@ class _Spectrum:
         return total
 
     def best_tilt(self, gaps: FloatArray) -> FloatArray:
-        """C that about minimises M(c) e^(-c x) / c^2 within (0, 1 / lam_max)."""
+        """The c that roughly minimises M(c) e^(-c x) / c^2 within (0, 1 / lam_max)."""
         every = np.concatenate([self.eigenvalues, self.wavelets], axis=1)
         largest = np.max(every, axis=1, initial=0.0) + TINY
         variance = np.sum(self.squares + 0.5 * self.eigenvalues**2, axis=1)
@@ -139,7 +139,7 @@ class _Spectrum:
 
 
 def _frame(rest: Rest) -> FloatArray:
-    """Class vectors x_i with <A'x_i, A'x_j> = 1{i = j}: along the largest part of B, mid-range.
+    """Class vectors x_i with <A'x_i, A'x_j> = 1{i = j} along the largest part of B, mid-range.
 
     Any frame is valid; this one leaves little outside.
     """
@@ -158,7 +158,7 @@ def _frame(rest: Rest) -> FloatArray:
             return np.asarray(scale[:, None] * rest.centred_back(y))
 
         lam, vectors = _largest_part(apply, a.size)
-    # What the projection has left of G is rounding where it took everything (a single class).
+    # If the projection takes all of G (a single class), only rounding is left of it.
     size = float(np.max(root**2 * gram.product(np.ones(a.size))))
     keep = lam > max(1e-7 * float(np.max(lam)), 1e-9 * size)
     keep &= lam >= np.sort(lam)[-min(SUBSPACE, lam.size)]
@@ -172,9 +172,9 @@ def _frame(rest: Rest) -> FloatArray:
 def _largest_part(
     apply: Callable[[FloatArray], FloatArray], size: int
 ) -> tuple[FloatArray, FloatArray]:
-    """About the largest eigenvalues of a symmetric map, and their vectors: a block Krylov space.
+    """Roughly the largest eigenvalues of a symmetric map, and their vectors: a block Krylov space.
 
-    A few products with many columns cost less than many with one.
+    A few products with many columns cost less than many products with one.
     """
     block = np.cos(np.multiply.outer(np.arange(size) + 0.5, np.arange(BLOCK) * math.pi / size))
     space = [np.linalg.qr(block)[0]]

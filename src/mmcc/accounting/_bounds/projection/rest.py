@@ -1,4 +1,4 @@
-"""What is left beside the direction: the first two chaos norms of X_t, and lengths.
+"""What is left orthogonal to the direction: the first two chaos norms of X_t, and lengths.
 
 In: the Gram matrix, overlaps a, weights at each t.  Out, in units of Z^2 at each t:
 
@@ -25,23 +25,23 @@ from mmcc.accounting._bounds.projection.line import AnyLine, Line, Weights
 from mmcc.strategies._gram import Gram
 
 BASIS = 28
-"""Chebyshev points in the overlap a; the residual is measured and paid for."""
+"""The number of Chebyshev points in the overlap a; the residual is measured and paid for."""
 SLACK = 1e-9
-"""Relative room for rounding in sums of up to 12,000 terms, at most 1e-11 each."""
+"""Relative margin for rounding in sums of up to 12,000 terms, at most 1e-11 each."""
 TINY = 1e-25
 TOP = 96
-"""Rows of G' are sorted up to this many entries; further ones count as the mean of these."""
+"""Entries of a row of G' that are sorted; further ones count as the mean of these."""
 
 
 class Cores(Protocol):
-    """One matrix a node."""
+    """A sequence with one matrix per node."""
 
     def __getitem__(self, node: int, /) -> FloatArray: ...
 
 
 @dataclass(eq=False)
 class Rest(ABC):
-    """The rest of a mechanism beside one direction, at every t of `weights`."""
+    """The rest of a mechanism orthogonal to one direction, at every t of `weights`."""
 
     gram: Gram
     line: AnyLine
@@ -51,17 +51,17 @@ class Rest(ABC):
     @property
     @abstractmethod
     def basis(self) -> FloatArray:
-        """Y with V = diag(spare) + Y M Y^T, one column a function of a."""
+        """Y with V = diag(spare) + Y M Y^T; each column is a function of a."""
 
     @property
     @abstractmethod
     def core(self) -> Cores:
-        """M: one matrix a node."""
+        """The matrix M at each node."""
 
     @property
     @abstractmethod
     def quadratic_norm(self) -> FloatArray:
-        """sqrt(T_2) as computed."""
+        """sqrt(T_2) as computed, without margins."""
 
     @property
     @abstractmethod
@@ -75,9 +75,9 @@ class Rest(ABC):
 
     @cached_property
     def _linear_parts(self) -> tuple[FloatArray, FloatArray]:
-        """|A'(v - c w)|, which is |A'v| for any c since A'w = 0, and the size of its terms.
+        """|A'(v - c w)|, which equals |A'v| for any c since A'w = 0, and the size of its terms.
 
-        With v near c w little is left to cancel.
+        If v is near c w, there is little cancellation.
         """
         counts, w = self.gram.counts, self.direction
         v = self.weights.single
@@ -89,7 +89,7 @@ class Rest(ABC):
 
     @cached_property
     def linear_error(self) -> FloatArray:
-        """How far |A'v| can be from what was computed: errors of v, and of G'."""
+        """Bound on the error of |A'v| as computed, from errors of v and of G'."""
         room = (16 * self.gram.error + 1e-14) * self._linear_parts[1] + TINY
         return np.asarray(self.weights.error * self.reach + np.sqrt(room))
 
@@ -111,21 +111,21 @@ class Rest(ABC):
 
     @cached_property
     def image(self) -> FloatArray:
-        """G' Y."""
+        """The product G' Y."""
         return self.gram.rest_product(self.line.a, self.basis)
 
     def centred(self, vectors: FloatArray) -> FloatArray:
-        """K x for a K with which the columns of A'K are shorter; any K is valid."""
+        """K x, for a K that makes the columns of A'K shorter; any K is valid."""
         return vectors
 
     def centred_back(self, vectors: FloatArray) -> FloatArray:
-        """K^T x."""
+        """The product K^T x."""
         return vectors
 
     @cached_property
     def quadratic(self) -> FloatArray:
-        """T_2, with the interpolation's residual."""
-        with np.errstate(over="ignore"):  # infinite: nothing is known
+        """T_2, including the residual of interpolation."""
+        with np.errstate(over="ignore"):  # infinite: no bound
             return np.asarray((self.quadratic_norm * (1 + SLACK) + self.residual) ** 2 + TINY)
 
     @cached_property
@@ -166,7 +166,7 @@ class PoissonRest(Rest):
 
     @cached_property
     def basis(self) -> FloatArray:
-        """Lagrange polynomials at Chebyshev points of a, one a column; or the unit vectors."""
+        """Lagrange polynomials at Chebyshev points of a, one per column; or the unit vectors."""
         a = self.line.a
         if a.size <= BASIS:
             return np.eye(a.size)
@@ -190,7 +190,7 @@ class PoissonRest(Rest):
 
     @cached_property
     def core(self) -> FloatArray:
-        """M with V = diag(spare) + Y M Y^T: one matrix a node."""
+        """M with V = diag(spare) + Y M Y^T, one matrix per node."""
         weights = self.weights
         sub = Line(self.points, np.ones(self.points.size), self.line.p)
         u, phases = sub.tilted(weights.theta), sub.phases(weights.gammas)
@@ -202,7 +202,7 @@ class PoissonRest(Rest):
 
     @cached_property
     def quadratic_norm(self) -> FloatArray:
-        """sqrt(T_2) as computed, V interpolated."""
+        """sqrt(T_2) as computed, with V interpolated."""
         counts, spare, image, core = self.gram.counts, self.weights.spare, self.image, self.core
         squares = self.gram.power_sums(self.line.a, spare.T, [2])[0]
         heavy = spare * counts
@@ -232,6 +232,6 @@ class PoissonRest(Rest):
                 worst = np.max(missed / weights.tilted[i], axis=1)
                 size = np.max(np.abs(exact) / weights.tilted[i], axis=1)
                 room[i] += float(np.abs(weights.nodes[i]) @ (worst * (2 * size + worst)))
-        # The diagonal of V has the error of v, in units of u_j alone.
+        # The diagonal of V has the error of v, in units of u_j only.
         own = weights.error * ((weights.tilted * self.diagonal) @ self.gram.counts)
         return np.asarray(room * self.reach**2 + own)

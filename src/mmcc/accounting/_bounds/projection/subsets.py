@@ -1,4 +1,4 @@
-"""Subsets of a given size, with chances in proportion to products of weights: compiled loops.
+"""Subsets of a given size, with chances proportional to products of weights: compiled loops.
 
 Members of an epoch are drawn independently with chances q_j, given that there are k of them: any
 common factor of the odds o_j = q_j / (1 - q_j) cancels, and is chosen so that about k are expected
@@ -14,12 +14,12 @@ from mmcc._arrays import ComplexArray, FloatArray
 from mmcc.accounting._losses.row_loops import compiled
 
 NEAR = 0.05
-"""So near to k the expected number of members is; any is valid."""
+"""How near to k the expected number of members must be; any value is valid."""
 
 
 @compiled
 def shift(x: FloatArray, times: int) -> float:
-    """Some s with sum_j 1 / (1 + e^(-x_j - s)) near `times`, which is less than the number of x."""
+    """An s with sum_j 1 / (1 + e^(-x_j - s)) near `times`, which is less than the number of x."""
     count = x.size
     low = np.log(times / count) - x.max()
     high = np.log(times / (count - times)) - x.min()
@@ -44,9 +44,9 @@ def shift(x: FloatArray, times: int) -> float:
 
 @compiled
 def tilt(x: FloatArray, times: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """For weights e^x, one law a row: shift s, log of the sum over all subsets, chances u_j.
+    """For weights e^x, one law per row: shift s, log of the sum over all subsets, chances u_j.
 
-    Only sums and products of non-negative numbers: a relative error of a few roundings a member.
+    Only sums and products of non-negative numbers: a relative error of a few roundings per member.
     """
     rows, count = x.shape
     shifts, logs, chances = np.empty(rows), np.empty(rows), np.empty((rows, count))
@@ -84,7 +84,7 @@ def tilt(x: FloatArray, times: int) -> tuple[FloatArray, FloatArray, FloatArray]
 
 @compiled
 def coefficients(q: FloatArray, phases: ComplexArray, epochs: int, times: int) -> ComplexArray:
-    """P_0, ..., P_k of every epoch: gamma, epoch, i.  `phases` are e^(i gamma a_j) - 1."""
+    """P_0, ..., P_k of every epoch, with axes gamma, epoch, i; `phases` is e^(i gamma a_j) - 1."""
     length = q.size // epochs
     table = np.zeros((phases.shape[0], epochs, times + 1), np.complex128)
     for g in range(phases.shape[0]):
@@ -103,10 +103,10 @@ def coefficients(q: FloatArray, phases: ComplexArray, epochs: int, times: int) -
 def participation(
     odds: FloatArray, phases: ComplexArray, table: ComplexArray, nodes: ComplexArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Real parts of sum_gamma nodes r_j, and of the same with the pair's formula at j twice.
+    """Real parts of sum_gamma nodes r_j, and of the pairs' formula with j as both members.
 
     r_j = x R_(k-1) / P_k with x = o_j w_j and R_i = P_i - x R_(i-1), the coefficients without j.
-    Pairs: x y T_(k-2) / P_k, T_i = R_i - y T_(i-1), those without both.
+    Pairs have x y T_(k-2) / P_k with T_i = R_i - y T_(i-1), the coefficients without both.
     """
     gammas, epochs, orders = table.shape
     times, length = orders - 1, odds.size // epochs

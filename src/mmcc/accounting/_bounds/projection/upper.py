@@ -31,21 +31,21 @@ from mmcc.strategies._gram import Gram
 
 SPACING = 0.06
 COARSE = 0.12
-"""Spacing of the nodes around the threshold and above, and well below it."""
+"""Spacing of the nodes around the threshold and above it, and well below it."""
 NEAR, BELOW, PART = 1.2, 3.4, 0.85
-"""Nodes are fine from `NEAR` below the threshold on; they reach `BELOW` or this part below it."""
+"""Nodes are fine from `NEAR` below the threshold on, and reach `BELOW` or this fraction below."""
 NEGLIGIBLE = math.log(1e-4)
-"""Above the last node Chernoff's bound is this much of delta (logarithm)."""
+"""Log of the fraction of delta that Chernoff's bound may be above the last node."""
 MAX_NODES = 700
 SHARES = (0.0, 0.02, 0.1, 0.3)
-"""Parts of e^eps set aside for the sets with very many participations."""
+"""Fractions of e^eps set aside for the sets with very many participations."""
 SIZES = (1, 2, 4, 6, 8, 10, 12, 15, 19, 24, 30, 40, 55, 75, 100, 150, 200, 300, 500, 1000)
 DEVIATIONS = (1.0, 2.0, 4.0, 8.0, 16.0)
 PARTS = (0.03, 0.1, 0.3, 0.6, 0.8, 0.92)
-"""Thresholds for the high orders: in their standard deviations, and in parts of the gap."""
+"""Thresholds for the high orders: in their standard deviations, and as fractions of the gap."""
 KINDS = len(DEVIATIONS) + len(PARTS)
 LOWEST, HIGHEST, NARROW = -40.0, 60.0, 6e-12
-"""Where crossings are looked for, and how far apart the ends are that are found."""
+"""The interval searched for crossings, and the distance of the ends that are found."""
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class Projected:
     direction: FloatArray
     centre: float
     delta: float
-    """About the delta that is looked at: it sets how far the nodes reach."""
+    """Roughly the delta of interest, which sets how far the nodes reach."""
     shares: Sequence[float] = SHARES
 
     @cached_property
@@ -87,7 +87,7 @@ class Projected:
 
     @property
     def variance(self) -> FloatArray | None:
-        """A bound on Var X_t in units of Z^2; None where sets are left out of the moments."""
+        """A bound on Var X_t in units of Z^2; None if sets are left out of the moments."""
         return None
 
     @property
@@ -104,7 +104,7 @@ class Projected:
 
     @cached_property
     def totals(self) -> tuple[FloatArray, FloatArray]:
-        """Chaos sums from two and from three on: shape (limits, S, nodes)."""
+        """Chaos sums from order two and from order three on: shape (limits, S, nodes)."""
         return self.high.totals(self.limits)
 
     @cached_property
@@ -115,11 +115,11 @@ class Projected:
 
     @property
     def beyond(self) -> FloatArray:
-        """What sets cost that are larger than any limit."""
+        """The cost of sets that are larger than any limit."""
         return self.high.beyond
 
     def cost(self, limit: int, share: float, threshold: FloatArray, here: BoolArray) -> FloatArray:
-        """What sets beyond the limit cost: nothing set aside, or a share of e^eps."""
+        """The cost of sets beyond the limit, with a share of e^eps set aside for them, or none."""
         if share == 0.0:
             return self.high.excluded(limit)[here]
         return self.excess_of_large(limit, share * threshold, here)
@@ -134,7 +134,7 @@ class Projected:
         return recipe
 
     def thresholds(self, epsilon: float) -> FloatArray:
-        """e^eps / Z, rounded down; beyond the range of floats it is as good as infinite."""
+        """e^eps / Z, rounded down; beyond the range of floats it counts as infinite."""
         exponent = epsilon - self.rest.weights.log_scale
         return np.asarray(np.exp(np.minimum(exponent, 300.0)) * (1 - SLACK))
 
@@ -142,8 +142,8 @@ class Projected:
         """E(X_large - E_2)_+ less chaos 0, 1, 2, X_large the sets of more than `limit` steps.
 
         Half of E_2 is for X_large itself (the collinear bound: all its shifts along one line, as
-        long as they can be), half for minus its linear and quadratic chaos, which is at most
-        N(0, r^2) + q, r = sum W_k b_k, q = sum W_k b_k^2 / 2.
+        long as they can be), half for the negative of its linear and quadratic chaos, which is at
+        most N(0, r^2) + q, r = sum W_k b_k, q = sum W_k b_k^2 / 2.
         """
         cost = self.high.beyond[here]
         if limit == self.high.sizes:
@@ -162,17 +162,17 @@ class Projected:
 
 @dataclass(eq=False)
 class Recipe:
-    """For each node which limit, share and deviation to use; any choice is valid."""
+    """Which limit, share and deviation to use at each node; any choice is valid."""
 
     projected: Projected
     law: Quadratic
     moments: IntArray = field(init=False)
-    """For each node the places of limit and share, where moments alone are used."""
+    """For each node, the indices of limit and share if only moments are used."""
     fourier: IntArray = field(init=False)
-    """The places of limit, share and kind, where the law of the first two chaoses is used."""
+    """For each node, the indices of limit, share and kind if the law of two chaoses is used."""
 
     def choose(self, epsilon: float) -> None:
-        """Try everything at one epsilon and keep, for each node, the best of either kind."""
+        """Try all combinations at one epsilon and keep the best of either kind for each node."""
         projected = self.projected
         nodes = len(projected.mass)
         threshold = projected.thresholds(epsilon)
@@ -244,7 +244,7 @@ class Recipe:
         return excess_by_moments(norms, threshold - projected.mass)
 
     def _by_fourier(self, limits: IntArray, kinds: IntArray, threshold: FloatArray) -> FloatArray:
-        """Chaos one and two by their law, up to a threshold left to all the others."""
+        """Chaos one and two by their law, with a part of the threshold left to all others."""
         norms = self.projected.totals[1][limits, :, np.arange(len(threshold))].T
         return excess_by_law(self.law, norms, threshold - self.projected.mass, kinds)
 
@@ -253,9 +253,9 @@ class Recipe:
 def excess_by_law(
     law: Quadratic, norms: FloatArray, gap: FloatArray, kinds: IntArray
 ) -> FloatArray:
-    """E(Y - gap)_+ by the law of the first two chaoses, a part tau of the gap left to all others.
+    """E(Y - gap)_+ by the law of the first two chaoses, leaving a part tau of the gap to others.
 
-    `norms` are those of orders three and more; `kinds` says for each node which tau to take.
+    `norms` are those of orders three and more; `kinds` selects tau for each node.
     """
     norms = norms + np.multiply.outer(S, law.left_linear)
     norms = norms + np.multiply.outer(S**2, law.left_quadratic)
@@ -280,12 +280,12 @@ def excess_by_moments(norms: FloatArray, gap: FloatArray) -> FloatArray:
         logs -= order * np.log(order)
         tails = np.exp(np.where(gap > 0, logs, np.inf))
     every = np.concatenate([best[None], tails])
-    every[np.isnan(every)] = np.inf  # infinity over infinity: nothing is known
+    every[np.isnan(every)] = np.inf  # infinity over infinity: no bound
     return np.asarray(np.min(every, axis=0) * (1 + SLACK))
 
 
 def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -> FloatArray:
-    """E(sum_k W_k e^(b_k xi - b_k^2/2) - E)_+ at every node: all shifts along one line.
+    """E(sum_k W_k e^(b_k xi - b_k^2/2) - E)_+ at every node, with all shifts along one line.
 
     With f(g) = sum_k W_k e^(b_k g - b_k^2/2) and f(g_1) <= E <= f(g_2) it is at most
     sum_k W_k Phi(b_k - g_1) - E Phi(-g_2).
@@ -295,7 +295,7 @@ def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -
         level = np.log(threshold)
 
     def rising(g: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Log f and its slope."""
+        """The logarithm of f and its slope."""
         terms = logs + np.multiply.outer(g, lengths)
         top = np.maximum(np.max(terms, axis=1), -1e300)  # all weights may be zero
         parts = np.exp(terms - top[:, None])
@@ -321,14 +321,14 @@ def collinear(weights: FloatArray, lengths: FloatArray, threshold: FloatArray) -
 def crossing(
     rising: Callable[[FloatArray], tuple[FloatArray, FloatArray]], level: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Ends between which convex rising functions cross their levels, one for each node.
+    """Ends between which convex increasing functions cross their levels, for each node.
 
-    Newton's steps from above, which stay there, each a little longer, so that the last one is just
-    below; every third point is the middle, which ends the search whatever the function.
+    Newton's steps from above stay above; each is made a little longer, so that the last one ends
+    just below.  Every third point is the middle, so the search ends for any function.
     """
     low, high = np.full(len(level), LOWEST), np.full(len(level), HIGHEST)
     value, slope = rising(high)
-    low = np.where(value <= level, high - 0.5 * NARROW, low)  # beyond: nothing is looked for
+    low = np.where(value <= level, high - 0.5 * NARROW, low)  # beyond: no search
     high = np.where(rising(low)[0] > level, low + 0.5 * NARROW, high)
     for turn in range(1, 3 * 44):
         if not (high - low > NARROW).any():

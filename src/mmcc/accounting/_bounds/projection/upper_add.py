@@ -6,9 +6,9 @@ By the inequality of arithmetic and geometric means, with the weights of any nod
 
     X_t >= m e^((t - t_i) m'/m - kappa + <z, b>),   b = A'v / m,   kappa = tr(V G') / (2m),
 
-so what is left is the price of a put in one Gaussian.  The empty set may be kept apart:
-X_t >= x_0 + the same with m - x_0 for m, x_0 = (1 - p)^n.  The price falls with t, so left end
-points of cells bound the integral.  Rounding: upwards.
+so what is left is the price of a put on one Gaussian.  The empty set may be treated separately: X_t
+>= x_0 + the same with m - x_0 for m, x_0 = (1 - p)^n.  The price falls with t, so left end points
+of cells bound the integral.  Rounding: upwards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mmcc.strategies._gram import Gram
 
 SPACING = 0.1
 CELLS = 48
-"""Cells in each interval between nodes."""
+"""The number of cells in each interval between nodes."""
 BELOW, ABOVE = 3.5, 3.0
 """How far the nodes reach on both sides of the threshold."""
 
@@ -53,7 +53,7 @@ class ProjectedAdd:
 
     @cached_property
     def log_empty(self) -> float:
-        """Log x_0, rounded down."""
+        """The logarithm of x_0, rounded down."""
         if self.p is None or isinstance(self.p, Allocation) or self.p == 1.0:
             return -math.inf
         return self.gram.columns * math.log1p(-self.p) * (1 + 1e-14)
@@ -78,7 +78,7 @@ class ProjectedAdd:
         return self._best_prices(epsilon, 1)[:, 0]
 
     def _best_prices(self, epsilon: float, cells: int) -> FloatArray:
-        """The smaller of both prices, and no more than the empty set allows."""
+        """The smaller of both prices, and at most what the empty set allows."""
         plain = self._prices(epsilon, -math.inf, cells)
         if self.log_empty == -math.inf:
             return plain
@@ -86,7 +86,7 @@ class ProjectedAdd:
         return np.minimum(np.minimum(plain, apart), -math.expm1(epsilon + self.log_empty))
 
     def _prices(self, epsilon: float, log_empty: float, cells: int) -> FloatArray:
-        """e^eps E_z (e^-eps - X_t)_+ at the left ends of the first cells, one node a row."""
+        """e^eps E_z (e^-eps - X_t)_+ at the left ends of the first cells, with one row per node."""
         rest, weights = self.rest, self.rest.weights
         mass = weights.mass * (1 - SLACK) - weights.error
         if log_empty > -math.inf:
@@ -109,7 +109,7 @@ class ProjectedAdd:
 
 
 def put(level: FloatArray, volatility: FloatArray, strike: float) -> FloatArray:
-    """E(strike - e^(level + volatility xi))_+."""
+    """The put price E(strike - e^(level + volatility xi))_+."""
     d = (math.log(strike) - level) / volatility
     first = strike * special.ndtr(d)
     with np.errstate(over="ignore", invalid="ignore"):

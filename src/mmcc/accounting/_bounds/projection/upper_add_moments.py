@@ -1,10 +1,10 @@
 """Upper bound on delta, add, by moments: delta(eps) = e^eps E_t W(t), W(t) = E_z (e^-eps - X_t)_+.
 
-In: what `Projected` knows at nodes t_i.  Out: an upper bound on delta at any epsilon.
+In: the quantities of `Projected` at nodes t_i.  Out: an upper bound on delta at any epsilon.
 
 With X_t = m + Y, W = E(-Y - (m - e^-eps))_+: the same moments and the same law of the first two
-chaoses as for remove, for -Y.  Parts left out are centred, so their negative parts cost what their
-positive parts do.  Where it is smaller, the put of `upper_add` is taken.
+chaoses as for remove, for -Y.  Parts left out are centred, so their negative parts cost as much as
+their positive parts.  Where the put of `upper_add` is smaller, it is used.
 
 Far below its mean X_t has a lognormal tail: log X_t is convex in z, so by Ehrhard's inequality
 Phi^-1 P(log X_t <= y) is concave in y, and beyond two points lies below the line through them.
@@ -47,7 +47,7 @@ BELOW, ABOVE = 3.5, 2.0
 STEPS = (1.4, 1.7, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 """Standard deviations from the mean to the points of Ehrhard's line."""
 LOWEST, HIGHEST = -230.0, 600.0
-"""Where log(e^eps m) lies outside floats cannot tell; below, W is as good as e^-eps."""
+"""If log(e^eps m) is outside this range, floats cannot resolve it; below, W is nearly e^-eps."""
 
 
 @dataclass(eq=False)
@@ -55,11 +55,11 @@ class Deficit:
     """The bound for one direction, made for epsilons near `epsilon`."""
 
     projected: Projected
-    """At the nodes of `nodes_around`."""
+    """The quantities at the nodes of `nodes_around`."""
     epsilon: float
     law: Quadratic = field(init=False)
     fourier: IntArray = field(init=False)
-    """For each node the places of limit and kind."""
+    """The indices of limit and kind for each node."""
 
     def __post_init__(self) -> None:
         self.law = quadratic(self.projected.rest, self._gaps(self.epsilon), sign=-1.0)
@@ -129,7 +129,7 @@ class Deficit:
 
     @cached_property
     def _costs(self) -> FloatArray:
-        """What sets beyond each limit cost at each node."""
+        """The cost of sets beyond each limit at each node."""
         projected = self.projected
         every = np.ones(len(projected.mass), np.bool_)
         return np.array([projected.cost(k, 0.0, projected.mass, every) for k in projected.limits])
@@ -151,7 +151,7 @@ class Deficit:
         return np.asarray(mass - self._strikes(epsilon))
 
     def _bend(self, epsilon: float) -> FloatArray:
-        """What the chord of e^eps m may lie above e^eps m, integrated against phi."""
+        """How far the chord of e^eps m may be above e^eps m, integrated against phi."""
         rest = self.projected.rest
         weights, t = rest.weights, rest.weights.t
         moves = rest.line.a * rest.gram.counts
@@ -166,7 +166,7 @@ class Deficit:
         return np.asarray(np.where(exponent[1:] < HIGHEST, bend, np.inf))
 
     def _choice(self) -> IntArray:
-        """For each node the best limit and kind at `epsilon`; any choice is valid."""
+        """The best limit and kind at `epsilon` for each node; any choice is valid."""
         gaps = self._gaps(self.epsilon)
         nodes = np.arange(len(gaps))
         limits = range(len(self.projected.limits))
@@ -182,21 +182,21 @@ class Deficit:
         return choice
 
     def _by_fourier(self, limits: IntArray, kinds: IntArray, gaps: FloatArray) -> FloatArray:
-        """Chaos one and two by their law, up to a threshold left to all the others."""
+        """Chaos one and two by their law, with a part of the threshold left to all others."""
         norms = self.projected.totals[1][limits, :, np.arange(len(gaps))].T
         return excess_by_law(self.law, norms, gaps, kinds)
 
 
 class NodesAround(Projected):
-    """What is known at nodes evenly spaced around the threshold of add."""
+    """`Projected` with nodes evenly spaced around the threshold of add."""
 
     def _nodes(self, line: AnyLine) -> FloatArray:
         return np.asarray(self.centre + np.arange(-BELOW, ABOVE, SPACING))
 
 
 class BinsNodesAround(NodesAround, ProjectedBins):
-    """The same for balls-in-bins."""
+    """`NodesAround` for balls-in-bins."""
 
 
 class EpochNodesAround(NodesAround, ProjectedEpochs):
-    """The same for random allocation."""
+    """`NodesAround` for random allocation."""

@@ -1,4 +1,4 @@
-"""Upper bounds on delta for balls-in-bins: those of Poisson sampling with exact sums.
+"""Upper bounds on delta for balls-in-bins: as for Poisson sampling, but with exact sums.
 
 Nothing is truncated and no order is bounded: the chaos sums sum_r s^r T_r are entrywise functions
 of H' = (<m_r, m_s>) - a a^T.  Rounding: upwards.
@@ -19,7 +19,7 @@ from mmcc.accounting._bounds.projection.rest import SLACK, TINY
 from mmcc.accounting._bounds.projection.upper import Projected
 
 LENGTHS = 200
-"""At most so many different |m'_r|; others are rounded up."""
+"""Most different values of |m'_r|; beyond, they are rounded up to these."""
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class ProjectedBins(Projected):
 
     @cached_property
     def totals(self) -> tuple[FloatArray, FloatArray]:
-        """Chaos sums from two and from three on: shape (1, S, nodes)."""
+        """Chaos sums from order two and from order three on: shape (1, S, nodes)."""
         rest = self.rest
         assert isinstance(rest, BinsRest)
         second = np.array([rest.higher(float(s)) for s in S])

@@ -1,14 +1,14 @@
-"""Upper bounds on delta for random allocation: those of Poisson sampling, k columns an epoch.
+"""Upper bounds on delta for random allocation: as for Poisson sampling, with k columns per epoch.
 
 Nothing is truncated: every set has k columns of each of the E epochs.  Sums of non-negative terms
-over sets lie below those over k independent draws in every epoch, over the chance that these never
-repeat.  Shifts of the columns of an epoch by the same vector cancel if the shifts of all epochs add
-up to zero, so that <A'_S, A'_S'> is a sum over pairs of draws of entries of the Gram matrix G'' of
-the shifted columns, here those whose means agree.  Pairs of the i-th draw of epoch e and the
-(i+c)-th of epoch e + d are independent over e and i: the even orders from four on,
-E f(s sum_d,c Y_dc) with f(x) = cosh x - 1 - x^2/2 convex, lie below the mean of
-E f(s Y_dc / lam_dc) with weights lam_dc, where the moment generating function of Y_dc is a product.
-Proofs: docs/theory-allocation-projection.md.  Rounding: upwards.
+over sets are at most those over k independent draws in every epoch, divided by the chance that
+these never coincide.  Shifts of the columns of an epoch by the same vector cancel if the shifts of
+all epochs add up to zero, so that <A'_S, A'_S'> is a sum over pairs of draws of entries of the Gram
+matrix G'' of the shifted columns, here those whose means agree.  Pairs of the i-th draw of epoch e
+and the (i+c)-th of epoch e + d are independent over e and i: the even orders from four on, E f(s
+sum_d,c Y_dc) with f(x) = cosh x - 1 - x^2/2 convex, lie below the mean of E f(s Y_dc / lam_dc) with
+weights lam_dc, where the moment generating function of Y_dc is a product.  Proofs:
+docs/theory-allocation-projection.md.  Rounding: upwards.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from mmcc.accounting._bounds.projection.rest import SLACK, TINY
 from mmcc.accounting._bounds.projection.upper import Projected
 
 STRIDE = 32
-"""Shifts are chosen anew for so many nodes."""
+"""Shifts are recomputed after this many nodes."""
 LEAST = 1e-3
 """The smallest lam_k, relative to the largest."""
 GAIN = 1e-5
-"""Part of s set aside for the rounding of G''."""
+"""The fraction of s set aside for the rounding of G''."""
 UNIT = 2.0**-52
 
 
 @dataclass(eq=False)
 class Shifted:
-    """G'' with the means of some node, and what sums of its entries tell about other nodes."""
+    """G'' with the means of one node, and what sums of its entries imply at other nodes."""
 
     rest: EpochRest
     law: FloatArray
-    """Of one draw of every epoch, by node."""
+    """The law of one draw in every epoch, by node."""
     nodes: slice
-    """The nodes that are asked about; the means are those of the one in the middle."""
+    """The nodes that are covered; the means are those of the middle one."""
 
     @cached_property
     def matrix(self) -> FloatArray:
-        """G'': epoch, place, epoch, place."""
+        """G'', with axes epoch, place, epoch, place."""
         rest, line = self.rest, self.rest.line
         epochs, length = line.rows.shape
         middle = (self.nodes.start + self.nodes.stop - 1) // 2
@@ -70,13 +70,13 @@ class Shifted:
         return float(draws**2 * relative * np.max(gram.diagonal()))
 
     def block(self, d: int) -> FloatArray:
-        """G'' between epoch e and e + d: epoch, place, place."""
+        """G'' between epochs e and e + d, with axes epoch, place, place."""
         epochs = self.rest.line.epochs
         first = np.arange(epochs)
         return np.asarray(self.matrix[first, :, (first + d) % epochs])
 
     def means(self, block: FloatArray, d: int) -> FloatArray:
-        """sum_(j in e, l in e + d) p_j p_l block_ejl, p the law of a draw: node, epoch."""
+        """sum_(j in e, l in e + d) p_j p_l block_ejl by node and epoch, p the law of a draw."""
         epochs = self.rest.line.epochs
         u = self.law[self.nodes].reshape(-1, epochs, block.shape[1])
         first = u.swapaxes(0, 1)
@@ -85,7 +85,7 @@ class Shifted:
 
     @cached_property
     def seconds(self) -> list[FloatArray]:
-        """E G''_(j_e, j'_(e+d))^2 for each d: node, epoch."""
+        """E G''_(j_e, j'_(e+d))^2 for each d, by node and epoch."""
         return [self.means(self.block(d) ** 2, d) for d in self.shifts]
 
     @cached_property
@@ -99,12 +99,12 @@ class Shifted:
 
     @property
     def shifts(self) -> range:
-        """d; E - d gives the same."""
+        """The values of d to consider; E - d gives the same as d."""
         return range(self.rest.line.epochs // 2 + 1)
 
     @cached_property
     def alike(self) -> FloatArray:
-        """How many d are alike."""
+        """The number of values of d that give the same."""
         epochs = self.rest.line.epochs
         return np.array([1.0 if 2 * d % epochs == 0 else 2.0 for d in self.shifts])
 
@@ -118,7 +118,7 @@ class Shifted:
     def even(self, s: float) -> FloatArray:
         """sum_(r = 4, 6, ...) s^r T_r of independent draws, rounded up, in units of Z^2.
 
-        The k shifts c within epochs are alike.
+        The k shifts c within epochs all give the same.
         """
         total = np.zeros(self.nodes.stop - self.nodes.start)
         for d, part, many in zip(self.shifts, self.parts, self.alike, strict=True):
@@ -128,9 +128,9 @@ class Shifted:
 
     @np.errstate(divide="ignore", over="ignore", invalid="ignore")
     def _even_part(self, d: int, x: float) -> FloatArray:
-        """E f(x Y_d), by means of e^(+-x g) - 1, each rounded up by what its sum may be off.
+        """E f(x Y_d) from means of e^(+-x g) - 1, each rounded up by the error of its sum.
 
-        |e^y - 1| <= (e^y - 1) + (e^-y - 1) + |y| for the sizes of the terms.
+        The sizes of the terms come from |e^y - 1| <= (e^y - 1) + (e^-y - 1) + |y|.
         """
         room = (4 * self.matrix.shape[1] + self.matrix.shape[0] + 64) * UNIT
         times = self.rest.line.times
@@ -153,7 +153,7 @@ class Shifted:
 
 @dataclass(eq=False)
 class ProjectedEpochs(Projected):
-    """The bound for remove; every set has k columns an epoch, so nothing is set aside."""
+    """The bound for remove; every set has k columns per epoch, so nothing is set aside."""
 
     shares: Sequence[float] = (0.0,)
 
@@ -169,7 +169,7 @@ class ProjectedEpochs(Projected):
         return rest
 
     def _even(self, law: FloatArray) -> FloatArray:
-        """Even orders from four on of independent draws: S, node."""
+        """Even orders from four on of independent draws, by S and node."""
         nodes = len(law)
         even = np.empty((S.size, nodes))
         for start in range(0, nodes, STRIDE):
@@ -180,11 +180,12 @@ class ProjectedEpochs(Projected):
 
     @cached_property
     def even(self) -> FloatArray:
-        """Even orders from four on: S, node.
+        """Even orders from four on, by S and node.
 
-        By draws over the chance that they never repeat; or by draws with the same chances of every
-        column, whose moment generating function is larger, with what their second moment is larger,
-        f(s x) <= (s / s')^4 f(s' x) for s' >= s.
+        The smaller of two bounds: draws divided by the chance that they never coincide; or draws
+        with the same chances of every column, whose moment generating function is larger, plus the
+        excess of their second moment.  The latter at s' >= s bounds that at s, by f(s x) <= (s /
+        s')^4 f(s' x).
         """
         rest, times = self._rest, self._rest.line.times
         law, apart = rest.slots
@@ -201,9 +202,9 @@ class ProjectedEpochs(Projected):
 
     @cached_property
     def totals(self) -> tuple[FloatArray, FloatArray]:
-        """Chaos sums from two and from three on: shape (1, S, nodes)."""
+        """Chaos sums from order two and from order three on: shape (1, S, nodes)."""
         even, second = self.even, np.multiply.outer(S**2, self.rest.quadratic)
-        # Odd orders lie under the geometric mean of their even neighbours.
+        # Odd orders are at most the geometric mean of their even neighbours.
         with np.errstate(over="ignore", invalid="ignore"):
             third = (even + np.sqrt(4 / 3 * (second + even) * even)) * (1 + SLACK)
         third = np.where(third >= 0, third, np.inf)
@@ -211,14 +212,15 @@ class ProjectedEpochs(Projected):
 
     @property
     def variance(self) -> FloatArray:
-        """T_1 and all that follows; s = 1 is the first of S."""
+        """T_1 plus all higher orders; s = 1 is the first of S."""
         return np.asarray(self.rest.linear + self.totals[0][0, 0])
 
     @cached_property
     def lengths(self) -> tuple[FloatArray, FloatArray]:
-        """All weights, and a bound on every |A'_S|: the largest entries of all pairs of epochs.
+        """All weights, and a bound on every |A'_S| from the largest entries of all pairs of epochs.
 
-        Within an epoch k columns with themselves, and k (k - 1) pairs that differ.
+        Within an epoch these are k columns with themselves and k (k - 1) pairs of different
+        columns.
         """
         shifted = Shifted(self._rest, self._rest.slots[0], slice(0, len(self.rest.weights.t)))
         times = self._rest.line.times

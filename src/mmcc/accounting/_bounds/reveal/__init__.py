@@ -1,7 +1,7 @@
-"""The reveal bounds: the adversary is told who took part, after the evidence was used.
+"""The reveal bounds: participation is revealed to the adversary once the evidence has been used.
 
-For Toeplitz strategies and trees under independent rounds, and for Toeplitz strategies where
-participations are a gap apart or allocated at random.  Proofs: docs/theory-reveal.md,
+They cover Toeplitz strategies and trees under independent rounds, and Toeplitz strategies with a
+gap between participations or random allocation.  Proofs: docs/theory-reveal.md,
 docs/theory-reveal-separation.md, docs/theory-allocation-chains.md.
 """
 
@@ -35,20 +35,20 @@ from mmcc.sampling import Allocation, Rounds
 from mmcc.strategies._tree import Tree
 
 MOST_MEMBERS = 32
-"""Of a group: each number of them that may take part has a transfer matrix of its own."""
+"""Largest group, since each number of participating members has its own transfer matrix."""
 LEAST_CHANCE = 1e-280
-"""That all members take part in a step, or none: a smaller one might be lost in floating point."""
+"""Least chance that all members of a group, or none, take part in a step, for floating point."""
 
 
 @dataclass(frozen=True)
 class Reveal(Bound):
-    """The cost grows with the logarithm of the number of steps."""
+    """The reveal bound; its cost grows with the logarithm of the number of steps."""
 
     name: ClassVar[str] = "reveal"
     groups: ClassVar[Groups] = Groups.OWN
 
     shape: Shape | None = None
-    """Of the dominating chain; None if it is yet to be chosen."""
+    """The shape of the dominating chain; None if it has not been chosen yet."""
 
     def refusal(self, problem: Problem) -> str | None:
         if problem.allocation is not None:
@@ -79,7 +79,7 @@ class Reveal(Bound):
         return Cost.STEADY if problem.allocation is None else Cost.SHORT
 
     def close(self, problem: Problem) -> bool:
-        """The chain's Gram matrix is that of a one-buffer BLT itself, so it loses little there."""
+        """True for one-buffer BLTs: the chain has the same Gram matrix, so little is lost."""
         return problem.strategy.toeplitz is not None and problem.strategy.toeplitz.geometric
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
@@ -116,7 +116,7 @@ class Reveal(Bound):
         return self._chain_delta(problem, epsilon, (adjacency,))
 
     def outlook(self, problem: Problem, delta: float) -> float:
-        """Also 0 where columns overlap with few others: no other bound is worth waiting for."""
+        """Also 0 if columns overlap with few others: then no other bound is worth waiting for."""
         if problem.rounds is None or _has_no_shape(problem) or not problem.dense:
             return 0.0
         shape = _shape(self.settled_for_epsilon(problem, delta))
@@ -170,10 +170,10 @@ def _has_no_shape(problem: Problem) -> bool:
 
 
 def _refusal_apart(problem: Problem) -> str | None:
-    """Why nothing is said where there are no independent rounds."""
+    """Why the bound does not apply without independent rounds; None if it does."""
     if problem.renewal is None:
         return (
-            "the reveal bounds are for independent rounds, a gap between participations or random "
+            "the reveal bounds need independent rounds, a gap between participations or random "
             f"allocation, and prove nothing for {problem.scheme!r}."
         )
     if problem.strategy.toeplitz is None:
@@ -196,20 +196,20 @@ def _refused_allocation(problem: Problem, allocation: Allocation) -> str | None:
         return "under random allocation the reveal bounds are proven for one example."
     if allocation.participations > 1:
         return (
-            "under random allocation the reveal bounds are proven for one participation in an "
+            "under random allocation the reveal bounds are proven for one participation per "
             f"epoch, not for {allocation.participations}."
         )
     return None
 
 
 def _tree(problem: Problem) -> Tree | None:
-    """The strategy as a tree, for one example in rounds: nothing else is proven there."""
+    """The strategy as a tree, if one example takes part in rounds, as the proof needs."""
     known = problem.group_size == 1 and problem.rounds is not None
     return problem.strategy.tree if known else None
 
 
 def _known(ask: Callable[..., float], problem: Problem, at: float) -> LowerEnd:
-    """A lower end for one example, where the strategy is one that the test is made for."""
+    """A lower end for one example, if the test was made for this kind of strategy."""
     toeplitz, rounds = problem.strategy.toeplitz, problem.rounds
     if toeplitz is None or rounds is None or problem.group_size > 1:
         return NOTHING_KNOWN
@@ -217,7 +217,7 @@ def _known(ask: Callable[..., float], problem: Problem, at: float) -> LowerEnd:
 
 
 def _sums(problem: Problem) -> apart.Sums | None:
-    """What one direction shows of participations that are a gap apart."""
+    """What one direction of the output reveals about participations that are a gap apart."""
     renewal = problem.renewal
     if renewal is None or problem.steps > apart.MOST_COLUMNS:
         return None
@@ -237,7 +237,7 @@ def _tree_problem(problem: Problem) -> tuple[Tree, Rounds, float]:
 
 
 def _chain_problem(problem: Problem) -> ChainProblem:
-    """The mechanism as the chain's side sees it."""
+    """The mechanism as a problem about chains."""
 
     def make() -> ChainProblem:
         toeplitz, rounds, renewal = problem.strategy.toeplitz, problem.rounds, problem.renewal
@@ -257,7 +257,7 @@ def _chain_problem(problem: Problem) -> ChainProblem:
 
 
 def _side(problem: Problem, shape: Shape, adjacency: str, delta: float) -> Answer:
-    """Epsilon of one adjacency, computed once: a calibration asks for `add` later."""
+    """Epsilon of one adjacency, cached because a calibration asks for `add` later."""
 
     def make() -> Answer:
         with one_thread():

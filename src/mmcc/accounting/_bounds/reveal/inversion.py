@@ -5,12 +5,12 @@ Rounding: up.  Each source of error either has a sign or is added.
 
     E (X - E)_+ = (1/2 pi) \int M(z) E^{1-z} / (z (z-1)) d om,     z = al + i om.
 
-*Smoothing.*  X is multiplied with an independent lognormal of mean one: larger in convex order,
-and M gets the factor e^{tau^2 (z^2 - z)/2}, which makes the integral end.
-*Step.*  As a function of eps, f = e^{(al-1) eps} delta has the Fourier transform M(z)/(z(z-1)).  By
-Poisson's summation the trapezoidal sum with step w is sum_m f(eps + 2 pi m/w): f and more, >= 0.
-*End.*  Beyond om_K the terms add up to at most (1/pi) times the integral of their moduli, which is
-M(al) e^{tau^2 (al^2 - al - om_K^2)/2} / (pi tau^2 om_K^3).
+*Smoothing.*  X is multiplied with an independent lognormal of mean one: larger in convex order, and
+M gets the factor e^{tau^2 (z^2 - z)/2}, which makes the integral end.  *Step.*  As a function of
+eps, f = e^{(al-1) eps} delta has the Fourier transform M(z)/(z(z-1)).  By Poisson's summation the
+trapezoidal sum with step w is sum_m f(eps + 2 pi m/w): f plus terms >= 0.  *End.*  Beyond om_K the
+terms add up to at most (1/pi) times the integral of their moduli, which is M(al) e^{tau^2 (al^2 -
+al - om_K^2)/2} / (pi tau^2 om_K^3).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROUND = 2.0**-52
 UP = 1 + 2.0**-40
 """Covers a few hundred rounded operations on positive numbers."""
 HOPELESS = 1e9
-"""Larger epsilons are not looked for."""
+"""Larger epsilons are not searched for."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,7 +41,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Where the integrand is evaluated: real part, step, number of nodes, tau^2."""
+    """The line on which the integrand is evaluated: real part, step, number of nodes, tau^2."""
 
     order: float
     step: float
@@ -49,7 +49,7 @@ class Line:
     smoothing: float
 
     def nodes(self) -> ComplexArray:
-        """z_k = al + i k step, k = 0, 1, ...: the others are conjugate."""
+        """The nodes z_k = al + i k step, k = 0, 1, ...; the others are conjugates."""
         return np.asarray(self.order + 1j * self.step * np.arange(self.count), dtype=complex)
 
 
@@ -82,14 +82,14 @@ class Inversion:
         start = float(self.moments.values[0].real)
         weight = float(np.abs(damped).sum()) * start
         total = float((damped * wave * self.moments.values).real.sum())
-        # Rounding of the sum itself: the phases om eps, and one operation a term.
+        # Rounding of the sum itself: the phases om eps, and one operation per term.
         rounding = 8 * ROUND * (16 + line.count + float(z.imag[-1]) * abs(epsilon))
         relative = 2 * self.moments.error / (1 - self.moments.error) + rounding
         inside = line.step / (2 * math.pi) * (total + relative * weight)
         last = float(z.imag[-1])
         end = start * math.exp(0.5 * line.smoothing * (line.order**2 - line.order - last * last))
         outside = end / (math.pi * line.smoothing * last**3) * (1 + relative)
-        # The scale's own rounding: a sum of a few large logarithms.
+        # Rounding of the scale: a sum of a few large logarithms.
         size = 64 * ROUND * (1 + abs(self.moments.log_scale) + line.order * epsilon)
         exponent = scale + size
         bound = max(inside + outside, 0.0) * UP
@@ -98,15 +98,15 @@ class Inversion:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Curve:
-    """delta(epsilon) <= e^inflation times (what is followed and what is not)."""
+    """A certified curve: delta(epsilon) <= e^inflation * (excess on the lattice + exits)."""
 
     inversion: Inversion
     exits: float
     inflation: float
     near: float
-    """Where epsilon is looked for first."""
+    """The epsilon at which searches start."""
     notes: dict[str, Any]
-    """The choices behind the number."""
+    """The settings behind the number."""
 
     def delta(self, epsilon: float) -> float:
         """Certified delta at epsilon."""

@@ -1,4 +1,4 @@
-r"""How fake participations are drawn from an output: a free choice, made well.
+r"""How fake participations are drawn from an output: a free setting, chosen well.
 
 In: a chain on a lattice, an order.  Out: a `Centring`.
 Rounding: none; every centring is valid.
@@ -25,12 +25,12 @@ from mmcc._arrays import FloatArray, own_arrays
 from mmcc.accounting._bounds.reveal.chains.chain import Chain
 
 WORTH = 1e-25
-"""Weights below this part of the largest say nothing about the best centre."""
+"""Weights below this fraction of the largest are ignored in choosing centres."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Centring:
-    """`centres[s - 1]` at the outputs `places`, s >= 1; between them linear, beyond constant."""
+    """`centres[s - 1]` at the outputs `places`, s >= 1; linear between them, constant beyond."""
 
     places: FloatArray
     centres: FloatArray
@@ -39,7 +39,7 @@ class Centring:
         own_arrays(self, "places", "centres")
 
     def at(self, outputs: FloatArray) -> FloatArray:
-        """m_s(x) for every s, 0 included."""
+        """m_s(x) for every s, including 0."""
         rows = [np.interp(outputs, self.places, row) for row in self.centres]
         return np.array([np.zeros(outputs.size), *rows])
 
@@ -50,7 +50,7 @@ class Centring:
 
 
 def mean_centring(chain: Chain) -> Centring:
-    """What later participations add on average."""
+    """The centring by what later participations add on average."""
     return Centring(np.zeros(1), chain.later * np.arange(1.0, chain.prior.size)[:, None])
 
 
@@ -62,7 +62,7 @@ def best_centring(
     adjacency: str,
     order: float,
 ) -> Centring | None:
-    """The best one for given weights[s, i] of s and the output places[i], if they say anything."""
+    """The best centring for weights[s, i] of s and the output places[i]; None if useless."""
     counts = np.arange(float(prior.size))[:, None]
     worth = (weights > WORTH * weights.max()).all(axis=0)
     if not worth.any():

@@ -1,4 +1,4 @@
-"""The Gaussian chain that stands in for a Toeplitz strategy, and how it is sampled.
+"""The Gaussian chain that dominates a Toeplitz strategy, and how it is sampled.
 
 Noise is scaled to one.  The steps of one group are cut into blocks of L consecutive ones, and their
 columns have the Gram matrix
@@ -6,9 +6,9 @@ columns have the Gram matrix
     G_jl = kappa rho^|J(j)-J(l)| + omega 1{j = l},      step j in block J(j),
 
 that of a stationary chain with variance kappa and correlation rho from block to block plus white
-noise.  Blocks of one step are the rule; longer ones are for slow decays.  In each step the number
-of participations has the law `prior`, independent from step to step; or, where there is a `gap`,
-in each step that no participation in the last gap - 1 steps blocks.
+noise.  Blocks usually have one step; longer ones are for slow decays.  In each step the number of
+participations has the law `prior`, independently from step to step; with a `gap`, only in steps
+that are not blocked by a participation in the last gap - 1 steps.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Chain:
     white: float
     prior: FloatArray
     gap: int = 1
-    """Steps from a participation to the next, at the least; above 1 for blocks of one step only."""
+    """The fewest steps from a participation to the next; above 1 only with blocks of one step."""
     stationary: bool = False
-    """Whether steps may be blocked by participations before the first one."""
+    """Whether steps may be blocked by participations before the first step."""
 
     def __post_init__(self) -> None:
         own_arrays(self, "prior")
 
     @property
     def steps(self) -> int:
-        """Steps in all; more than the group has if the last block is not full, which is safe."""
+        """The number of steps; if the last block is not full, more than the group has (safe)."""
         return self.blocks * self.block
 
     @property
@@ -58,13 +58,13 @@ class Chain:
 
     @property
     def mean(self) -> float:
-        """Participations expected at a step, in the long run."""
+        """The expected number of participations per step, in the long run."""
         open_steps = float(np.arange(self.prior.size) @ self.prior)
         return open_steps / (1 + (self.gap - 1) * open_steps)
 
     @property
     def later(self) -> float:
-        """What later participations add to an output on average, about."""
+        """Roughly what later participations add to an output on average."""
         return self.mean * self.shared * (self.block * self.decay / (1 - self.decay))
 
     @property
@@ -86,7 +86,7 @@ class Chain:
 
 
 def binomial_prior(members: int, probability: float) -> FloatArray:
-    """Chances of 0, 1, ..., members participations at a step, each rounded once."""
+    """The chances of 0, 1, ..., members participations at a step, each rounded once."""
     chance = Fraction(probability)
     return np.array(
         [

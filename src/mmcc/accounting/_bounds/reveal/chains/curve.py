@@ -26,22 +26,22 @@ from mmcc.accounting._bounds.reveal.chains.lattice import (
 from mmcc.accounting._bounds.reveal.inversion import HOPELESS, Curve, Inversion, Line, line_for
 
 EXIT_SHARE = 0.002
-"""Part of delta that leaving the lattice may cost."""
+"""The fraction of delta that leaving the lattice may cost."""
 BLUR = 1e-4
 """What smoothing may cost in epsilon, relative to the larger of epsilon and a deviation."""
 DROP = 9.0
-"""The integrand is followed until its smoothing factor has fallen by e^-DROP."""
+"""The integrand is evaluated until its smoothing factor has fallen by e^-DROP."""
 PERIODS = 6.0
 """Period of the Fourier sum in standard deviations of log Lhat."""
 LEFT = 7.0
 MAX_NODES = 1500
 LARGEST_SMOOTHING = 1000.0
-"""Of tau^2 al^2: e to half of it is a number."""
+"""Largest tau^2 al^2: e to half of it must be within floats."""
 TURNS = 5
 
 
 def log_moment(lattice: Lattice, chain: Chain, adjacency: str, order: float) -> float:
-    """About log E_Q~[Lhat^order] (remove) or log E_P~[Lhat^-order] (add); or infinity."""
+    """Roughly log E_Q~[Lhat^order] (remove) or log E_P~[Lhat^-order] (add); may be infinite."""
     power = powers(adjacency, np.array([complex(order)]))
     if chain.gap > 1:
         return separation.rough_moment(lattice, chain, float(power[0].real))
@@ -52,26 +52,26 @@ def log_moment(lattice: Lattice, chain: Chain, adjacency: str, order: float) -> 
 
 
 def powers(adjacency: str, z: np.ndarray) -> np.ndarray:
-    """Of Lhat under P~: E_Q~[Lhat^z] for `remove`, E_P~[Lhat^-z] for `add`."""
+    """The powers of Lhat under P~ that give E_Q~[Lhat^z] for `remove`, E_P~[Lhat^-z] for `add`."""
     return z - 1 if adjacency == "remove" else -z
 
 
 def renyi_epsilon(log_moment: float, order: float, delta: float) -> float:
-    """E (X - e^eps)_+ <= M(al) e^{(1-al) eps} (1-1/al)^{al-1} / al, solved for eps."""
+    """Solve E (X - e^eps)_+ <= M(al) e^{(1-al) eps} (1-1/al)^{al-1} / al for eps."""
     gain = (order - 1) * math.log1p(-1 / order) - math.log(order)
     return min((log_moment + gain - math.log(delta)) / (order - 1), HOPELESS)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Setting:
-    """A chain with its free choices: how fakes are drawn, and an order for the inversion."""
+    """A chain with its free settings: how fakes are drawn, and an order for the inversion."""
 
     chain: Chain
     adjacency: str
     centring: Centring
     order: float
     epsilon: float
-    """Roughly what it leads to."""
+    """Roughly the epsilon that it leads to."""
 
     def lattice(self, delta: float, fineness: Fineness = FINE) -> Lattice | None:
         """The lattice on which moments are computed; None if it would be too large."""
@@ -81,10 +81,10 @@ class Setting:
 def good_setting(
     chain: Chain, adjacency: str, delta: float, near: Setting | None = None
 ) -> Setting | None:
-    """Choices that are good near delta; `near` were good for a similar chain.
+    """Settings that are good near delta; `near` was good for a similar chain.
 
-    The order whose moment alone gives the smallest epsilon, and the centring that is best for it,
-    in turn, on a coarse lattice.  None if no lattice fits.
+    On a coarse lattice it alternates between the order whose moment alone gives the smallest
+    epsilon and the centring that is best for it.  None if no lattice fits.
     """
     setting = Setting(chain, adjacency, mean_centring(chain), 0.0, HOPELESS)
     if near is not None:
@@ -112,7 +112,7 @@ def good_setting(
 
 
 def _ordered(setting: Setting, lattice: Lattice, delta: float) -> Setting:
-    """The setting with its best order; an order of 0 is a first guess yet to be made."""
+    """The setting with its best order; an order of 0 means that there is no first guess yet."""
 
     def value(log_excess: float) -> float:
         order = 1 + math.exp(log_excess)
@@ -132,7 +132,7 @@ def _ordered(setting: Setting, lattice: Lattice, delta: float) -> Setting:
 
 
 def curve_near(setting: Setting, delta: float) -> Curve | None:
-    """A curve that is good near delta; None if its moments leave the range of floats."""
+    """A curve that is tight near delta; None if its moments leave the range of floats."""
     chain, adjacency = setting.chain, setting.adjacency
     lattice = setting.lattice(delta) if setting.epsilon < HOPELESS else None
     if lattice is None:
@@ -166,9 +166,9 @@ def curve_near(setting: Setting, delta: float) -> Curve | None:
 def line_near(
     order: float, deviation: float, delta: float, blur: float, most: int = MAX_NODES
 ) -> Line | None:
-    """Aliases from the left weigh e^{-(order-1) period} at most, to be small next to delta.
+    """A line on which aliases from the left, at most e^{-(order-1) period}, are small beside delta.
 
-    None if it would take too much smoothing.
+    None if that would take too much smoothing.
     """
     period = max(PERIODS * deviation, (math.log(1 / delta) + LEFT) / (order - 1))
     line = line_for(order, period, blur, DROP)

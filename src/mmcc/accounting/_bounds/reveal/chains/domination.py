@@ -1,4 +1,4 @@
-r"""Chains in place of a Toeplitz strategy's Gram matrix.
+r"""Chains that dominate a Toeplitz strategy's Gram matrix.
 
 In: strategy and rounds.  Out: a `Spectrum`, from which chains are made at any sigma.
 Rounding: the chain's Gram matrix lies above the strategy's, rounding included.
@@ -12,10 +12,10 @@ most g_k = sum_i c_i c_{i+bk}, the Gram matrix of full rows past the end, with t
 *Loewner.*  kappa rho^|k| + omega 1{k=0} has the symbol kappa K(t) + omega with Poisson's kernel
 K(t) = (1 - rho^2)/(1 - 2 rho cos t + rho^2), so omega = max_t [f(t) - kappa K(t)] dominates.
 Between two nodes D apart the difference is at most the larger end plus D^2/8 times a bound on its
-second derivative; |K''| <= 10 rho (1 - rho^2)/(1 - 2 rho cos t + rho^2)^2.
-*Entrywise.*  kappa rho^k >= g_k for all k >= 1 and kappa + omega >= g_0.
-*Mixed.*  Some g_k are raised first, entrywise, and what they become is dominated in Loewner order:
-from G to G + D, D the positive semidefinite difference, then entrywise up.
+second derivative; |K''| <= 10 rho (1 - rho^2)/(1 - 2 rho cos t + rho^2)^2.  *Entrywise.*  kappa
+rho^k >= g_k for all k >= 1 and kappa + omega >= g_0.  *Mixed.*  Some g_k are raised first,
+entrywise, and the result is dominated in Loewner order: from G to G + D, D the positive
+semidefinite difference, then entrywise up.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from mmcc.strategies._toeplitz import Toeplitz
 SMALLEST_DIAGONAL = 1e-10
 """A smaller g_0 / sigma^2 is raised to this: cells in x must be wider than rounding."""
 LEAST_WHITE = 0.04
-"""The white part is at least this of the diagonal: it makes integrals over q exact on a grid."""
+"""Least white fraction of the diagonal, which makes integrals over q exact on a grid."""
 OVERSAMPLED, FEWEST_FREQUENCIES, MOST_FREQUENCIES = 64, 2**14, 2**22
 EASY_GROWTH = 110.0
-"""Blocks of one step are used up to this growth (see `Chain.growth`): about 160 states."""
+"""Largest growth (see `Chain.growth`) with blocks of one step: about 160 states."""
 LONGEST_BLOCK = 4096
 SLOWEST_ALONE = 0.998
-"""Slower decays need blocks: one step would need too many states."""
+"""Slower decays need longer blocks, because single steps would need too many states."""
 MOST_LIFTED = 1.25
-"""A block may raise kappa by this at most."""
+"""The largest factor by which a block may raise kappa."""
 SMALLEST_PRODUCT = 1e-300
-"""Smaller products of decays are raised to this, which has a logarithm."""
+"""Smaller products of decays are raised to this, which has a finite logarithm."""
 FINE_NODES = 400
-"""Nodes in which a frequency grows by a factor e, for symbols in closed form."""
+"""The number of nodes in which a frequency grows by a factor e, for symbols in closed form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Kappa, in units where sigma is one, rho, and by how much g_1, g_2, ... are raised first."""
+    """Kappa in units where sigma is one, rho, and by how much g_1, g_2, ... are raised first."""
 
     shared: float
     decay: float
@@ -61,7 +61,7 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The symbol f at frequencies from 0 to pi, and a bound on |f''| from each node to the next."""
+    """The symbol f at frequencies from 0 to pi, and a bound on |f''| between neighbours."""
 
     columns: int
     nodes: FloatArray
@@ -71,18 +71,18 @@ class Spectrum:
     """g_0, g_1, ...: exact or rounded up; beyond the last the entries fall like `decay`^k."""
     decay: float = 0.0
     exact: Shape | None = None
-    """The shape that loses nothing, if there is one."""
+    """The shape that equals the strategy's Gram matrix, if there is one."""
 
     def __post_init__(self) -> None:
         own_arrays(self, "nodes", "heights", "curvatures", "lags")
 
     @property
     def correlated(self) -> bool:
-        """Whether there is anything off the diagonal."""
+        """Whether the Gram matrix is more than its diagonal."""
         return self.columns > 1 and bool(self.lags[1:].any())
 
     def white(self, shape: Shape) -> float:
-        """The omega for this kappa and rho, by the better of the two orders."""
+        """The omega for this kappa and rho, from the better of the two orders."""
         return min(self._loewner(shape), self._entrywise(shape))
 
     def _loewner(self, shape: Shape) -> float:
@@ -99,7 +99,7 @@ class Spectrum:
         return float(np.max(np.maximum(over[1:], over[:-1]) + gap)) + slack
 
     def _entrywise(self, shape: Shape) -> float:
-        """Infinite if a lag is above the chain's."""
+        """The omega from the entrywise order; infinite if a lag exceeds the chain's."""
         if shape.decay < self.decay:
             return math.inf
         powers = shape.decay ** np.arange(float(self.lags.size))
@@ -110,7 +110,7 @@ class Spectrum:
     def chain(
         self, shape: Shape, sigma: float, prior: FloatArray, renewal: Renewal | None = None
     ) -> Chain | None:
-        """The dominating chain at sigma; None if kappa and rho are no chain.
+        """The dominating chain at sigma; None if kappa and rho do not make one.
 
         The block is the shortest that keeps the growth, and with it the number of states, low:
         between steps of blocks J and K, rho^|j-l| <= rho^{1-L} (rho^L)^|J-K|.  With a gap between
@@ -144,14 +144,14 @@ class Spectrum:
 
 
 def poisson_kernel(nodes: FloatArray, decay: float) -> tuple[FloatArray, FloatArray]:
-    """K at the nodes, and a bound on |K''| from each node on: it falls with the frequency."""
+    """K at the nodes, and a bound on |K''| beyond each node, which falls with the frequency."""
     gap = (1 - decay) * (1 - decay) + 4 * decay * np.sin(0.5 * nodes) ** 2
     mass = (1 - decay) * (1 + decay)
     return mass / gap, 10 * decay * mass / gap**2 * UP
 
 
 def spectrum_of(strategy: Toeplitz, rounds: Rounds) -> Spectrum:
-    """The Gram matrix of the first group of steps, the worst: most rows are left for it."""
+    """The spectrum of the first group of steps, which is the worst as most rows follow it."""
     columns = rounds.count(strategy.steps)
     buffers = strategy.buffer_numbers
     if buffers is not None and columns > 1:
@@ -174,7 +174,7 @@ def buffered_gram(
         whole = weights * -np.expm1((steps - 1) * np.log(products)) / (1 - products)
         part = weights * -np.expm1(max(steps - 1 - separation, 0) * np.log(products))
         part /= 1 - products
-    # A rounding of r_i r_m is felt as often as rows count.
+    # A rounding of r_i r_m counts once for every row.
     grown = UP * (1 + 8 * ROUND * min(steps, 1 / (1 - float(products.max()))))
     diagonal = (1 + float(whole.sum())) * grown
     shares = (scale / decay + part.sum(axis=1)) * grown
@@ -186,7 +186,7 @@ def buffered_gram(
 def _buffered(
     columns: int, separation: int, steps: int, decay: FloatArray, scale: FloatArray
 ) -> Spectrum:
-    """By Poisson kernels."""
+    """The spectrum of a BLT, by Poisson kernels."""
     diagonal, shares, decays = buffered_gram(separation, steps, decay, scale)
     nodes = _fine_nodes(float(decays.max()))
     heights = np.full(nodes.size, diagonal - float(shares.sum()))
@@ -203,7 +203,7 @@ def _buffered(
 
 
 def _fine_nodes(decay: float) -> FloatArray:
-    """Frequencies that are dense, in proportion, where Poisson's kernel with this decay moves."""
+    """Frequencies that are dense where Poisson's kernel with this decay varies."""
     width = 1 - decay
     linear = np.linspace(0, width, FINE_NODES)
     count = math.ceil(FINE_NODES * max(math.log(math.pi / width), 1.0))
@@ -211,7 +211,7 @@ def _fine_nodes(decay: float) -> FloatArray:
 
 
 def _banded(columns: int, separation: int, coefficients: FloatArray) -> Spectrum:
-    """By Fourier transforms of the inner products at multiples of the separation."""
+    """The spectrum of a banded strategy, by Fourier transforms of the inner products."""
     lags = _inner_products(coefficients, separation, columns)
     size = max(min(OVERSAMPLED * lags.size, MOST_FREQUENCIES), 4 * lags.size, FEWEST_FREQUENCIES)
     size = fft.next_fast_len(size, real=True)
@@ -226,7 +226,7 @@ def _banded(columns: int, separation: int, coefficients: FloatArray) -> Spectrum
     bends = np.abs(second) + rounding * float(places**2 @ lags)
     step = 2 * math.pi / size
     curvatures = np.maximum(bends[1:], bends[:-1]) + 0.5 * step * third
-    if nodes[-1] < math.pi:  # an odd size: from the last node to pi the symbol is symmetric
+    if nodes[-1] < math.pi:  # an odd size: the symbol is symmetric from the last node to pi
         nodes[-1] = math.pi
         heights[-1] += 0.5 * step * step * float(curvatures[-1])
     return Spectrum(columns, nodes, heights + rounding * total, curvatures * UP, lags * UP)

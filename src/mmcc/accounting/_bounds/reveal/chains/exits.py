@@ -1,4 +1,4 @@
-r"""How far the chain goes: levels that are hardly ever passed, and what passing them costs.
+r"""The range of the chain: levels that are hardly ever passed, and what passing them costs.
 
 In: a `Chain`.  Out: levels and upper bounds on probabilities.
 Rounding: up, by Chernoff's bound with explicit cumulants.
@@ -49,9 +49,9 @@ def _future(chains: Sequence[Chain], rate: float) -> float:
 
 
 def _pulls(chains: Sequence[Chain], rate: float) -> tuple[FloatArray, float]:
-    """pull_1, pull_2, ... until they are small, and the factor by which others fall at least.
+    """pull_1, pull_2, ... until they are small, and a factor by which later ones fall at least.
 
-    None where nothing pulls; none and the factor 1 where there are too many.
+    The list is empty if nothing pulls; empty with the factor 1 if there are too many.
     """
     first = chains[0]
     chains = [chain for chain in chains if chain.shared * chain.decay > 0]
@@ -69,13 +69,13 @@ def _pulls(chains: Sequence[Chain], rate: float) -> tuple[FloatArray, float]:
 
 
 def _open_futures(chain: Chain, rate: float) -> tuple[float, float]:
-    """Upper bounds on log W_1 and log W_b, b the gap, where participations are a gap apart.
+    """Upper bounds on log W_1 and log W_b, b the gap, if participations are a gap apart.
 
     W_k is the mean of e^{sum of pull_j s_j, j >= k} if a step at distance k is open:
 
         W_k = (1 - p) W_{k+1} + p e^{pull_k} W_{k+b}.
 
-    It falls with k, for pulls do, so no past has a larger future than an open next step.  Beyond
+    It falls with k because pulls do, so no past has a larger future than an open next step.  Beyond
     the last pull W_{k+b} <= W_{k+1} gives W_k <= prod_{j>=k} (1 - p + p e^{pull_j}).
     """
     pulls, slowest = _pulls((chain,), rate)
@@ -126,7 +126,7 @@ def log_output_moment(chains: Sequence[Chain], rate: float) -> float:
 
 
 def _log_open_step(chain: Chain, rate: float) -> float:
-    """Upper bound on log E e^{rate (s g_0 + later kicks)} at an open step; others give nothing."""
+    """Upper bound on log E e^{rate (s g_0 + later kicks)} at an open step; others add nothing."""
     own, after = _open_futures(chain, rate)
     idle, taking = (math.log(float(chance)) for chance in chain.prior)
     return float(np.logaddexp(idle + own, taking + rate * chain.diagonal + after))
@@ -142,11 +142,11 @@ def log_fallen_moment(chain: Chain, rate: float, lowest: FloatArray, beside: flo
         f = sum_{s>=1} (e^{rate kappa s} - 1) (pi_s/pi_0) e^{-m_s - s^2 kappa/2} R^{-s/rate},
 
     which falls in R, so a block by at most (1 + f(R))^L with R at its start.  The next block starts
-    with R' <= (what the last one left)^rho e^{rate^2 kappa (1 - rho^2)/2}, the first with
-    e^{rate^2 kappa/2}.  A level that this increasing map does not raise, at or above the first,
-    bounds all.
+    with R' <= (what the last one left)^rho e^{rate^2 kappa (1 - rho^2)/2}, the first with e^{rate^2
+    kappa/2}.  A level at or above the first that this increasing map does not raise bounds them
+    all.
 
-    If outputs have one more part of variance `beside`, a chain of its own, x <= r + V + w with V
+    If outputs have one more part of variance `beside`, a separate chain, x <= r + V + w with V
     the Gaussian part of that chain, which r depends on through what was drawn before.  By Hoelder
     E e^{-(rate-s) r + s V} <= R^{1 - s/rate} e^{s rate beside/2}, and s^2 kappa/2 becomes
     s^2 (kappa + beside)/2.
@@ -185,7 +185,8 @@ def log_fake_odds(chain: Chain, lowest: FloatArray) -> FloatArray:
 def crowded(weights: FloatArray, block: int, most: int) -> float:
     """Upper bound on the sum of the coefficients above t^most of (sum_s weights_s t^s)^block.
 
-    At most t^-(most+1) (sum_s weights_s t^s)^block for any t >= 1; the best of some.
+    It is at most t^-(most+1) (sum_s weights_s t^s)^block for any t >= 1; the best of several t is
+    used.
     """
     counts = np.arange(float(weights.size))
     rates = np.linspace(0.0, 12.0, 121)
@@ -198,20 +199,20 @@ def crowded(weights: FloatArray, block: int, most: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A level and the rate at which Chernoff's bound shows that it is hardly ever passed."""
+    """A level, and the rate at which Chernoff's bound shows that it is rarely passed."""
 
     level: float
     rate: float
 
 
 Moment = Callable[[float], float]
-"""Upper bound on the logarithm of an exponential moment, by its rate."""
+"""An upper bound on the logarithm of an exponential moment, as a function of its rate."""
 
 
 def ceiling(moment: Moment, deviation: float, chance: float) -> Ceiling:
-    """The lowest level that one place passes with at most this chance: best rate, by a search.
+    """The lowest level that one place passes with at most this chance, at the best rate found.
 
-    exp(-rate level + log moment) = chance, solved for the level.
+    The level solves exp(-rate level + log moment) = chance.
     """
 
     def level(log_rate: float) -> float:

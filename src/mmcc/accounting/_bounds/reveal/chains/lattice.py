@@ -1,6 +1,6 @@
-r"""The chain on a grid: finitely many states q, finitely many outputs x at each, all masses upper.
+r"""The chain on a grid: finitely many states q and outputs x, with all masses rounded up.
 
-In: a `Chain` and how fine to be.  Out: a `Lattice`.
+In: a `Chain` and a `Fineness`.  Out: a `Lattice`.
 Rounding: every mass is rounded up; a larger positive measure gives a larger delta.
 
 Backwards in time, at each step of a block x = q + w + s g_0 with w ~ N(0, omega), and q grows by
@@ -46,33 +46,33 @@ from mmcc.accounting._bounds.reveal.chains.exits import (
 from mmcc.accounting._bounds.reveal.inversion import ROUND, UP
 
 SPECIAL = 2e-14
-"""Relative accuracy relied on from exp and erfcx and the few operations around them."""
+"""Relative accuracy assumed of exp, erfcx and the few operations around them."""
 MASS_ERROR = 1e-11
 """Relative error of exp(-a^2/2) for |a| <= 38: a times the rounding of a, which is below 2e-13
-(a difference of numbers below 100 over a deviation above 0.05), with room to spare."""
+(a difference of numbers below 100 over a deviation above 0.05), generously."""
 FLOOR = 1e-120
-"""No transition has less mass than this: rounded up, so that powers do not underflow."""
+"""The least mass of a transition, rounded up to it so that powers do not underflow."""
 FAR = 38.0
-"""Deviations after which a normal mass is below the smallest float."""
+"""Standard deviations beyond which a normal mass is below the smallest float."""
 SPAN = 6.0
-"""Deviations of x up to which cells are narrow where it is not an exit."""
+"""Standard deviations of x up to which cells are narrow on sides without an exit."""
 TINY = float(np.finfo(float).tiny)
 MAX_STATES, MAX_OUTPUTS = 400, 3000
 MOST_IN_A_BLOCK = 40
 DIGITS = 12
-"""Binary digits after the point of the grid in q / sqrt(kappa): its points are exact."""
+"""Binary digits after the point of the grid in q / sqrt(kappa), so its points are exact."""
 SIDES = 0.05
-"""Part of the budget for exits that goes to places where they hardly matter."""
+"""The fraction of the budget for exits spent where they hardly matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fineness:
-    """How fine the lattice is: any choice is valid."""
+    """How fine a lattice should be; any choice is valid."""
 
     trapezoid: float = 1e-4
-    """Aimed at for m eta, the relative error of the sums over q."""
+    """The target for m eta, the relative error of the sums over q."""
     cell: float = 0.05
-    """Width of the cells of x, in standard deviations of x."""
+    """The width of the cells of x, in standard deviations of x."""
 
 
 FINE = Fineness()
@@ -81,15 +81,15 @@ COARSE = Fineness(trapezoid=1e-2, cell=0.2)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lattice:
-    """Masses of states, transitions and outputs; what leaving the lattice costs."""
+    """Masses of states, transitions and outputs, and the cost of leaving the lattice."""
 
     states: FloatArray
-    """q / sqrt(kappa)."""
+    """The states, q / sqrt(kappa)."""
     entrance: FloatArray
     kernels: FloatArray
-    """kernels[c, a, b]: mass of the move from state a to b when c participate in the block."""
+    """kernels[c, a, b]: mass of the move from state a to b with c participations in the block."""
     places: FloatArray
-    """Outputs x: the middles of the cells."""
+    """The outputs x at the middles of the cells."""
     logs: FloatArray
     """logs[s, i]: logarithm of the factor F e^{m_s} at the end of a cell, rounded up for `remove`
     and down for `add`; first the lower ends of all cells, then the upper, then x = -infinity."""
@@ -97,7 +97,7 @@ class Lattice:
     """masses[s, c, a, i]: chance of s at a step and mass of the end i, given state a and c
     participations later in the block."""
     inflation: float
-    """Logarithm of (1 - eta)^-m: what the sums over q may have lost."""
+    """Logarithm of (1 - eta)^-m, which the sums over q may have lost."""
     exits: float
     """Bound on the mass, under the law that counts, of ever leaving the lattice."""
     pause: FloatArray = field(default_factory=lambda: np.ones((1, 1)))
@@ -105,15 +105,15 @@ class Lattice:
 
 
 def mills(x: FloatArray) -> FloatArray:
-    """Phi(-x) / phi(x)."""
+    """Mills' ratio Phi(-x) / phi(x)."""
     return math.sqrt(math.pi / 2) * np.asarray(special.erfcx(x / math.sqrt(2)))
 
 
 def piece(m: FloatArray, width: float) -> FloatArray:
     """The integral of e^{-m y - y^2/2} over 0 <= y <= width, without cancelling large numbers.
 
-    R(m) - e^{-m w - w^2/2} R(m + w) with Mills' ratio R where the integrand falls, and the
-    reflection y -> w - y where it rises.
+    It is R(m) - e^{-m w - w^2/2} R(m + w) with Mills' ratio R where the integrand falls; where it
+    rises, y is reflected to w - y.
     """
     rises = m + 0.5 * width < 0
     near = np.where(rises, -(m + width), m)
@@ -169,7 +169,7 @@ def lattice_for(
         low, high, exits = reach(chain, centring, adjacency, budget)
         if not high - low <= (MAX_STATES - 2) * h:
             return None
-        # Beyond the first points left out is where the cost was counted.
+        # The cost was counted beyond the first points that are left out.
         count = math.ceil((high - low) / h) - 1
         states = high - h * np.arange(float(max(count, 1)), 0.0, -1.0)
         entrance, kernels = moves(chain, states, h, most)
@@ -182,13 +182,13 @@ def lattice_for(
     if nodes is None:
         return None
     places = 0.5 * (nodes[1:] + nodes[:-1])
-    # Later participations in the block: none where it is a single step.
+    # Later participations in the block: none if it is a single step.
     crowd = np.arange(most + 1 if chain.block > 1 else 1)
     means = math.sqrt(chain.shared) * states + chain.shared * crowd[:, None]
     logs, masses = output_masses(
         chain.white, chain.diagonal, chain.prior, means, nodes, centring.at(places), adjacency
     )
-    # Exits happen on the grid: (1 + eta)^m times what they cost on the line.
+    # Exits happen on the grid, where they cost (1 + eta)^m times what they cost on the line.
     grown = (exits + crowds + leaving) * math.exp(chain.blocks * eta) * UP
     lost = -chain.blocks * math.log1p(-eta) * UP
     return Lattice(states, entrance, kernels, places, logs, masses, lost, grown, pause)
@@ -197,7 +197,7 @@ def lattice_for(
 def _most_in_a_block(
     chain: Chain, centring: Centring, adjacency: str, budget: float
 ) -> tuple[int, float]:
-    """How many participations a block may have, and the cost of more in any block.
+    """The most participations a block may have, and the cost of more in any block.
 
     Under Q~ the chance of fakes s_1, ..., s_L in a block is at most the product of
     (pi_s/pi_0) e^{-m_s} over those that are not 0: given all before, the mean of
@@ -220,8 +220,8 @@ def reach(
 ) -> tuple[float, float, float]:
     """The range of q / sqrt(kappa), on the binary grid, and the cost of ever leaving it.
 
-    Under P~ participation only pushes q up, under Q~ only down: the other side is that of a
-    Gaussian.  `beside` is the variance of another chain in the outputs.
+    Under P~ participation only pushes q up, under Q~ only down; the other side is Gaussian.
+    `beside` is the variance of another chain in the outputs.
     """
     deviation = math.sqrt(chain.shared)
 
@@ -241,16 +241,16 @@ def reach(
 
 
 def grid_up(value: float) -> float:
-    """The next point of the binary grid, upwards."""
+    """The value rounded up to a point of the binary grid."""
     return math.ldexp(math.ceil(math.ldexp(value, DIGITS)), -DIGITS)
 
 
 def output_nodes(
     chains: Sequence[Chain], adjacency: str, budget: float, fineness: Fineness
 ) -> tuple[FloatArray | None, float]:
-    """The ends of the cells of x, and what outputs beyond cost; None if they are too many.
+    """The ends of the cells of x, and the cost of outputs beyond; None if there are too many.
 
-    x is the sum of the chains' states and of what is white; both ends are exact.
+    x is the sum of the chains' states and the white noise; both ends are exact.
     """
     first = chains[0]
     diagonal = math.fsum(chain.shared for chain in chains) + first.white
@@ -264,10 +264,10 @@ def output_nodes(
 def _output_range(
     chains: Sequence[Chain], diagonal: float, adjacency: str, budget: float
 ) -> tuple[float, float, float]:
-    """Where cells of x are narrow, and what outputs beyond cost.
+    """The range in which cells of x are narrow, and the cost of outputs beyond.
 
-    `remove`: outputs above the top have left, those below the bottom move up to it.  `add`: those
-    above move down to the top, those below to x = -infinity, so nothing leaves.
+    For `remove`, outputs above the top leave, and those below the bottom move up to it.  For `add`,
+    those above move down to the top and those below to x = -infinity, so nothing leaves.
     """
     deviation, steps = math.sqrt(diagonal), chains[0].steps
     if adjacency == "add":
@@ -293,7 +293,7 @@ def moves(chain: Chain, states: FloatArray, h: float, most: int) -> tuple[FloatA
 
 
 def pause_moves(chain: Chain, states: FloatArray, h: float) -> FloatArray:
-    """The same over gap - 1 steps without participation, in one: N(rho^k v, 1 - rho^2k)."""
+    """Masses of the move over gap - 1 steps without participation: N(rho^k v, 1 - rho^2k)."""
     if chain.gap == 1:
         return np.eye(states.size)
     exponent = (chain.gap - 1) * math.log(chain.decay)
@@ -319,7 +319,7 @@ def output_masses(
     """Factors at the ends of the cells, and the ends' masses given means of x and participation.
 
     Outputs below the first node move up to it for `remove`, and down to -infinity for `add`; those
-    above the last have left for `remove`, and move down to it for `add`.
+    above the last leave for `remove`, and move down to it for `add`.
     """
     remove = adjacency == "remove"
     deviation = math.sqrt(white)
@@ -351,7 +351,7 @@ def output_masses(
 def _factors(
     diagonal: float, prior: FloatArray, nodes: FloatArray, centres: FloatArray
 ) -> tuple[tuple[FloatArray, FloatArray], FloatArray]:
-    """The logarithm of F at both ends of each cell, and each term's part in its rise.
+    """The logarithm of F at both ends of each cell, and each term's share of its rise.
 
     F = sum_m pi_m e^{m x - m^2 g_0/2 - m_s}, the centres constant in a cell; m = 0 does not rise.
     """

@@ -21,11 +21,11 @@ from mmcc.accounting._bounds.reveal.inversion import ROUND, Moments
 from mmcc.accounting._bounds.waves import powers, product
 
 LEAST = 1e-250
-"""Entries of the scaled positive powers stay above this, so that nothing underflows unseen."""
+"""Entries of the scaled positive powers stay above this, so no underflow goes unnoticed."""
 BATCH_ENTRIES = 2**21
 LOG2 = math.log(2.0)
 LARGEST_ERROR = 0.1
-"""Rounding may be at most this, relative to the real moment; else nothing is certified."""
+"""Rounding may be at most this, relative to the real moment; otherwise nothing is certified."""
 SILENT = 34.0
 
 
@@ -78,7 +78,7 @@ def site(
 
 
 def site_rounding(logs: FloatArray, powers: ComplexArray) -> float:
-    """Error of a site, relative to that of the real power.
+    """The error of a site, relative to the site of the real power.
 
     Its exponents are at most twice `reach` in size, and it is a sum over outputs.
     """
@@ -89,10 +89,10 @@ def site_rounding(logs: FloatArray, powers: ComplexArray) -> float:
 def blocks(
     lattice: Lattice, chain: Chain, z: FloatArray | ComplexArray
 ) -> tuple[FloatArray | ComplexArray, float]:
-    """Weights [z, c, a] of a block with c participations from state a, and the shift they have.
+    """Weights [z, c, a] of a block with c participations from state a, and their shift.
 
     Step by step, weight_c <- sum_s weight_{c-s} site_s(c-s); more participations than the lattice
-    has room for have left it.
+    has room for leave it.
     """
     mean, shift = site(lattice.logs, lattice.masses, z)
     counts = mean.shape[1]
@@ -113,7 +113,7 @@ def blocks(
 
 
 def _batch(lattice: Lattice, chain: Chain, powers: ComplexArray) -> Moments | None:
-    """The same for as many powers as fit in memory; every array is scaled to size one.
+    """`moments` for as many powers as fit in memory, with every array scaled to size one.
 
     M(z) = entrance^T T_z^{m-1} e_z with T_z[a, b] = sum_c blocks_z[c, a] kernels[c, a, b] and
     e_z[a] = sum_c blocks_z[c, a], by repeated squaring.
@@ -160,8 +160,8 @@ def _batch(lattice: Lattice, chain: Chain, powers: ComplexArray) -> Moments | No
 def output_weights(lattice: Lattice, chain: Chain, power: float) -> FloatArray:
     """weights[s, i]: how much s and the cell i of outputs matter to the moment of this power.
 
-    Left and right leading eigenvectors of the operator around the mass of the cell, without the
-    factor of the cell itself; at the first step of a block, others are alike.
+    It is the mass of the cell between the left and right leading eigenvectors of the operator,
+    without the cell's own factor, at the first step of a block; other steps are similar.
     """
     mean = blocks(lattice, chain, np.array([power]))[0][0]
     transfer = np.einsum("ca,cab->ab", mean, lattice.kernels)
@@ -178,7 +178,7 @@ def output_weights(lattice: Lattice, chain: Chain, power: float) -> FloatArray:
 
 
 def _audible(transfer: FloatArray | ComplexArray, left: int) -> BoolArray:
-    """Which powers z can still matter when T^(2^k) is to be applied `left` times more.
+    """Which powers z can still matter if T^(2^k) is applied `left` more times.
 
     If |T_z^(2^k)| <= ratio T_al^(2^k) entrywise then |M(z)| <= ratio^left M(al).  Those below
     e^-SILENT are set to 0, which `Moments.error` pays for.

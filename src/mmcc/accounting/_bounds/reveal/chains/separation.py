@@ -1,23 +1,24 @@
-r"""Moments of the revealed likelihood ratio where participations are a gap apart.
+r"""Moments of the revealed likelihood ratio if participations are a gap apart.
 
 In: a lattice of a chain with a gap b.  Out: E_P~[Lhat^z] on the lattice for many z at once.
 Rounding: errors are stated relative to the moment at the real part of z (`Moments.error`).
 
-A step that is blocked reveals nothing: its factor is 1.  Backwards in time let v_t be the measure
-on states after the last t steps, the first of which is open.  That step is idle, or it is taken and
-blocks b - 1 others (all up to the end of the run, if fewer are left: then its state has the law of
-the entrance).  With I and T the weights of an open step and K_s the moves,
+A blocked step reveals nothing: its factor is 1.  Backwards in time let v_t be the measure on states
+after the last t steps, the first of which is open.  That step is idle, or it is taken and blocks b
+- 1 others (all up to the end of the run if fewer are left; then its state has the law of the
+entrance).  With I and T the weights of an open step and K_s the moves,
 
     v_t = (v_{t-1} I) K_0 + (u_t T) K_1,     u_t = v_{t-b} K^{b-1}  (t >= b),  v_0  (t < b).
 
-The total of a run of n steps is E_n, the mass of what stands in brackets at t = n.  If the run
-starts in the stationary law, its first r = 1, ..., b - 1 steps are blocked with chance p each, over
-1 + (b - 1) p, and E_{n-r} stands for the rest (E_0 = 1 where all steps are blocked).
+The total of a run of n steps is E_n, the mass of the expressions in brackets at t = n.  If the run
+starts in the stationary law, exactly the first r steps are blocked with chance p / (1 + (b - 1) p),
+for each r = 1, ..., b - 1, and E_{n-r} covers the rest (E_0 = 1 if all steps are blocked).
 
 *Jumps.*  Let al be the real part.  If v_s(al) = lambda (1 +- e) v_{s-1}(al) entrywise for b
-successive s, then for all later ones, since weights are not negative.  If |v_s - mu v_{s-1}| <=
-e' v_s(al) for b successive s, then for all later ones; so for |mu| <= lambda (1 - e) and any m
-|v_{s+m} - mu^m v_s| <= m e' v_{s+m}(al).  So a run that has settled needs no more steps.
+successive s, then the same holds for all later ones, since weights are not negative.  If |v_s - mu
+v_{s-1}| <= e' v_s(al) for b successive s, then the same holds for all later ones; so for |mu| <=
+lambda (1 - e) and any m |v_{s+m} - mu^m v_s| <= m e' v_{s+m}(al).  So a run that has settled needs
+no more steps.
 """
 
 from __future__ import annotations
@@ -44,24 +45,24 @@ from mmcc.accounting._bounds.reveal.chains.operator import (
 from mmcc.accounting._bounds.reveal.inversion import ROUND, Moments
 
 LOOK = 32
-"""Steps from one look at what has settled to the next, at least."""
+"""The fewest steps between two checks whether the run has settled."""
 SETTLED, NEARLY_SETTLED = 1e-9, 1e-3
-"""Of a moment: what jumps may cost where it is certified, and where choices are made."""
+"""The relative error of a moment that jumps may cost: if it is certified, and for choices."""
 PATIENCE = 2000
-"""Steps, or so many hundredths of gaps, after which choices jump whatever it costs."""
+"""Steps, or hundredths of gaps, after which runs for choices jump at any cost."""
 FLOOR = 2e-15
 """Vectors do not settle beyond rounding."""
 SMALL = 1e-40
-"""A vector of size one becomes no smaller in a step: else its least entries might underflow."""
+"""The smallest size of a vector after a step from size one, lest its least entries underflow."""
 FAR = 1000
-"""Binary digits by which a summand that is left out is smaller."""
+"""Summands smaller by this many binary digits are left out."""
 MOST_KEPT, FEWEST = 2**24, 16
-"""Numbers of the past that counts: kept at once, for so many powers at least."""
+"""Most numbers of the relevant past kept at once, and the fewest powers they must cover."""
 TURNS = 200
-"""Steps after which the middle of a run looks alike, for choices."""
+"""Steps after which the middle of a run has converged well enough for choices."""
 
 Array = np.ndarray[Any, Any]
-"""Real or complex."""
+"""An array of real or complex numbers."""
 
 
 @dataclass(slots=True)
@@ -77,28 +78,28 @@ class Vector:
         return Vector((matrix.T @ parts).view(self.values.dtype), self.exponent)
 
     def scaled(self, weights: Array, exponent: int) -> Vector:
-        """Weighed state by state, by numbers that have an exponent too."""
+        """The vector weighted state by state, by numbers with an exponent of their own."""
         return Vector(self.values * weights, self.exponent + exponent)
 
     def normal(self) -> Vector:
-        """The same with the largest entry of the real power near one."""
+        """The same vector, scaled so that the largest entry of the real power is near one."""
         shift = math.frexp(float(self.values[:, 0].real.max()))[1]
         return Vector(self.values * math.ldexp(1.0, -shift), self.exponent + shift)
 
     def at(self, exponent: int) -> Array:
-        """The values with another exponent; nothing, if they are that small."""
+        """The values relative to another exponent; zero if they are too small."""
         shift = self.exponent - exponent
         return self.values * (math.ldexp(1.0, shift) if shift > -FAR else 0.0)
 
 
 def add(first: Vector, second: Vector) -> Vector:
-    """The sum."""
+    """The sum of two vectors."""
     exponent = max(first.exponent, second.exponent)
     return Vector(first.at(exponent) + second.at(exponent), exponent)
 
 
 class Run:
-    """The recursion, step by step; columns of `alive` powers are followed."""
+    """The recursion, step by step, for the columns of the `alive` powers."""
 
     def __init__(self, lattice: Lattice, chain: Chain, idle: Array, taken: Array, exponent: int):
         self.lattice, self.chain = lattice, chain
@@ -116,7 +117,7 @@ class Run:
         self.totals = deque([Vector(ones, 0)], maxlen=chain.gap)
 
     def advance(self) -> None:
-        """One more step."""
+        """Advance by one step."""
         gap = self.chain.gap
         self.time += 1
         source = self.past[-gap].times(self.lattice.pause) if self.time >= gap else self.entrance
@@ -132,7 +133,7 @@ class Run:
         self.past.append(found.normal() if self.least else found)
 
     def finish(self, allowed: float, patience: float = math.inf) -> None:
-        """All steps, or until numbers are too small; jumps may cost so much, then anything."""
+        """Run all steps, or until numbers get too small; jumps cost `allowed`, later anything."""
         pace = max(LOOK, self.chain.gap)
         while self.time < self.chain.steps and self.least > LEAST:
             self.advance()
@@ -140,7 +141,7 @@ class Run:
                 self.look(allowed if self.time < patience else math.inf)
 
     def look(self, allowed: float) -> None:
-        """Leave out what has fallen silent; jump to the end, but for b steps, if all is settled."""
+        """Drop powers that are negligible; if all is settled, jump to b steps before the end."""
         gap = self.chain.gap
         far = self.chain.steps - gap - self.time
         if self.time <= gap or far <= gap + LOOK:
@@ -149,7 +150,7 @@ class Run:
         past = list(self.past)
         pairs = list(pairwise(past))
         if max(abs(new.exponent - old.exponent) for old, new in pairs) > FAR:
-            self.least = 0.0  # no moment that floats could hold
+            self.least = 0.0  # no moment within the range of floats
             return
         turns = [math.ldexp(1.0, new.exponent - old.exponent) for old, new in pairs]
         growths = [
@@ -169,7 +170,7 @@ class Run:
             self._jump(far, growth, factors, 2 * spread + apart + 8 * ROUND)
 
     def _factors(self, most: float) -> Array:
-        """The factor mu of each power, by least squares, at most so large."""
+        """The factor mu of each power by least squares, at most `most` in size."""
         old, new = self.past[-2], self.past[-1]
         turn = math.ldexp(1.0, new.exponent - old.exponent)
         size = np.maximum((np.abs(old.values) ** 2).sum(axis=0), 1e-300)
@@ -189,7 +190,7 @@ class Run:
         self.cost += math.expm1(min(far * (error + 16 * ROUND), 1.0))
 
     def _leave_out(self) -> None:
-        """Powers whose vectors are silent, in all of the past that counts, stay so."""
+        """Drop powers whose vectors are negligible in all of the relevant past; they stay so."""
         ratios = [np.abs(v.values) / v.values[:, :1].real for v in self.past]
         keep = np.max([ratio.max(axis=0) for ratio in ratios], axis=0) >= math.exp(-SILENT)
         keep[0] = True
@@ -211,13 +212,13 @@ class Run:
         chance = float(chain.prior[1])
         for rest in list(self.totals)[-2::-1]:
             found = add(found, Vector(chance * rest.values, rest.exponent))
-        whole = max(chain.gap - 1 - self.time, 0)  # starts with which the run is blocked to its end
+        whole = max(chain.gap - 1 - self.time, 0)  # starts that block the run to its end
         found = add(found, Vector(np.full_like(found.values, chance * whole), 0))
         return Vector(found.values / (1 + (chain.gap - 1) * chance), found.exponent)
 
 
 def rough_moment(lattice: Lattice, chain: Chain, power: float) -> float:
-    """About the logarithm of E[Lhat^power], for making choices; infinite beyond floats."""
+    """Roughly the logarithm of E[Lhat^power], for making choices; infinite beyond floats."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
         run, _ = _run(lattice, chain, np.array([power]))
         patience = max(PATIENCE, PATIENCE // 100 * min(chain.gap, chain.steps))
@@ -234,8 +235,8 @@ def moments(
 ) -> Moments | None:
     """E[Lhat^z] for z in `powers`, all with the real part of the first, which is real.
 
-    None if the numbers leave the range of floats, the past that counts is too long to be kept, or
-    rounding takes over.
+    None if the numbers leave the range of floats, the relevant past is too long to keep, or
+    rounding dominates.
     """
     size = MOST_KEPT // (lattice.states.size * (min(chain.gap, chain.steps) + 2))
     if size < min(FEWEST, powers.size):
@@ -253,7 +254,7 @@ def moments(
         if start == 0:
             first = found.values[0]
             parts, scale, error = [found.values], found.log_scale, found.error
-        else:  # in the scale of the first batch, by the moment that both have
+        else:  # in the scale of the first batch, by the moment in both
             parts.append(found.values[1:] * (first / found.values[0]))
             error = max(error, 2 * (error + found.error))
     return Moments(np.concatenate(parts), scale, error) if error < LARGEST_ERROR else None
@@ -284,7 +285,7 @@ def _run(lattice: Lattice, chain: Chain, z: Array) -> tuple[Run, float]:
     mean, shift = site(lattice.logs, lattice.masses, z)
     exponent = round(shift / LOG2)
     usual = float(lattice.entrance @ mean[0, 0, 0].real)
-    size = math.frexp(usual)[1]  # a step should leave a vector about as large as it was
+    size = math.frexp(usual)[1]  # a step should leave a vector about as large as before
     mean = mean[:, :, 0] * np.ldexp(math.exp(shift - exponent * LOG2), -size)
     idle, taken = (np.ascontiguousarray(mean[:, s].T) for s in range(2))
     return Run(lattice, chain, idle, taken, exponent + size), 8 * ROUND * (1 + abs(shift))
@@ -293,8 +294,8 @@ def _run(lattice: Lattice, chain: Chain, z: Array) -> tuple[Run, float]:
 def output_weights(lattice: Lattice, chain: Chain, power: float) -> FloatArray:
     """weights[s, i]: how much s and the cell i of outputs matter to the moment of this power.
 
-    What comes before and after an open step in the middle of a long run, without the factor of the
-    cell itself.
+    They combine what comes before and after an open step in the middle of a long run, without the
+    cell's own factor.
     """
     turns = min(chain.steps, max(TURNS, 4 * min(chain.gap, chain.steps)))
     idle, taken = (kernel.T for kernel in lattice.kernels)

@@ -1,6 +1,6 @@
 r"""Choosing kappa and rho of the dominating chain.
 
-In: a `Spectrum`, sigma.  Out: shapes worth trying, the best guess first.
+In: a `Spectrum`, sigma.  Out: shapes worth trying, best guess first.
 Rounding: none; every shape is valid, and its omega is certified when the chain is made.
 
 With rare participation the second moment of the likelihood ratio is about 1 + n p^2 J,
@@ -28,18 +28,18 @@ from mmcc.accounting._bounds.reveal.chains.domination import (
 )
 
 STRENGTHS = (1.0, 0.7, 1.4)
-"""Factors on sigma at which J is minimised: at little noise higher moments count."""
+"""Factors on sigma at which J is minimised, because higher moments count at little noise."""
 ZOOMS = 6
 DECAYS, PARTS = 15, 15
 MOST_NODES = 1200
 FEW_BANDS = 24
-"""Up to this many bands lags are raised as well: there it gains, and is fast."""
+"""Most bands for which lags are raised as well, which is useful and fast there."""
 MIXED_TURNS, MIXED_STEPS = 5, (-1.0, -0.5, 0.0, 0.5, 1.0)
 TERMS = np.arange(1.0, 80.0)
 
 
 def good_shapes(spectrum: Spectrum, sigma: float) -> Sequence[Shape]:
-    """Shapes that minimise J at about this noise; one alone where it loses nothing."""
+    """Shapes that minimise J at about this noise; only one if it loses nothing."""
     if spectrum.exact is not None:
         return (spectrum.exact,)
     search = _Search(spectrum)
@@ -50,7 +50,7 @@ def good_shapes(spectrum: Spectrum, sigma: float) -> Sequence[Shape]:
 
 
 class _Search:
-    """A grid in (1 - rho, part), kappa = part f(0)/K(0), that closes in on the smallest J."""
+    """A grid in (1 - rho, part), kappa = part f(0)/K(0), that is refined around the smallest J."""
 
     def __init__(self, spectrum: Spectrum) -> None:
         count = spectrum.nodes.size
@@ -80,7 +80,7 @@ class _Search:
         return math.exp(part) * float(self.heights[0]) * (1 - decay) / (1 + decay)
 
     def _weights(self, decay: float, parts: FloatArray, sigma: float) -> FloatArray:
-        """Log J for each part."""
+        """The logarithm of J for each part."""
         shared = np.array([self._shared(decay, float(part)) for part in parts])
         kernel, _ = poisson_kernel(self.nodes, decay)
         white = np.max(self.heights - shared[:, None] * kernel, axis=1)
@@ -90,7 +90,7 @@ class _Search:
 
 
 def log_weight(shared: FloatArray, decay: float, white: FloatArray) -> FloatArray:
-    """Log J, noise scaled to one."""
+    """The logarithm of J, with noise scaled to one."""
     series = TERMS * np.log(decay * shared[:, None]) - gammaln(TERMS + 1)
     tail = np.logaddexp.reduce(series - np.log1p(-(decay**TERMS)), axis=1)
     top = shared + white
@@ -99,7 +99,7 @@ def log_weight(shared: FloatArray, decay: float, white: FloatArray) -> FloatArra
 
 
 def _mixed(spectrum: Spectrum, start: Shape, sigma: float) -> Shape:
-    """A shape near `start` with lags raised such that omega, and then J, is the smallest.
+    """A shape near `start` with lags raised so that omega, and hence J, is smallest.
 
     For each kappa and rho the smallest omega is a linear program in the lags.
     """
@@ -112,7 +112,7 @@ def _mixed(spectrum: Spectrum, start: Shape, sigma: float) -> Shape:
     costs = np.concatenate([[1.0], np.zeros(count)])
     limits = [(None, None), *[(0.0, None)] * count]
 
-    known: dict[tuple[float, float], tuple[float, Shape]] = {}  # the grids of two turns overlap
+    known: dict[tuple[float, float], tuple[float, Shape]] = {}  # grids of two turns overlap
 
     def tried(decay: float, shared: float) -> tuple[float, Shape]:
         place = (round(math.log1p(-decay), 9), round(math.log(shared), 9))
@@ -142,5 +142,5 @@ def _mixed(spectrum: Spectrum, start: Shape, sigma: float) -> Shape:
 
 
 def _around(values: FloatArray, place: int) -> tuple[float, float]:
-    """The neighbours of a place in a sorted grid."""
+    """The neighbours of an entry in a sorted grid."""
     return float(values[max(place - 1, 0)]), float(values[min(place + 1, values.size - 1)])

@@ -1,4 +1,4 @@
-"""Certified epsilons and deltas of a Toeplitz strategy: independent rounds, or a gap between them.
+"""Certified epsilons and deltas of a Toeplitz strategy, with independent rounds or with a gap.
 
 In: strategy, rounds, the law of participations at a step, sigma.  Out: `Answer`.
 Rounding: results are upper bounds; infinite (delta: 1) where nothing could be certified.
@@ -29,7 +29,7 @@ from mmcc.sampling import Renewal, Rounds
 from mmcc.strategies._toeplitz import Toeplitz
 
 MAX_DIAGONAL = 60.0
-"""Squared column norm over sigma^2 above which no amplification is looked for."""
+"""Squared column norm over sigma^2 above which no amplification is attempted."""
 SMALLEST_GUESS, LARGEST_GUESS = 1e-200, 0.5
 FIRST_GUESS = 1e-5
 MOMENTS_ALONE = 1.08
@@ -40,25 +40,25 @@ ADJACENCIES = ("remove", "add")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChainProblem:
-    """What a chain may dominate, with the noise and the law of participations at a step."""
+    """A mechanism for a chain to dominate: Gram matrix, noise, law of participations per step."""
 
     alike: ClassVar[float] = 0.2
-    """A curve is good at deltas whose logarithms differ by no more than this."""
+    """A curve is tight at deltas whose logarithms differ by no more than this."""
 
     spectrum: Spectrum
     prior: FloatArray
     sigma: float
     progress: Progress | None = None
     renewal: Renewal | None = None
-    """Where participations are a gap apart: how."""
+    """The renewal process of participations, if they are a gap apart."""
 
     @property
     def in_range(self) -> bool:
-        """Whether there is noise enough to look for amplification."""
+        """Whether there is enough noise to attempt amplification."""
         return bool(self.spectrum.lags[0] / self.sigma / self.sigma <= MAX_DIAGONAL)
 
     def setting(self, shape: Shape, adjacency: str, delta: float) -> Setting | None:
-        """Good choices for the chain of a shape; None if there are none."""
+        """Good settings for the chain of a shape; None if there are none."""
         if not self.in_range:
             return None
         chain = self.spectrum.chain(shape, self.sigma, self.prior, self.renewal)
@@ -77,14 +77,14 @@ class ChainProblem:
         return min(shapes, key=rough)
 
     def outlook(self, shape: Shape, delta: float) -> float:
-        """What moments alone say of `remove`, less about twice what an inversion gains."""
+        """Epsilon by moments alone (`remove`), less about twice what the inversion gains."""
         setting = self.setting(shape, "remove", delta)
         return math.inf if setting is None else setting.epsilon / MOMENTS_ALONE**2
 
     def epsilon(
         self, shape: Shape, delta: float, adjacencies: Sequence[str] = ADJACENCIES
     ) -> Answer:
-        """Certified epsilons at delta; infinite for an adjacency that is not asked about."""
+        """Certified epsilons at delta; infinite for an adjacency that is not asked for."""
         found = dict.fromkeys(ADJACENCIES, math.inf)
         notes: dict[str, Any] = {}
         for adjacency in adjacencies:
@@ -98,16 +98,16 @@ class ChainProblem:
     def delta(
         self, shape: Shape, epsilon: float, adjacencies: Sequence[str] = ADJACENCIES
     ) -> Answer:
-        """Certified deltas at epsilon; 1 for an adjacency that is not asked about.
+        """Certified deltas at epsilon; 1 for an adjacency that is not asked for.
 
-        Of `add` beside `remove` no more than that it is the smaller, if it is.
+        If both are asked and `add` is smaller, only that is certified about it.
         """
         found = dict.fromkeys(ADJACENCIES, 1.0)
         notes: dict[str, Any] = {}
         for adjacency in adjacencies:
             guess = self._likely_delta(shape, adjacency, epsilon)
             beside = 0.0
-            if adjacency == "add" and "remove" in adjacencies:  # far smaller ones: not needed
+            if adjacency == "add" and "remove" in adjacencies:  # far smaller deltas are not needed
                 beside = found["remove"]
                 guess = max(guess, NEGLIGIBLE**2 * beside)
             for _ in range(TURNS):
@@ -125,20 +125,20 @@ class ChainProblem:
         return Answer(found["remove"], found["add"], notes=notes)
 
     def best_shape_for_delta(self, epsilon: float) -> Shape:
-        """The shape for the delta to which an epsilon leads."""
+        """The best shape for the delta that an epsilon leads to."""
         shape = self.best_shape(FIRST_GUESS)
         if self.spectrum.exact is not None:
             return shape
         return self.best_shape(self._likely_delta(shape, "remove", epsilon))
 
     def _likely_delta(self, shape: Shape, adjacency: str, epsilon: float) -> float:
-        """About the delta at epsilon, from moments alone."""
+        """Roughly the delta at epsilon, from moments alone."""
         guess = FIRST_GUESS
         for _ in range(TURNS):
             setting = self.setting(shape, adjacency, guess)
             if setting is None:
                 break
-            # Moments alone say a little more than the inversion; delta falls like e^{(1-al) eps}.
+            # Moments alone give a little more than the inversion; delta falls like e^{(1-al) eps}.
             away = (epsilon - setting.epsilon / MOMENTS_ALONE) * (setting.order - 1)
             last, guess = guess, _within(guess * math.exp(min(max(-away, -300.0), 300.0)))
             if abs(math.log(guess / last)) < 0.5:
@@ -146,7 +146,7 @@ class ChainProblem:
         return guess
 
     def _curves(self, shape: Shape, adjacency: str, delta: float) -> Iterator[Curve]:
-        """Curves that are good near delta, the best one first: any may be taken."""
+        """Curves that are tight near delta, best first; any of them may be used."""
         setting = self.setting(shape, adjacency, delta)
         curve = None if setting is None else curve_near(setting, delta)
         if curve is not None:
@@ -160,7 +160,7 @@ class ChainProblem:
 def problem_apart(
     strategy: Toeplitz, renewal: Renewal, sigma: float, progress: Progress | None = None
 ) -> ChainProblem:
-    """The mechanism where participations are a gap apart: any step may be one."""
+    """The chain problem of participations that are a gap apart, at any step."""
     spectrum = spectrum_of(strategy, Rounds(renewal.probability, 1))
     prior = binomial_prior(1, renewal.probability)
     return ChainProblem(spectrum, prior, sigma, progress, renewal)

@@ -1,1 +1,1 @@
-"""Toeplitz strategies under random allocation: a Gaussian chain, revealed an epoch at a time."""
+"""Toeplitz strategies under random allocation: a Gaussian chain, revealed one epoch at a time."""

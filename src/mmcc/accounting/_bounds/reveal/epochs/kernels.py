@@ -41,7 +41,7 @@ def powers(lattice: EpochLattice, count: int) -> FloatArray:
 
 
 def _series_product(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Of power series along the last axis, cut where they are."""
+    """The product of power series along the last axis, cut at their length."""
     product = first[..., :1] * second
     for k in range(1, first.shape[-1]):
         product[..., k:] += first[..., k : k + 1] * second[..., :-k]
@@ -52,7 +52,7 @@ def _epoch(lattice: EpochLattice, factors: np.ndarray, times: Times) -> np.ndarr
     """The sum over marks; factors[node, i] may be anything that `times` multiplies along i."""
     site = (lattice.masses(0) @ factors)[:, None]
     marked = lattice.marked_masses() @ factors
-    # after[b, a]: from state a to b, so that moves stand on the left.
+    # after[b, a] leads from state a to b, so moves multiply from the left.
     after = lattice.marked_move.T[:, :, None] * marked
     total = after.swapaxes(0, 1)
     for later in range(1, lattice.length):
@@ -70,10 +70,10 @@ def _moved(move: FloatArray, array: np.ndarray) -> np.ndarray:
 
 
 def rounding(lattice: EpochLattice, reach: float, terms: int = 1) -> float:
-    """Relative error of an epoch: `reach` bounds the exponents, `terms` are added in a product.
+    """Relative error of an epoch; `reach` bounds the exponents, `terms` are added in a product.
 
     A step is a sum over outputs of masses times exponentials, a product, a sum over states and one
-    more addition; each of the t steps of a path has its own.
+    more addition; each of the t steps of a path adds these errors.
     """
     step = 8 * ROUND * (lattice.nodes.size + lattice.states.size + terms + 4 * reach + 100)
     return float(np.expm1(lattice.length * step))

@@ -1,13 +1,13 @@
-r"""The chain on a grid, for epochs in which one random step counts: all masses upper.
+r"""The chain on a grid, for epochs with one random participation; all masses rounded up.
 
-In: a `Chain`, the length of an epoch and how fine to be.  Out: an `EpochLattice`.
+In: a `Chain`, the length of an epoch and a `Fineness`.  Out: an `EpochLattice`.
 Rounding: every mass is rounded up; a larger positive measure gives a larger delta.
 
 Forwards in time x = q + w - g_0/2 with w ~ N(0, omega), then q <- N(rho q, kappa (1 - rho^2)).  One
-step s of an epoch is marked: it weighs e^x/t, and q falls by kappa after it.  The rest of the epoch
-does not know of the mark, so d steps later x = q + kappa rho^d + w - g_0/2.  The likelihood ratio
-is the product of F = (1/t) sum e^x over the epochs.  Given marks and outputs, a state q has the
-same curvature as in `chains.lattice`, and sums over the grid the same relative error.
+step s of an epoch is marked: it has weight e^x/t, and q falls by kappa after it.  The rest of the
+epoch is not affected by the mark, so d steps later x = q + kappa rho^d + w - g_0/2.  The likelihood
+ratio is the product of F = (1/t) sum e^x over the epochs.  Given marks and outputs, a state q has
+the same curvature as in `chains.lattice`, and sums over the grid the same relative error.
 
 *Outputs.*  All else fixed, t F = e^x + Y, and a cell of x is replaced by its two ends.  `add`:
 (1/(a F) - E)_+ is convex in e^x, and the mean of e^x is kept: the upper end gets the share theta.
@@ -44,30 +44,30 @@ from mmcc.accounting._bounds.reveal.inversion import ROUND, UP
 
 MAX_STATES, MAX_OUTPUTS = 200, 3000
 FARTHEST = 30.0
-"""Outputs up to this have powers e^{20 x} that are numbers."""
+"""Largest output, so that powers e^{20 x} are within floats."""
 FINE = Fineness(trapezoid=1e-3, cell=0.05)
 SPAN = 5.0
-"""Deviations of x up to which cells are narrow where it is not an exit."""
+"""Standard deviations of x up to which cells are narrow on sides without an exit."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EpochLattice:
-    """Masses of states and moves, the places of outputs, and what leaving costs."""
+    """Masses of states and moves, places of outputs, and the cost of leaving the lattice."""
 
     chain: Chain
     length: int
     remove: bool
     states: FloatArray
-    """q / sqrt(kappa)."""
+    """The states, q / sqrt(kappa)."""
     entrance: FloatArray
     move: FloatArray
     """move[a, b]: mass of the move from state a to b."""
     marked_move: FloatArray
-    """The same after a marked step."""
+    """marked_move[a, b]: mass of the move from state a to b after a marked step."""
     nodes: FloatArray
-    """Outputs x: the ends of the cells, evenly spaced."""
+    """The outputs x at the ends of the cells, evenly spaced."""
     inflation: float
-    """Logarithm of what the sums over q may have lost."""
+    """Logarithm of the factor that the sums over q may have lost."""
     exits: float
     """Bound on the mass, under the law that counts, of ever leaving the lattice."""
 
@@ -81,7 +81,7 @@ class EpochLattice:
         return np.asarray(np.exp(self.nodes) / self.length * (1 + (slip if self.remove else -slip)))
 
     def masses(self, later: int) -> FloatArray:
-        """Masses [state, node] of an output so many steps after the mark; 0: there is none yet."""
+        """Masses [state, node] of an output `later` steps after the mark; 0 means no mark yet."""
         chain = self.chain
         kick = chain.shared * chain.decay**later if later else 0.0
         return self._masses(kick)
@@ -97,8 +97,8 @@ class EpochLattice:
     def _masses(self, kick: float) -> FloatArray:
         """Upper masses of the nodes for x ~ N(q - g_0/2 + kick, omega).
 
-        `remove`: below the first node x moves up to it, above the last it has left.  `add`: above
-        the last it moves down to it, below the first it has left.
+        For `remove`, x moves up to the first node from below and leaves above the last.  For `add`,
+        it moves down to the last node from above and leaves below the first.
         """
         chain, nodes = self.chain, self.nodes
         deviation = math.sqrt(chain.white)
@@ -134,7 +134,7 @@ class EpochLattice:
 
 
 def largest_kick(chain: Chain, length: int) -> float:
-    """At most this is added to a state by participations, or taken from it."""
+    """The most that participations add to a state, or take from it."""
     return chain.shared * (1 + chain.decay / -math.expm1(length * math.log(chain.decay))) * UP
 
 
@@ -147,7 +147,7 @@ def epoch_lattice(
     chance that N(0, 1) passes f is at most e^{-f^2/2}, Chernoff's bound, which holds on the grid.
     """
     remove = adjacency == "remove"
-    sites = chain.steps + 1  # the last epoch is followed by a move, too
+    sites = chain.steps + 1  # the last epoch is followed by a move as well
     free = grid_up(math.sqrt(2 * math.log(3 * sites / budget)))
     exits = 3 * sites * math.exp(-0.5 * free * free) * UP
     eta, kick = 0.0, 0.0
@@ -177,7 +177,7 @@ def epoch_lattice(
 def _nodes(
     chain: Chain, kick: float, free: float, remove: bool, fineness: Fineness
 ) -> FloatArray | None:
-    """The ends of the cells of x: one side is an exit, at the other outputs are moved."""
+    """The ends of the cells of x; one side is an exit, at the other outputs are moved."""
     deviation, middle = math.sqrt(chain.diagonal), -0.5 * chain.diagonal
     near = SPAN * deviation
     if remove:

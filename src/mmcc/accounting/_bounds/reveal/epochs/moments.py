@@ -34,16 +34,16 @@ from mmcc.accounting._bounds.reveal.epochs.lattice import EpochLattice
 from mmcc.accounting._bounds.reveal.inversion import ROUND, Moments
 
 TERMS = 20
-"""Of the Taylor polynomial."""
+"""Terms of the Taylor polynomial."""
 KEPT = 0.9
 """Rounding of e^{-a} is at most |a| times rounding, and a e^{-a} <= e^{-KEPT a}/(e (1 - KEPT))."""
 ALIASES = 4
 STEPS_AHEAD = 0.5
 LARGEST_ERROR = 0.01
 LEAST = 1e-200
-"""Entries of the positive matrices stay above this, so that nothing underflows unseen."""
+"""Entries of the positive matrices stay above this, so no underflow goes unnoticed."""
 WIDEST, NARROWEST = 0.45, 0.05
-"""Of pi/2 - phi."""
+"""The range of pi/2 - phi."""
 BATCH_ENTRIES = 2**22
 
 
@@ -67,7 +67,7 @@ class Ray:
 
 
 def start_of(series: FloatArray, accuracy: float) -> float:
-    """Where the Taylor polynomial is about so accurate, as a logarithm of lam."""
+    """The log of lam at which the Taylor polynomial is roughly this accurate."""
     ratio = float((series[TERMS] / series[0]).max())
     return (math.log(0.01 * accuracy) - math.log(ratio)) / TERMS
 
@@ -75,10 +75,10 @@ def start_of(series: FloatArray, accuracy: float) -> float:
 def gap_for(
     lattice: EpochLattice, series: FloatArray, zeta: ComplexArray, epochs: int, allowed: float
 ) -> float:
-    """A good pi/2 - phi: rounding at the last zeta, to the power of epochs, is about allowed.
+    """A good pi/2 - phi, at which rounding at the last zeta, over all epochs, is about `allowed`.
 
     There e^{-phi om}/|Gamma(zeta)| is about e^{gap om} om^{1/2 - al}.  For al < 0 the start of the
-    ray is felt as well.
+    ray matters as well.
     """
     alpha, last = float(zeta[0].real), float(zeta[-1].imag)
     felt = (0.5 - alpha) * math.log(last)
@@ -91,13 +91,13 @@ def gap_for(
 def ray_for(
     lattice: EpochLattice, series: FloatArray, zeta: ComplexArray, gap: float, accuracy: float
 ) -> Ray:
-    """A ray whose errors are about `accuracy`: any is valid."""
+    """A ray whose errors are roughly `accuracy`; any ray is valid."""
     alpha, last = float(zeta[0].real), float(zeta[-1].imag)
     digits = -math.log(accuracy)
     turns = max(digits / gap, (math.pi * last + digits) / (math.pi - gap))
     step = 2 * math.pi / (turns + max(alpha - 0.5, 0.0) * math.log(turns) / gap)
     start = start_of(series, accuracy)
-    # Re lam ahead, until e^{-lam F} is nothing even for the least F.
+    # Re lam grows until e^{-lam F} is negligible even for the least F.
     reach = math.exp(start) * math.sin(gap)
     least = float(lattice.parts[0]) * lattice.length
     count = math.ceil(max(math.log(60 / (reach * least)), 1.0) / STEPS_AHEAD)
@@ -132,7 +132,7 @@ def alias_error(zeta: ComplexArray, ray: Ray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Transform:
-    """K_lam on a ray and Taylor coefficients at 0; from these K(zeta) for any zeta."""
+    """K_lam on a ray and Taylor coefficients at 0, which give K(zeta) for any zeta."""
 
     lattice: EpochLattice
     ray: Ray
@@ -142,7 +142,7 @@ class Transform:
     """K at the real rate Re lam of the first node left out."""
 
     def matrices(self, zeta: ComplexArray) -> ComplexArray:
-        """K(zeta), to nearest: [zeta, state, state]."""
+        """K(zeta), rounded to nearest, as [zeta, state, state]."""
         logs, step = self.ray.logs(), self.ray.step
         gamma = loggamma(zeta)[:, None]
         nodes = step * np.exp(zeta[:, None] * logs - gamma)
@@ -170,7 +170,7 @@ class Transform:
         if alpha < 0:
             bound += on_ray * sums[0] * self.series[0]
         felt = float((bound / real).max()) * (1 + LARGEST_ERROR) ** 2
-        if alpha > 0:  # sum_n h r_n^al e^{-KEPT r_n cos(phi) F}, its aliases included
+        if alpha > 0:  # sum_n h r_n^al e^{-KEPT r_n cos(phi) F}, including its aliases
             felt += on_ray * 2 * math.gamma(alpha) * (KEPT * ray.cosine) ** -alpha
         factor = np.exp(-ray.angle * zeta.imag - gamma.real)
         return np.asarray((felt * factor + alias_error(zeta, ray)) * (1 + 2.0**-20))
@@ -201,7 +201,7 @@ def taylor(lattice: EpochLattice) -> FloatArray:
 
 
 def whole_moment(lattice: EpochLattice, series: FloatArray, epochs: int, k: int) -> float:
-    """Logarithm of E_P~[Lhat^k], k a whole number, about."""
+    """Roughly the logarithm of E_P~[Lhat^k], for whole k."""
     vector = np.ones(lattice.states.size)
     scale = 0.0
     for _ in range(epochs):
@@ -212,7 +212,7 @@ def whole_moment(lattice: EpochLattice, series: FloatArray, epochs: int, k: int)
 
 
 def moments(found: Transform, epochs: int, zeta: ComplexArray) -> Moments | None:
-    """E_P~[Lhat^-zeta] for zeta with the same real part, the first real; None if errors take over.
+    """E_P~[Lhat^-zeta] for zeta with one real part, the first real; None if errors dominate.
 
     With |K(zeta)| <= c K(al) entrywise and an error of e K(al) in each of E epochs, the error of
     the moment is at most E e (c + e)^{E-1} times the moment at al.

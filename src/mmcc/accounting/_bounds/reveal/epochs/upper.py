@@ -4,7 +4,7 @@ In: strategy, the length of an epoch, sigma.  Out: `Answer`.
 Rounding: results are upper bounds; infinite (delta: 1) where nothing could be certified.
 
 The Gram matrix is dominated by a chain's, chosen as if participation were independent from step to
-step; then an epoch at a time is revealed (`lattice`, `kernels`), moments come from Laplace
+step; then one epoch at a time is revealed (`lattice`, `kernels`), moments come from Laplace
 transforms (`moments`) and give delta by a Mellin inversion.  The cost grows with the length of an
 epoch.  Proofs: docs/theory-allocation-chains.md.
 """
@@ -45,24 +45,24 @@ from mmcc.sampling import Rounds
 from mmcc.strategies._toeplitz import Toeplitz
 
 LARGEST_EXCESS = 0.4
-"""Of the order over one: Laplace transforms lose digits at large orders."""
+"""Largest excess of the order over one, because Laplace transforms lose digits at large orders."""
 BLUR = 1e-3
 """What smoothing may cost in epsilon, relative to the larger of epsilon and a deviation."""
 UNSEEN = 1e-3
-"""Part of delta that the end of the line may cost."""
+"""The fraction of delta that the end of the line may cost."""
 ALLOWED = 0.01
-"""Part of delta that rounding may cost at the highest frequencies."""
+"""The fraction of delta that rounding may cost at the highest frequencies."""
 ACCURACY, FINEST = 1e-4, 1e-13
-"""Part of delta that each error of a moment may cost; and the finest that is asked for."""
+"""The fraction of delta that each error of a moment may cost, and the finest accuracy used."""
 MOST_WORK, MOST_ENTRIES = 4e11, 2e7
-"""Multiplications: a few minutes; and numbers that are kept."""
+"""Most multiplications (a few minutes), and most numbers that are kept."""
 LEAST_VARIANCE = 1e-10
 MOST_NODES = 3000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EpochProblem(ChainProblem):
-    """What a chain may dominate, one step of every `length` counting."""
+    """A chain problem with participation in one step of every `length`."""
 
     alike: ClassVar[float] = 2.0
     length: int = 1
@@ -78,14 +78,14 @@ class EpochProblem(ChainProblem):
 def allocation_problem(
     strategy: Toeplitz, length: int, sigma: float, progress: Progress | None = None
 ) -> EpochProblem:
-    """The mechanism in which each example takes part once in every epoch."""
+    """The problem of a mechanism in which each example takes part once in every epoch."""
     rounds = Rounds(1 / length, 1)
     prior = binomial_prior(1, rounds.probability)
     return EpochProblem(spectrum_of(strategy, rounds), prior, sigma, progress, length=length)
 
 
 def epoch_curve(chain: Chain, length: int, adjacency: str, delta: float) -> Curve | None:
-    """A curve that is good near delta; None if it would take too long or errors take over."""
+    """A curve that is tight near delta; None if it would take too long or errors dominate."""
     lattice = epoch_lattice(chain, length, adjacency, EXIT_SHARE * delta)
     if lattice is None:
         return None
@@ -122,9 +122,9 @@ def epoch_curve(chain: Chain, length: int, adjacency: str, delta: float) -> Curv
 
 
 def line_near(best: float, rough: float, variance: float, delta: float) -> Line:
-    """Where moments are looked at if `best` is the best order and `rough` about the epsilon.
+    """The line on which to take moments, for `best`, the best order, and `rough`, about epsilon.
 
-    Smoothing costs as much as at the best order; the end of the line is where it is not seen.
+    Smoothing costs as much as at the best order; the line ends where its end is negligible.
     """
     deviation, excess = (
         math.sqrt(max(variance, LEAST_VARIANCE)),

@@ -1,6 +1,7 @@
 """Lower ends by a nonlinear test, for one-buffer BLTs under independent rounds.
 
-In: strategy, rounds, sigma, and a delta or an epsilon.  Out: a number that no method can go below.
+In: strategy, rounds, sigma, and a delta or an epsilon.  Out: a number below which no method can
+prove anything.
 Rounding: down.
 
 Any test B shows delta(epsilon) >= P(B) - e^epsilon Q(B).  Here B = {T + tau N > t} with
@@ -50,18 +51,18 @@ LARGEST_EPSILON = 60.0
 SILENT_ABOVE, SILENT_BELOW = 1e-9, 2e-6
 """Powers z are left out once their transforms are this small, relative to the real one."""
 ROUGH, WIDE = 9.5, 5.5
-"""Standard deviations of v: for making choices, and for P."""
+"""The reach in standard deviations of v: for making choices, and for P."""
 SMALL = 10.0
-"""What leaves the lattice under Q costs e^-SMALL of delta, about."""
+"""What leaves the lattice under Q costs roughly e^-SMALL times delta."""
 HIGHER = np.array([0.5, 1.0, 2.0])
-"""Orders for Chernoff's bound on aliases, over the deviation of T."""
+"""Orders for Chernoff's bound on aliases, divided by the standard deviation of T."""
 DOWN = 1 - 2.0**-40
 MAX_WORK = 2e9
-"""States times loads times powers times columns: about half a minute."""
+"""Most states * loads * powers * columns, which take about half a minute."""
 
 
 def lower_epsilon(strategy: Toeplitz, rounds: Rounds, sigma: float, delta: float) -> float:
-    """No method can prove a smaller epsilon at delta; 0 where nothing is known."""
+    """A lower bound: no method can prove a smaller epsilon at delta; 0 if nothing is known."""
     chain = ended_chain(strategy, rounds, sigma)
     if chain is None or not chain.diagonal <= MAX_DIAGONAL or not 0 < delta < 1:
         return 0.0
@@ -71,7 +72,7 @@ def lower_epsilon(strategy: Toeplitz, rounds: Rounds, sigma: float, delta: float
 
 
 def lower_delta(strategy: Toeplitz, rounds: Rounds, sigma: float, epsilon: float) -> float:
-    """No method can prove a smaller delta at epsilon; 0 where nothing is known."""
+    """A lower bound: no method can prove a smaller delta at epsilon; 0 if nothing is known."""
     chain = ended_chain(strategy, rounds, sigma)
     if chain is None or not chain.diagonal <= MAX_DIAGONAL or not 0 <= epsilon <= LARGEST_EPSILON:
         return 0.0
@@ -82,13 +83,13 @@ def lower_delta(strategy: Toeplitz, rounds: Rounds, sigma: float, epsilon: float
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Curve:
-    """Chances to pass the test at each threshold: lower bounds under P, upper ones under Q."""
+    """Chances to pass the test at each threshold: lower bounds under P, upper bounds under Q."""
 
     found: FloatArray
     false: FloatArray
 
     def epsilon(self, delta: float) -> float:
-        """For epsilon < log((P(B) - delta)/Q(B)), P(B) - e^epsilon Q(B) > delta."""
+        """The largest log((P(B) - delta)/Q(B)): below it, P(B) - e^epsilon Q(B) > delta."""
         use = self.found > delta
         if not use.any():
             return 0.0
@@ -96,16 +97,16 @@ class Curve:
         return max(float(np.log(gained / self.false[use]).max()) - 2.0**-40, 0.0)
 
     def delta(self, epsilon: float) -> float:
-        """The best of the thresholds."""
+        """The largest lower bound on delta at epsilon over all thresholds."""
         gained = self.found * DOWN - self.false * math.exp(epsilon) / DOWN
         return max(float(gained.max()), 0.0)
 
 
 def _curve(chain: Ended, delta: float | None, epsilon: float) -> Curve | None:
-    """Tails of the test near the threshold that is best for delta, or, if None, for epsilon."""
+    """Tails of the test near the best threshold for delta or, if that is None, for epsilon."""
     cells = cells_of(chain)
     numbers = cells.evidence(chain)
-    numbers = numbers - numbers.min()  # a constant in T shifts the threshold alone
+    numbers = numbers - numbers.min()  # a constant in T only shifts the threshold
     rough = walk_above(chain, cells, ROUGH)
     if rough is None:
         return None
@@ -118,7 +119,7 @@ def _curve(chain: Ended, delta: float | None, epsilon: float) -> Curve | None:
 
 
 def _false(chain: Ended, cells: Cells, numbers: FloatArray, setting: Setting) -> FloatArray | None:
-    """Upper bounds on Q(B): what is on the lattice, and what leaves it."""
+    """Upper bounds on Q(B), from what is on the lattice and what leaves it."""
     exits = math.log(chain.steps / setting.delta) + setting.epsilon + SMALL
     walk = walk_above(chain, cells, math.sqrt(2 * exits))
     if walk is None:
@@ -173,7 +174,7 @@ def _largest(weights: Weights, computed: int) -> FloatArray:
 
 
 def _computed(walk: Walk, weights: Steps) -> int:
-    """So many nodes that bounding the others by the moduli of their weights does."""
+    """How many nodes to compute so that the others can be bounded by their weights' moduli."""
     count = int(weights.rest.shape[1])
     firsts = np.unique(np.round(np.geomspace(min(6, count), count, 60)).astype(int))[:-1]
     if not firsts.size:

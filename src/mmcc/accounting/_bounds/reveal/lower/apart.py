@@ -1,13 +1,13 @@
-r"""Lower ends where participations are a gap apart: what one direction alone gives away.
+r"""Lower ends for participations a gap apart: what a single direction of the output reveals.
 
-In: a Gram matrix, the waits between participations, and a delta or an epsilon.  Out: a number that
-no method can go below.  Rounding: down.
+In: a Gram matrix, the waits between participations, and a delta or an epsilon.  Out: a number below
+which no method can prove anything.  Rounding: down.
 
-Looking at t = <d, y> only, d along the sum of all columns, is post-processing, so for every
+Keeping only t = <d, y>, with d along the sum of all columns, is post-processing, so for every
 threshold delta >= P(t > t*) - e^epsilon Q(t > t*).  Under P, t is a standard normal plus the sum of
 the overlaps a_j = <d, A_j> >= 0 of the steps taken.  Overlaps are rounded down to multiples of a
-grain and the sum is cut at a top: both lower P(t > t*).  With b the gap the law of the sum obeys,
-step by step from the last one, f_t the law if step t is open,
+grain and the sum is cut at a top: both lower P(t > t*).  With b the gap and f_t the law of the sum
+if step t is open, from the last step backwards,
 
     f_t = (1 - p) f_{t+1} + p (f_{t+b} moved up by a_t).
 """
@@ -28,17 +28,17 @@ from mmcc.sampling import Renewal
 from mmcc.strategies._gram import Gram
 
 GRAINS, SLACK = 256, 2.0**-11
-"""In the largest overlap; those of columns far from the ends are that large but for the slack."""
+"""Grains in the largest overlap; columns far from the ends have that overlap up to the slack."""
 MOST_COLUMNS, MOST_KEPT = 4096, 2**26
-"""Larger Gram matrices and longer pasts are not looked at."""
+"""Limits on the size of Gram matrices and of the past."""
 THRESHOLDS, ZOOMS = 60, 4
 LARGEST = 30.0
-"""Thresholds go up to this, or so far beyond the sum of usual size."""
+"""Thresholds go up to this, or to this far beyond the usual size of the sum."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sums:
-    """The law of the sum under P, rounded down: `chances[k]` of k `grain`, and their error."""
+    """The law of the sum under P, rounded down: `chances[k]` of k * `grain`, and their error."""
 
     chances: FloatArray
     grain: float
@@ -53,7 +53,7 @@ class Sums:
 
 
 def sums_along(gram: Gram, renewal: Renewal) -> Sums | None:
-    """The law of the sum along all columns; None if it takes too much room."""
+    """The law of the sum along all columns; None if it takes too much memory."""
     steps = gram.columns
     if steps > MOST_COLUMNS:
         return None
@@ -69,7 +69,7 @@ def sums_along(gram: Gram, renewal: Renewal) -> Sums | None:
 
 
 def _chances(jumps: IntArray, renewal: Renewal, top: int) -> FloatArray:
-    """The law of the sum of the jumps taken, what is above the top moved down to it."""
+    """The law of the sum of the jumps taken; what is above the top is moved down to it."""
     p, gap = renewal.probability, renewal.gap
     never = np.zeros(top + 1)
     never[0] = 1.0
@@ -90,7 +90,7 @@ def _chances(jumps: IntArray, renewal: Renewal, top: int) -> FloatArray:
 
 
 def lower_epsilon(sums: Sums, delta: float) -> float:
-    """No method can prove a smaller epsilon at delta; 0 where nothing is known."""
+    """A lower bound: no method can prove a smaller epsilon at delta; 0 if nothing is known."""
 
     def value(thresholds: FloatArray) -> FloatArray:
         found, logs = sums.above(thresholds), special.log_ndtr(-thresholds)
@@ -102,7 +102,7 @@ def lower_epsilon(sums: Sums, delta: float) -> float:
 
 
 def lower_delta(sums: Sums, epsilon: float) -> float:
-    """No method can prove a smaller delta at epsilon; 0 where nothing is known."""
+    """A lower bound: no method can prove a smaller delta at epsilon; 0 if nothing is known."""
 
     def value(thresholds: FloatArray) -> FloatArray:
         exponents = epsilon + special.log_ndtr(-thresholds)
@@ -113,7 +113,7 @@ def lower_delta(sums: Sums, epsilon: float) -> float:
 
 
 def _best(sums: Sums, value: Callable[[FloatArray], FloatArray]) -> float:
-    """The best threshold found, any being valid."""
+    """The largest value over the thresholds tried; any threshold is valid."""
     low, high = -3.0, LARGEST + sums.grain * sums.chances.size
     best = 0.0
     for _ in range(ZOOMS):

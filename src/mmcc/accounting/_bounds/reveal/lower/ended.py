@@ -1,4 +1,4 @@
-r"""The Gram matrix of a one-buffer BLT, its end included, as that of a Markov chain.
+r"""The Gram matrix of a one-buffer BLT, including its end, as that of a Markov chain.
 
 In: strategy, rounds, sigma.  Out: an `Ended` chain, which leaks no more than the real mechanism.
 Rounding: every entry of the chain's Gram matrix is at most the real one.
@@ -8,7 +8,7 @@ Column j of C is 1, w, w r, w r^2, ... from row j to the last row N - 1.  For co
     sigma^2 G_jl = r^{l-j} kappa_l  (+ omega if j = l),   omega = 1 - w/r,
     kappa_l = w/r + w^2 (1 - r^{2(N-1-l)}) / (1 - r^2).
 
-Backwards in time that is a chain: from v ~ N(0, kappa_end) at the last column,
+Backwards in time this is a chain: from v ~ N(0, kappa_end) at the last column,
 v' = rho v + N(0, kappa (1 - rho^2)) for the column before, rho = r^separation; the variance m
 columns before the last is kappa - (kappa - kappa_end) rho^{2m} = kappa_l.  The real end costs
 nothing: it is where the chain starts.
@@ -27,12 +27,12 @@ LESS = 1 - 2.0**-34
 by a factor of at most 1 + e/(1 - rho) if rho is lowered by a factor 1 - e, e <= 2^-48."""
 LARGEST_DECAY = 0.999
 END = 1e-4
-"""Columns whose kappa_l is this close to kappa, relative to it, are like those far from the end."""
+"""Columns whose kappa_l is this close to kappa, relatively, are treated as far from the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """u_l = v_l + w_l under Q: v the chain above, w white noise of variance omega; noise is one."""
+    """u_l = v_l + w_l under Q, sigma scaled to one: v the chain, w white of variance omega."""
 
     steps: int
     probability: float
@@ -48,7 +48,7 @@ class Ended:
 
     @property
     def innovation(self) -> float:
-        """Variance of v given the v before it."""
+        """The variance of v given the previous v."""
         return self.kappa * (1 - self.rho) * (1 + self.rho)
 
     @property
@@ -59,7 +59,7 @@ class Ended:
 
     @property
     def end(self) -> int:
-        """How many columns before the end of the run are unlike those far from it."""
+        """The number of columns before the end of the run that differ from those far from it."""
         short = self.shortfall(0)
         if short <= END * self.kappa:
             return 0
@@ -72,7 +72,7 @@ class Ended:
 
 
 def ended_chain(strategy: Toeplitz, rounds: Rounds, sigma: float) -> Ended | None:
-    """The chain of the first group's columns; None if there is none that can be computed with.
+    """The chain of the first group's columns; None if there is none within floating point.
 
     Later groups see a leading part of the same matrix, which leaks less.
     """

@@ -1,14 +1,14 @@
 r"""The chain on a lattice and its outputs in cells: measures above Q and below P.
 
 In: an `Ended` chain.  Out: a `Walk` for Q, all masses rounded up, and one for P, rounded down.
-Rounding: as said; the floats then *are* the measures.
+Rounding: as stated; the floats then *are* the measures.
 
-*Test.*  It sees in which cell each output u_l lies, and adds up a number f for each cell: a fixed
-function of the output, so its laws under P and Q bound delta from below, whatever f is.
-*States.*  For fixed outputs, sums over the lattice h Z in place of integrals over v have a relative
-error of at most (1 + kappa_h)^n - 1, docs/theory-reveal.md section 4; dP/dQ is a function of the
-outputs, so that holds for P as for Q.
-*Ends.*  P may lose what leaves the lattice.  What Q loses is at most `Walk.exits`.
+*Test.*  It records which cell each output u_l is in, and adds up a number f for each cell: a fixed
+function of the output, so its laws under P and Q bound delta from below, whatever f is.  *States.*
+For fixed outputs, sums over the lattice h Z in place of integrals over v have a relative error of
+at most (1 + kappa_h)^n - 1, docs/theory-reveal.md section 4; dP/dQ is a function of the outputs, so
+this holds for P as well as for Q.  *Ends.*  P may lose what leaves the lattice.  What Q loses is at
+most `Walk.exits`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from mmcc.accounting._bounds.reveal.chains.lattice import FAR, MASS_ERROR, mills
 from mmcc.accounting._bounds.reveal.lower.ended import Ended
 
 TRAPEZOID = 1e-5
-"""Aimed at for n kappa_h."""
+"""The target for n kappa_h."""
 CELL = 0.08
-"""Width of the cells of u, in standard deviations of u."""
+"""The width of the cells of u, in standard deviations of u."""
 LOWEST, HIGHEST = 5.5, 6.5
-"""Deviations of u between which there are cells."""
+"""The range of the cells of u, in standard deviations of u."""
 FLOOR = 1e-200
-"""No transition of Q has less mass than this."""
+"""The least mass of a transition of Q."""
 MAX_STATES = 320
 
 
@@ -42,34 +42,34 @@ class Walk:
     states: FloatArray
     entrance: FloatArray
     kernel: FloatArray
-    """kernel[a, b]: from state a to state b."""
+    """kernel[a, b]: mass of the move from state a to state b."""
     rest: FloatArray
     """rest[a, i]: mass of cell i given state a, without participation."""
     kick: FloatArray | None
-    """The same with participation, but for the interaction with others; None for Q."""
+    """The same with participation, except the interaction with other participations; None for Q."""
     spread: float
     """n log(1 + kappa_h) and -n log(1 - kappa_h) are at most this."""
     exits: float = 0.0
-    """Mass of leaving the lattice, on the lattice."""
+    """The mass of leaving the lattice, on the lattice."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cells:
-    """Inner edges, and a place in each cell, those beyond the edges included."""
+    """Inner edges of the cells, and a place in each cell, including those beyond the edges."""
 
     edges: FloatArray
     width: float
 
     @property
     def places(self) -> FloatArray:
-        """The middles; half a cell beyond the edges for the two that have none."""
+        """The middles of the cells; half a cell beyond the edges for the two unbounded ones."""
         half = 0.5 * self.width
         return np.concatenate([[self.edges[0] - half], self.edges + half])
 
     def evidence(self, chain: Ended, lift: float = 0.0) -> FloatArray:
-        """Return log(1 - p + p e^{u - g/2 - m}) at the places, u raised by `lift`.
+        """Return log(1 - p + p e^{u - g/2 - m}) at the places, with u raised by `lift`.
 
-        m is what others add to u on average, p times a row's sum.
+        m is what other participations add to u on average, p times a row's sum.
         """
         p = chain.probability
         others = min(2 * chain.rho / (1 - chain.rho), chain.steps - 1.0)
@@ -88,7 +88,7 @@ def cells_of(chain: Ended) -> Cells:
 
 
 def lattice_step(chain: Ended) -> tuple[float, float]:
-    """The step h, of few binary digits, and n kappa_h/(1 - kappa_h), rounded up.
+    """The step h, with few binary digits, and n kappa_h/(1 - kappa_h), rounded up.
 
     kappa_h = 1/sinh(2 pi^2/(h^2 B)).
     """
@@ -122,10 +122,10 @@ def walk_above(chain: Ended, cells: Cells, reach: float) -> Walk | None:
 
 
 def walk_below(chain: Ended, cells: Cells, below: float, above: float) -> Walk | None:
-    """A measure below P but for the interaction, on -below <= v <= above standard deviations.
+    """A measure below P without the interaction, on -below <= v <= above standard deviations.
 
-    Participation weighs p e^{u - g/2}: with u = v + w that shifts w by omega and leaves the factor
-    p e^{v + omega/2 - g/2}.
+    Participation has weight p e^{u - g/2}: with u = v + w this shifts w by omega and leaves the
+    factor p e^{v + omega/2 - g/2}.
     """
     bare = _bare(chain, below, above)
     if bare is None:
@@ -144,7 +144,7 @@ def walk_below(chain: Ended, cells: Cells, below: float, above: float) -> Walk |
 
 
 def _bare(chain: Ended, below: float, above: float) -> Walk | None:
-    """States with masses h N(v; 0, kappa_end) and h N(v'; rho v, innovation); 0 far out."""
+    """States with masses h N(v; 0, kappa_end) and h N(v'; rho v, innovation); 0 in far tails."""
     h, spread = lattice_step(chain)
     deviation = math.sqrt(chain.kappa)
     first, last = -math.ceil(below * deviation / h), math.ceil(above * deviation / h)
@@ -164,7 +164,7 @@ def _density(away: FloatArray) -> FloatArray:
 
 
 def cell_masses(chain: Ended, cells: Cells, centres: FloatArray) -> FloatArray:
-    """Masses of the cells under N(centre, omega), to a relative error of 1e-11; 0 far out."""
+    """Masses of the cells under N(centre, omega) to a relative 1e-11; 0 in the far tails."""
     deviation = math.sqrt(chain.omega)
     places = (cells.edges[None, :] - centres[:, None]) / deviation
     width = cells.width / deviation

@@ -1,12 +1,12 @@
-r"""What past participations weigh, on finitely many nodes, rounded so that P only loses.
+r"""The weight of past participations, on finitely many nodes, rounded so that P only loses mass.
 
-In: an `Ended` chain, how far to go.  Out: `Loads`.
+In: an `Ended` chain, the highest load.  Out: `Loads`.
 Rounding: weights of participation sets are never above the true ones.
 
-Going through the columns, b_{l+1} = rho (b_l + kappa s_l), and s_l = 1 weighs e^{-b_l} less than if
-it were alone.  Everything to come multiplies, given the participations, to e^{-b theta} with
-theta = sum_{i >= 0} rho^i s_{l+i} (b at column l), so a load between two nodes b - x and b + y may
-be divided among them with shares lam and 1 - lam if
+Going through the columns, b_{l+1} = rho (b_l + kappa s_l), and s_l = 1 has e^{-b_l} times the
+weight it would have alone.  Given the participations, all later factors multiply to e^{-b theta}
+with theta = sum_{i >= 0} rho^i s_{l+i} (b at column l), so a load between two nodes b - x and b + y
+may be divided among them with shares lam and 1 - lam if
 
     lam e^{theta x} + (1 - lam) e^{-theta y} <= 1       for all theta in [0, Theta].
 
@@ -14,11 +14,11 @@ The left side is convex in theta and 1 at theta = 0, so theta = Theta decides:
 
     lam = (1 - e^{-Theta y}) / (e^{Theta x} - e^{-Theta y}).
 
-Rounding up would be lam = 0 and cost theta y; this costs theta x y (Theta - theta) / 2.
-*Theta.*  A participation that leads beyond the last node is killed, so from each node only finitely
-much can come: `_Ways.most_to_come`, a maximum over all ways, both neighbours included.
-*Periods.*  At phase t of a period, node i stands for the load nodes[i] rho^t; between periods the
-geometric nodes move down by whole places.  So only participations are divided, and the lowest node.
+Rounding up would be lam = 0 and cost theta y; this costs theta x y (Theta - theta) / 2.  *Theta.* A
+participation that leads beyond the last node is dropped, so theta is bounded from each node:
+`_Ways.most_to_come`, a maximum over all ways, including both neighbours.  *Periods.*  At phase t of
+a period, node i stands for the load nodes[i] rho^t; between periods the geometric nodes move down
+by whole places.  So only participations and the lowest node are divided.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from mmcc._arrays import FloatArray, IntArray
 from mmcc.accounting._bounds.reveal.lower.ended import Ended
 
 RATIO = 0.955
-"""Of neighbouring nodes, about."""
+"""Roughly the ratio of neighbouring nodes."""
 LOWEST = 0.03
 """The first node above 0, in units of kappa."""
 MAX_NODES = 400
 SAFE = 1 - 2.0**-36
-"""Shares are lowered by this: their rounding, and that of the nodes, Theta b times 2^-50."""
+"""The factor that lowers shares, for their rounding and that of the nodes, Theta b 2^-50."""
 LARGEST_EXPONENT = 2.0**13
-"""Of Theta b; beyond it nothing is certified."""
+"""The largest Theta b; beyond it nothing is certified."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,26 +53,26 @@ class Split:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Loads:
-    """Nodes, and where participations lead, their weights e^{-b} included."""
+    """Nodes, and where participations lead, including their weights e^{-b}."""
 
     nodes: FloatArray
     period: int
     turn: Split
-    """Without participation, from the end of a period to the next."""
+    """The split without participation, from the end of a period to the next."""
     kicks: tuple[Split, ...]
-    """With participation, at each phase of a period."""
+    """The split with participation, at each phase of a period."""
     near_end: tuple[Split, ...]
-    """The same for the first places, at the end of the run, where kappa_l is smaller."""
+    """`kicks` for the first places, at the end of the run, where kappa_l is smaller."""
 
     def kick(self, place: int) -> Split:
-        """What a participation does at this place."""
+        """The split with participation at this place."""
         if place < len(self.near_end):
             return self.near_end[place]
         return self.kicks[place % self.period]
 
 
 def loads_for(chain: Ended, highest: float) -> Loads | None:
-    """Loads up to `highest` kappa, which need not be enough; None if they need too many nodes."""
+    """Loads up to `highest` kappa, which may be too low; None if they need too many nodes."""
     slow = math.log(chain.rho) / math.log(RATIO)
     period = max(1, round(1 / slow))
     places = max(1, round(slow))
@@ -102,7 +102,7 @@ def loads_for(chain: Ended, highest: float) -> Loads | None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ways:
-    """Which nodes are reached from which; `later` is theta of the next column, by its nodes."""
+    """Which nodes lead to which; `later` is theta of the next column, by its nodes."""
 
     chain: Ended
     nodes: FloatArray
@@ -114,11 +114,11 @@ class _Ways:
         return np.asarray(self.nodes + size * self.chain.rho**-phase)
 
     def turned(self, later: FloatArray) -> FloatArray:
-        """From a period's first phase back to the end of the one before."""
+        """Theta moved from a period's first phase back to the end of the previous period."""
         return np.maximum(later[self.turn], later[self.turn + 1])
 
     def before(self, phase: int, size: float, later: FloatArray) -> FloatArray:
-        """theta(i) = max(rho later(i), 1 + rho later(target)), the latter if it is not killed."""
+        """theta(i) = max(rho later(i), 1 + rho later(target)), the latter unless it is dropped."""
         target = self.target(phase, size)
         index = _below(self.nodes, target)
         there = 1 + self.chain.rho * np.maximum(later[index], later[index + 1])
@@ -128,7 +128,7 @@ class _Ways:
     def most_to_come(self) -> list[FloatArray]:
         """For each phase, and the end of the period, an upper bound on theta at each node.
 
-        Iterated from 1/(1 - rho), which is above: so are all iterates.
+        It is iterated from 1/(1 - rho), an upper bound, so all iterates are upper bounds.
         """
         most = [np.full(self.nodes.size, 1 / (1 - self.chain.rho) * (1 + 2.0**-40))]
         most *= self.period + 1
@@ -139,7 +139,7 @@ class _Ways:
         return most
 
     def kick(self, phase: int, size: float, later: FloatArray) -> Split:
-        """Theta is that of the next column, times what a unit of the nodes is there."""
+        """The split with participation; theta is the next column's, times the unit of its nodes."""
         target = self.target(phase, size)
         index = _below(self.nodes, target)
         split = _split(self.nodes, target, index, later * self.chain.rho ** (phase + 1))
@@ -149,17 +149,17 @@ class _Ways:
 
 
 def _below(nodes: FloatArray, targets: FloatArray) -> IntArray:
-    """The last node not above each target, but never the last of all."""
+    """The last node not above each target, excluding the very last node."""
     found = np.searchsorted(nodes, targets, side="right") - 1
     return np.clip(found, 0, nodes.size - 2)
 
 
 def _split(nodes: FloatArray, targets: FloatArray, index: IntArray, most: FloatArray) -> Split:
-    """Shares of both neighbours, Theta being `most` of either."""
+    """The shares of both neighbours, with Theta the larger `most` of the two."""
     theta = np.maximum(most[index], most[index + 1])
     x = np.maximum(targets - nodes[index], 0.0)
     y = np.maximum(nodes[index + 1] - targets, 0.0)
     down, up = np.expm1(theta * x), -np.expm1(-theta * y)
     low = np.where(x > 0, up / np.maximum(down + up, 1e-300), 1.0)
-    high = np.where(low < 1 - 2.0**-40, 1 - low, 0.0)  # dropping what is tiny is safe, and faster
+    high = np.where(low < 1 - 2.0**-40, 1 - low, 0.0)  # dropping tiny shares is safe and faster
     return Split(index, low * SAFE, high * SAFE)

@@ -7,12 +7,11 @@ With x_k(v, b) the mean of e^{zT} over the k columns that are left,
 
     x_{k+1}(v, b) = D_z(v) (K x_k)(v, rho b) + D'_z(v) e^{-b} (K x_k)(v, rho (b + kappa)).
 
-All weights are positive but for the phases of e^{zf}, so |x| <= g, the same for Re z, and an error
-of relative size e a step adds up to at most ((1 + e)^n - 1) g.
-*Far from the end* nothing changes but a factor: if |x_{k+1} - lam x_k| <= r g_k and
-g_{k+1} >= low g_k, then |x_{k+j} - lam^j x_k| <= (r j/low) max(1, |lam|/low)^j g_{k+j}; so one
-factor stands for any number of columns.  *Silent* powers, |x| <= s g with a small s, are left out
-at the price of s.
+All weights are positive except for the phases of e^{zf}, so |x| <= g, where g is x at Re z, and a
+relative error of e per step adds up to at most ((1 + e)^n - 1) g.  *Far from the end* only a factor
+changes: if |x_{k+1} - lam x_k| <= r g_k and g_{k+1} >= low g_k, then |x_{k+j} - lam^j x_k| <= (r
+j/low) max(1, |lam|/low)^j g_{k+j}; so one factor stands for any number of columns.  *Silent*
+powers, |x| <= s g with a small s, are left out at the price of s.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from mmcc.accounting._bounds.reveal.lower.loads import Loads, Split
 
 ROUND = 2.0**-52
 LEAST, TINIEST = 1e-250, 1e-290
-"""Real transforms, scaled, stay above this: so that nothing underflows unseen."""
+"""Scaled real transforms stay above these, so no underflow goes unnoticed."""
 STILL = 2e-7
-"""Error, relative to the real transform, at which a factor replaces the columns that are left."""
+"""Error, relative to the real transform, at which a factor replaces the remaining columns."""
 CHECK = 12
 BATCH = 2**21
-"""Numbers in one array."""
+"""Most numbers in one array."""
 LARGEST_ERROR = 0.1
 
 Weights = npt.NDArray[Any]
-"""Real or complex."""
+"""An array of real or complex numbers."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,7 +52,7 @@ class Transform:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Steps:
-    """One operator: a walk, its loads, the masses of each cell times e^{zf} summed."""
+    """One operator: a walk, its loads, and the masses of the cells times e^{zf}, summed."""
 
     walk: Walk
     loads: Loads | None
@@ -79,9 +78,10 @@ class Steps:
         return np.ones((self.walk.states.size, nodes, self.rest.shape[1]), self.rest.dtype)
 
     def back(self, later: Weights, place: int, last: bool) -> Weights:
-        """From the mean over the columns beyond `place` to that over `place` and beyond.
+        """Extend the mean over the columns beyond `place` to `place` itself.
 
-        Places count from the chain's start, which is the end of the run; `last` if none is beyond.
+        Places count from the chain's start, which is the end of the run; `last` means none is
+        beyond.
         """
         if not last:
             flat = later.reshape(later.shape[0], -1)
@@ -92,7 +92,7 @@ class Steps:
         if place % self.loads.period == self.loads.period - 1:
             later = _divide(later, self.loads.turn)
         # Near the end kappa_l < kappa: the column's own e^{-kappa_l/2} is larger than e^{-kappa/2}.
-        # Far from it the difference is left out, a smaller weight: all those columns are alike.
+        # Far from it the difference is ignored, which lowers the weight, so all columns are alike.
         short = self.walk.chain.shortfall(place) if place < self.end else 0.0
         lift = math.exp(0.5 * short) * (1 - 2.0**-45)
         moved = _divide(later, self.loads.kick(place))
@@ -124,7 +124,7 @@ def steps_for(walk: Walk, loads: Loads | None, numbers: FloatArray, powers: Weig
 
 @dataclass
 class _Run:
-    """Where the iteration stands: x 2^exponent e^jumped, at a place, for the powers kept."""
+    """The state of the iteration: x 2^exponent e^jumped, at a place, for the powers kept."""
 
     steps: Steps
     place: int
@@ -163,10 +163,10 @@ class _Run:
 
 
 def transform(steps: Steps, powers: ComplexArray, reach: float, silent: float) -> Transform | None:
-    """E[e^{zT}] for `powers`, the first of which is real; None if floats do not do.
+    """E[e^{zT}] for `powers`, the first of which is real; None if beyond floating point.
 
-    `reach` is the largest of the test's numbers in size.  As many powers at once as fit in memory,
-    the real one always among them.
+    `reach` is the largest of the test's numbers in size.  Powers are processed in batches that fit
+    in memory, each including the real one.
     """
     nodes = 1 if steps.loads is None else steps.loads.nodes.size
     size = max(BATCH // (steps.walk.states.size * nodes), 2)
@@ -184,7 +184,7 @@ def transform(steps: Steps, powers: ComplexArray, reach: float, silent: float) -
 
 
 def _transform(steps: Steps, powers: ComplexArray, reach: float, silent: float) -> Transform | None:
-    """The same for some powers."""
+    """`transform` for one batch of powers."""
     chain, period, end = steps.walk.chain, steps.period, steps.end
     run = _Run(steps, chain.steps, steps.first(), np.arange(powers.size))
     errors = np.zeros(powers.size)
@@ -244,10 +244,10 @@ def _factor(
 
 
 def bound_transforms(steps: Steps, tolerance: float = 1e-3) -> FloatArray:
-    """Logarithms of upper bounds on real transforms, each column of weights by itself.
+    """Logarithms of upper bounds on real transforms, one for each column of weights.
 
-    A column's largest growth from one period to the next never increases, so it bounds all that
-    follow; it is used once it costs at most `tolerance` in all.  Infinite where floats do not do.
+    A column's largest growth from one period to the next never increases, so it bounds all later
+    growth; it is used once it costs at most `tolerance` in all.  Infinite if beyond floating point.
     """
     chain, period, end = steps.walk.chain, steps.period, steps.end
     x: Weights = steps.first()

@@ -1,10 +1,10 @@
-"""Choices for the test: any are valid, good ones are found with transforms under Q alone.
+"""Settings of the test: any are valid, and good ones are found with transforms under Q only.
 
 In: an `Ended` chain and the delta, or epsilon, in question.  Out: a `Setting`.
 Rounding: none; nothing here is certified.
 
 T is close to the log-likelihood ratio, so E_P[e^{zT}] is close to E_Q[e^{(z+1)T}]: the saddle point
-of the latter tells where and how widely T is distributed in the tail that matters.
+of the latter shows where and how widely T is distributed in the relevant tail.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from mmcc.accounting._bounds.reveal.lower.operator import bound_transforms, step
 from mmcc.accounting._bounds.reveal.lower.tails import Line
 
 ORDERS = np.geomspace(0.1, 80.0, 90)
-"""Candidates for the order less one."""
+"""Candidates for the order minus one."""
 LARGEST_EXPONENT = 600.0
 NUDGE = 0.02
 BLUR = 0.08
-"""tau times the order: costs about half its square in delta."""
+"""tau times the order, which costs about half its square in delta."""
 PERIODS = 8.0
 """Period of the Fourier sum in standard deviations of T."""
 LEFT = 12.0
-"""Aliases from the left are e^-LEFT of delta."""
+"""Aliases from the left are at most e^-LEFT times delta."""
 FAR = 4.4
-"""Nodes reach to this over tau."""
+"""Nodes reach to FAR / tau."""
 MAX_NODES = 400
 THRESHOLDS = np.linspace(-4.0, 2.0, 1201)
 LEAST_DELTA, LARGEST_DELTA = 1e-60, 0.5
 STEEPEST = 1.1
 RARE = 1e-7
-"""Chance, about, that loads are too large for the nodes."""
+"""Rough chance that loads are too large for the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Setting:
     mean: float
     deviation: float
     rate: float
-    """How often, about, an example takes part if the test is passed."""
+    """Roughly how often an example takes part if the test is passed."""
     delta: float
     epsilon: float
-    """About."""
+    """Roughly the epsilon that it leads to."""
 
     @property
     def thresholds(self) -> FloatArray:
-        """Where the test may be cut."""
+        """Thresholds at which the test may be cut."""
         return self.mean + THRESHOLDS * max(self.deviation, 1 / self.order)
 
     def line(self, order: float) -> Line:
@@ -75,7 +75,7 @@ def log_transforms(walk: Walk, numbers: FloatArray, orders: FloatArray) -> Float
 def setting_for(
     walk: Walk, cells: Cells, numbers: FloatArray, *, delta: float | None, epsilon: float
 ) -> Setting | None:
-    """Where the saddle point is for delta, or, if that is None, for epsilon.
+    """The setting at the saddle point for delta or, if that is None, for epsilon.
 
     delta = E (X - e^eps)_+ is about e^{K - (al-1) K'} / (al (al-1) s sqrt(2 pi)) at eps = K'(al), K
     the cumulants of log X, for which T stands, shifted so that E_Q[e^T] = 1.
@@ -90,13 +90,13 @@ def setting_for(
     low, middle, high = many[1:].reshape(3, -1)
     if not math.isfinite(many[0]):
         return None
-    with np.errstate(invalid="ignore"):  # infinite where floats do not do: `wild`
+    with np.errstate(invalid="ignore"):  # infinite beyond floats: `wild`
         mean, variance = (high - low) / (2 * step), (low - 2 * middle + high) / step**2
         deviation = np.sqrt(np.maximum(variance, 1e-300))
         log_delta = middle - (orders - 1) * mean - many[0]
         log_delta -= np.log(orders * (orders - 1) * deviation * math.sqrt(2 * math.pi))
         found = log_delta < math.log(delta) if delta is not None else mean - many[0] > epsilon
-    # Just below the order at which transforms explode the deviation is huge.
+    # Just below the order at which transforms diverge the deviation is huge.
     likely = np.clip(np.exp(log_delta), LEAST_DELTA, LARGEST_DELTA)
     if delta is not None:
         likely[:] = min(delta, LARGEST_DELTA)
@@ -119,7 +119,7 @@ def setting_for(
 
 
 def _rate(chain: Ended, walk: Walk, cells: Cells, order: float, log_transform: float) -> float:
-    """Mean posterior chance under the tilted law: how T answers to raising all outputs."""
+    """The mean posterior chance under the tilted law, from how T responds to larger outputs."""
     floor = float(cells.evidence(chain).min())
     lifted = cells.evidence(chain, NUDGE) - floor
     more = float(log_transforms(walk, lifted, np.array([order]))[0]) - log_transform

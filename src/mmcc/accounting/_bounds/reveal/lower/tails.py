@@ -1,18 +1,17 @@
-r"""From transforms to tails of the test: certified on either side.
+r"""From transforms to tails of the test, certified on either side.
 
 In: E[e^{zT}] on a line Re z = al > 0.  Out: bounds on P(T + tau N > t), N a standard normal.
 Rounding: `above` rounds up, `below` down; each source of error has a sign or is added.
 
     P(T + tau N > t) = (1/2 pi) \int E[e^{zT}] e^{-zt + tau^2 z^2/2} / z d om,     z = al + i om.
 
-*Step.*  f(t) = e^{al t} P(T + tau N > t) has the Fourier transform E[e^{zT}] e^{tau^2 z^2/2}/z.
-By Poisson's summation the trapezoidal sum with step 2 pi/L is sum_m f(t + m L).  The aliases,
-m != 0, are positive: good for `above`.  For `below` those with m < 0 are at most
-e^{-al L} / (1 - e^{-al L}) times e^{al t}, and by Chernoff's bound with any be > al those with
-m > 0 at most E[e^{be T}] e^{tau^2 be^2/2 - (be-al)(t + L)} / (1 - e^{-(be-al) L}).
-*End.*  Terms at nodes that were not computed are at most as large as a bound on their transforms,
-`Line.rest` in all; beyond the last the sum is at most
-E[e^{al T}] e^{tau^2 (al^2 - om^2)/2} / (pi tau^2 om^2).
+*Step.*  f(t) = e^{al t} P(T + tau N > t) has the Fourier transform E[e^{zT}] e^{tau^2 z^2/2}/z.  By
+Poisson's summation the trapezoidal sum with step 2 pi/L is sum_m f(t + m L).  The aliases, m != 0,
+are positive: good for `above`.  For `below` those with m < 0 are at most e^{-al L} / (1 - e^{-al
+L}) times e^{al t}, and by Chernoff's bound with any be > al those with m > 0 at most E[e^{be T}]
+e^{tau^2 be^2/2 - (be-al)(t + L)} / (1 - e^{-(be-al) L}).  *End.*  Terms at nodes that were not
+computed are at most a bound on their transforms times `Line.rest` in all; beyond the last the sum
+is at most E[e^{al T}] e^{tau^2 (al^2 - om^2)/2} / (pi tau^2 om^2).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from mmcc.accounting._bounds.reveal.lower.operator import ROUND, Transform
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Real part, step, number of nodes, tau."""
+    """A line of nodes: real part, step, number of nodes, tau."""
 
     order: float
     step: float
@@ -37,11 +36,11 @@ class Line:
 
     @property
     def period(self) -> float:
-        """L, the distance of aliases."""
+        """L, the distance between aliases."""
         return 2 * math.pi / self.step
 
     def nodes(self) -> ComplexArray:
-        """z_k = al + i k step, k = 0, 1, ...: the others are conjugate."""
+        """The nodes z_k = al + i k step, k = 0, 1, ...; the others are conjugates."""
         return np.asarray(self.order + 1j * self.step * np.arange(self.count), dtype=complex)
 
     def weights(self) -> ComplexArray:
@@ -102,6 +101,6 @@ class Tail:
         return total, error, scale
 
     def _slack(self, t: FloatArray) -> FloatArray:
-        """Rounding of the exponents: sums of a few numbers of this size."""
+        """Rounding of the exponents, which are sums of a few numbers of this size."""
         size = abs(self.transform.log_real) + self.line.order * np.abs(t)
         return np.asarray(256 * ROUND * (1 + size))

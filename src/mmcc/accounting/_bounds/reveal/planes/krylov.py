@@ -3,17 +3,17 @@ r"""High powers of the operator, applied to one vector for each z: certified Arn
 In: S_z, a starting vector y, the norm l of errors.  Out: l_0 . S_z^N y and a bound on its error.
 Rounding: the error is stated and includes rounding.
 
-Let A = S^p, N = p q, and let v_1 = y/b, v_2, ... be made by A v_j = sum_{i<=j+1} H_ij v_i + r_j,
-the r_j being rounding alone.  For w_0 = b e_1, w_{k+1} = H w_k (H without its last row, m columns)
+Let A = S^p, N = p q, and let v_1 = y/b, v_2, ... satisfy A v_j = sum_{i<=j+1} H_ij v_i + r_j, where
+the r_j are rounding errors.  For w_0 = b e_1, w_{k+1} = H w_k (H without its last row, m columns)
 
     A V w_k = V w_{k+1} + d_k,   d_k = H_{m+1,m} (w_k)_m v_{m+1} + sum_j r_j (w_k)_j,
 
 so A^q y = V w_q + sum_{k<q} A^{q-1-k} d_k, and l_0 . A^q y is known up to sum_k l |d_k|.  No
-property of the v_j is used but their norms; orthogonal ones, in the inner product with weights l,
-make (w_k)_m small after a few dozen steps, however large q is.  l |v| <= (sum l) |v|_2 for the
-norm with weights l / sum l, in which |v_j|_2 = 1.
-*Long runs.*  Once w_{K+1} = lam w_K + t with a tiny t, A V w_K = lam V w_K + V t + d_K, and
-A^{q-K} V w_K = lam^{q-K} V w_K up to (q - K) max(1, |lam|)^{q-K} times the norm of V t + d_K.
+property of the v_j is used except their norms; orthogonal ones, in the inner product with weights
+l, make (w_k)_m small after a few dozen steps, however large q is.  l |v| <= (sum l) |v|_2 for the
+norm with weights l / sum l, in which |v_j|_2 = 1.  *Long runs.*  Once w_{K+1} = lam w_K + t with a
+tiny t, A V w_K = lam V w_K + V t + d_K, and A^{q-K} V w_K = lam^{q-K} V w_K up to (q - K) max(1,
+|lam|)^{q-K} times the norm of V t + d_K.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mmcc.accounting._bounds.reveal.inversion import ROUND
 from mmcc.accounting._bounds.reveal.planes.operator import Operator
 
 SIZES = (8, 12, 16, 20, 24, 28, 32, 40, 48, 64)
-"""Numbers of vectors after which the error is looked at."""
+"""Numbers of vectors after which the error is checked."""
 OFTEN = 16
 TRUNCATED = 1e-10
-"""What too few vectors may cost, relative to the start; rounding is left as it is."""
+"""What too few vectors may cost, relative to the start, apart from rounding."""
 SETTLED = 1e-11
 """The same for the end of long runs."""
 SILENT = 1e-11
-"""Results that are smaller than this, relative to the start of the real power, are set to 0."""
+"""Results smaller than this, relative to the start of the real power, are set to 0."""
 TINY = 1e-300
 
 
@@ -46,19 +46,19 @@ class Power:
     stride: int
     count: int
     weights: FloatArray
-    """l / sum l."""
+    """The weights l / sum l."""
     functional: FloatArray
-    """l_0 / sum l."""
+    """The functional l_0 / sum l."""
     slip: float
     """Bound on the rounding of one application of S to v, relative to S_al |v|."""
     scale: float
-    """The norm of the real power's start: errors should be small beside it."""
+    """The norm of the real power's start, beside which errors should be small."""
 
     def __call__(self, start: ComplexArray) -> tuple[ComplexArray, FloatArray]:
         """l_0 . A^q y / sum l for each starting field y, and bounds on the errors."""
         fields = start.reshape(len(start), -1)
         sizes = self._norms(fields)
-        most = min(SIZES[-1], self.count + 1)  # with one more than q nothing is missing
+        most = min(SIZES[-1], self.count + 1)  # q + 1 vectors are complete
         basis = np.empty((len(fields), most + 1, fields.shape[1]), dtype=complex)
         basis[:, 0] = fields / np.maximum(sizes, TINY)[:, None]
         heads = np.zeros((len(fields), most + 1, most), dtype=complex)
@@ -80,12 +80,12 @@ class Power:
     def _extend(
         self, basis: ComplexArray, heads: ComplexArray, m: int, shape: tuple[int, ...]
     ) -> None:
-        """The m-th column of H, and the next vector."""
+        """Compute the m-th column of H, and the next vector."""
         fields = basis[:, m - 1].reshape(shape)
         for _ in range(self.stride):
             fields = self.operator(fields)
         vector = fields.reshape(len(basis), -1)
-        for _ in range(2):  # the second time for what rounding left of the inner products
+        for _ in range(2):  # the second pass removes what rounding left of the inner products
             inner = np.matmul(basis[:, :m], (self.weights * vector.conj())[:, :, None])
             inner = inner[:, :, 0].conj()
             vector = vector - np.matmul(inner[:, None], basis[:, :m])[:, 0]
@@ -97,7 +97,7 @@ class Power:
     def _run(
         self, heads: ComplexArray, sizes: FloatArray
     ) -> tuple[ComplexArray, FloatArray, FloatArray]:
-        """w_q for each z, what the missing vectors cost, and the whole error."""
+        """w_q for each z, the cost of the missing vectors, and the total error."""
         m = heads.shape[2]
         slips = 2 * self.stride * self.slip
         slips = slips + 16 * ROUND * (m + 8) * (1 + np.abs(heads).sum(axis=1))

@@ -1,6 +1,6 @@
-r"""The plane on a grid: finitely many states (q_1, q_2), finitely many outputs x, masses upper.
+r"""The plane on a grid: finitely many states (q_1, q_2) and outputs x, masses rounded up.
 
-In: a `Plane` and how fine to be.  Out: a `PlaneLattice`.
+In: a `Plane` and a `Fineness`.  Out: a `PlaneLattice`.
 Rounding: every mass is rounded up; a larger positive measure gives a larger delta.
 
 Backwards in time x = q_1 + q_2 + w + s g_0 with w ~ N(0, omega), then each coordinate by itself
@@ -13,10 +13,10 @@ coordinate after the other, and with n steps
 
     (1 - eta_1)^n (1 - eta_2)^n  E  <=  E_grid  <=  (1 + eta_1)^n (1 + eta_2)^n  E.
 
-Both steps are multiples of one unit, so q_1 + q_2 has few values, and outputs depend on it alone.
-*Exits.*  `remove`: each coordinate has its levels, and q_1 + q_2 one that is much lower than the
-sum of theirs: without it moments of high order would come from the corner.  `add`: each coordinate
-has its levels; likelihood ratios are bounded there.
+Both steps are multiples of one unit, so q_1 + q_2, on which outputs depend, has few values.
+*Exits.*  For `remove`, each coordinate has its own levels, and q_1 + q_2 has one that is much lower
+than their sum: without it moments of high order would come from the corner.  For `add`, each
+coordinate has its own levels, and likelihood ratios are bounded.
 """
 
 from __future__ import annotations
@@ -45,50 +45,50 @@ from mmcc.accounting._bounds.reveal.planes.plane import Plane
 MAX_STATES, MAX_MASSES = 12000, 2**22
 FINE = Fineness(trapezoid=5e-4, cell=0.05)
 ROOM = 0.15
-"""Part of the budget for exits that goes to each coordinate by itself."""
+"""The fraction of the budget for exits that goes to each coordinate."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlaneLattice:
-    """Masses of states, transitions and outputs; what leaving the lattice costs."""
+    """Masses of states, transitions and outputs, and the cost of leaving the lattice."""
 
     steps: int
     axes: tuple[FloatArray, FloatArray]
     """The values of q_1 and of q_2."""
     inside: BoolArray
-    """Which pairs of coordinates are on the lattice: others have left."""
+    """Which pairs of coordinates are on the lattice."""
     entrance: FloatArray
     first: FloatArray
-    """first[s, a, b]: mass of the move of q_1 from a to b when s participate."""
+    """first[s, a, b]: mass of the move of q_1 from a to b with s participations."""
     second: FloatArray
     sums: IntArray
-    """Where q_1 + q_2 stands among the means of outputs."""
+    """The index of q_1 + q_2 among the means of outputs."""
     places: FloatArray
     logs: FloatArray
     masses: FloatArray
-    """As in `chains.lattice.Lattice`, by mean instead of state."""
+    """Masses as in `chains.lattice.Lattice`, by mean instead of state."""
     inflation: float
-    """Logarithm of (1 - eta_1)^-n (1 - eta_2)^-n: what the sums may have lost."""
+    """Logarithm of (1 - eta_1)^-n (1 - eta_2)^-n, which the sums may have lost."""
     exits: float
     """Bound on the mass, under the law that counts, of ever leaving the lattice."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Multiples of a step: points `low` to `high`."""
+    """The points of one coordinate: multiples `low` to `high` of a step."""
 
     chain: Chain
     unit: float
     stride: int
-    """The step in units, which both axes have in common."""
+    """The step in the unit that both axes share."""
     low: int
     high: int
     exits: float
-    """What leaving this axis costs on the line."""
+    """The cost of leaving this axis, on the line."""
 
     @property
     def places(self) -> FloatArray:
-        """Of the points, in units."""
+        """The points, in units."""
         return self.stride * np.arange(float(self.low), self.high + 1.0)
 
     @property
@@ -128,7 +128,7 @@ def lattice_for(
         plane.white, plane.diagonal, plane.prior, means, nodes, centring.at(places), adjacency
     )
     (begin, first), (begun, second) = (axis.moves for axis in axes)
-    # Exits happen on the grid: (1 + eta_1)^n (1 + eta_2)^n times what they cost on the line.
+    # Exits happen on the grid, at (1 + eta_1)^n (1 + eta_2)^n times their cost on the line.
     grown = math.exp(plane.steps * math.fsum(axis.error for axis in axes)) * UP
     return PlaneLattice(
         steps=plane.steps,
@@ -158,7 +158,7 @@ def _axes(
         h = unit * stride / math.sqrt(chain.shared)
         if not (high - low) / h <= MAX_STATES:
             return None
-        # Beyond the first points left out is where the cost was counted.
+        # The cost was counted beyond the first points that are left out.
         found.append(_Axis(chain, unit, stride, math.ceil(low / h), math.floor(high / h), exits))
     first, second = found
     few = first.places.size * second.places.size <= MAX_STATES
@@ -166,9 +166,10 @@ def _axes(
 
 
 def _steps(plane: Plane, trapezoid: float) -> tuple[float, tuple[int, int]]:
-    """A unit, and the steps of both coordinates in it, so that n (eta_1 + eta_2) is as wanted.
+    """A unit, and the steps of both coordinates in it, such that n (eta_1 + eta_2) is as wanted.
 
-    One step is the unit, the other a multiple; the ratio is rounded to whichever side loses less.
+    One step is the unit, the other a multiple of it; the ratio is rounded to the side that loses
+    less.
     """
     share = math.log(4 * plane.steps / trapezoid)
     steps = [
@@ -184,7 +185,7 @@ def _steps(plane: Plane, trapezoid: float) -> tuple[float, tuple[int, int]]:
 
 
 def _roof(plane: Plane, adjacency: str, budget: float) -> tuple[float, float]:
-    """The level of q_1 + q_2 beyond which states have left, and what that costs."""
+    """The level of q_1 + q_2 beyond which states have left, and the cost of that."""
     if adjacency == "add":
         return math.inf, 0.0
 

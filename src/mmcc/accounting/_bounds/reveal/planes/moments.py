@@ -3,7 +3,7 @@ r"""Moments of the revealed likelihood ratio on a plane.
 In: a `PlaneLattice`.  Out: E_P~[Lhat^z] on the lattice for many z with the same real part.
 Rounding: errors are stated relative to the moment at the real part of z (`Moments.error`).
 
-Few z matter.  For all from some node of the line on, |S_z| <= S^ entrywise, where S^ has the
+Few z matter.  From some node of the line on, |S_z| <= S^ entrywise for all z, where S^ has the
 largest modulus of each site: |l_0 S_z^N (e_z/u)| <= l S^^k y^, y^ >= |e_z|/u, for every k <= N, and
 where S^ y <= lam y entrywise the rest is at most lam^{N-k}.  Those z are set to 0.
 """
@@ -33,16 +33,16 @@ from mmcc.accounting._bounds.reveal.planes.operator import (
 BATCH = 24
 SITES = 128
 SILENT = 1e-11
-"""What the z that are set to 0 may have, relative to the real moment, roughly."""
+"""Rough size, relative to the real moment, below which z are set to 0."""
 FIRST_CUT = 6
 OFTEN = 8
 FEWEST_STEPS, MOST_STEPS = 60, 2000
-"""After how many steps an envelope may be given up."""
+"""The range of steps after which an envelope may be given up."""
 PATIENCE = 0.06
-"""Steps in one application of A, times 1 - rho."""
+"""The number of steps in one application of A, times 1 - rho."""
 MOST_STRIDE = 24
 SHORT = 40
-"""Runs of fewer steps take them one by one."""
+"""Runs of fewer steps are computed step by step."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,13 +54,13 @@ class _Frame:
     inverse: FloatArray
     growth: float
     norm: FloatArray
-    """l / sum l."""
+    """The norm's weights l / sum l."""
     functional: FloatArray
-    """l_0 / sum l."""
+    """The functional l_0 / sum l."""
     log_scale: float
     """Logarithm of sum l."""
     size: float
-    """Norm of e_al / u."""
+    """The norm of e_al / u."""
 
 
 def moments(lattice: PlaneLattice, powers: ComplexArray, decay: float) -> Moments | None:
@@ -75,7 +75,7 @@ def moments(lattice: PlaneLattice, powers: ComplexArray, decay: float) -> Moment
         frame = _frame(lattice, float(powers[0].real), lead)
         mean, shift = _sites(lattice, powers)
         slip = site_rounding(lattice.logs, powers)
-        slip += 8 * ROUND * (sum(lattice.inside.shape) + len(lattice.first) + 16)  # an application
+        slip += 8 * ROUND * (sum(lattice.inside.shape) + len(lattice.first) + 16)  # per application
         count, silent = _silent(frame, np.abs(mean))
         values = np.zeros(powers.size, dtype=complex)
         error = 0.0
@@ -111,7 +111,7 @@ def _sites(lattice: PlaneLattice, powers: ComplexArray) -> tuple[ComplexArray, f
     """sum_i masses e^{z logs - shift} by z, s and mean, some z at a time, and the shift."""
     parts, shift = [], 0.0
     for start in range(0, powers.size, SITES):
-        # The real power goes first every time: it sets the common scale.
+        # The real power goes first in every batch, since it sets the common scale.
         batch = np.concatenate([powers[:1], powers[start : start + SITES]])
         found, shift = site(lattice.logs, lattice.masses, batch)
         parts.append(found[1:])
@@ -119,7 +119,7 @@ def _sites(lattice: PlaneLattice, powers: ComplexArray) -> tuple[ComplexArray, f
 
 
 def _silent(frame: _Frame, moduli: FloatArray) -> tuple[int, float]:
-    """From which node on all moments are negligible, and a bound on them in units of sum l."""
+    """The node from which on all moments are negligible, and a bound on them in units of sum l."""
     cut = FIRST_CUT
     while cut < len(moduli):
         bound = _envelope(frame, moduli[cut:].max(axis=0))

@@ -1,15 +1,15 @@
 r"""The transfer operator of a plane, scaled so that errors have one norm.
 
 In: a `PlaneLattice` and powers z with the same real part.  Out: an `Operator`.
-Rounding: none here is paid for; each application errs by a small part of S_al |v|, entry by entry.
+Rounding: not paid for here; each application errs by a small multiple of S_al |v|, entrywise.
 
 T_z v = sum_s site_{z,s} (K_1s x K_2s) v: one move along each axis.  With a positive vector u and a
 number Lam let S_z = u^-1 T_z u / Lam, so that
 
     E[Lhat^z] = Lam^{n-1} l_0 . S_z^{n-1} (e_z / u),    l_0 = entrance u,  e_z = sum_s site_{z,s}.
 
-With l_j = l_0 S_al^j (al the real power) and l >= l_j entrywise for all j < n, an error r that is
-made on the way changes the result by at most
+With l_j = l_0 S_al^j (al the real power) and l >= l_j entrywise for all j < n, an error r made on
+the way changes the result by at most
 
     |l_0 S_z^j r| <= l_0 S_al^j |r| = l_j |r| <= l |r|,
 
@@ -32,19 +32,19 @@ from mmcc.accounting._bounds.reveal.planes.lattice import PlaneLattice
 Array = TypeVar("Array", FloatArray, ComplexArray)
 
 SETTLED = 1e-3
-"""By how much the logarithm of a moment may still change when the iteration ends."""
+"""How much the logarithm of a moment may still change when the iteration ends."""
 ALLOWED = 0.5
-"""l_j may grow by e^ALLOWED after the iteration ended: only the norm of errors grows with it."""
+"""l_j may still grow by e^ALLOWED afterwards, since only the norm of errors grows with it."""
 OFTEN = 8
 LEFT_STEPS = 150
-"""Enough for a centring, which may be rough."""
+"""Steps that suffice for a centring, which may be rough."""
 LEAST = 1e-120
-"""Entries of positive vectors stay above this, relative to the largest: no underflow unseen."""
+"""Entries of positive vectors stay above this, relatively, so no underflow goes unnoticed."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Leading:
-    """Near the leading eigenvector of T_al: u, Lam, and roughly the logarithm of the moment."""
+    """Roughly the leading eigenvector of T_al: u, Lam and the logarithm of the moment."""
 
     right: FloatArray
     growth: float
@@ -52,13 +52,13 @@ class Leading:
 
 
 def real_sites(lattice: PlaneLattice, power: float) -> tuple[FloatArray, float]:
-    """Sites by s and state for a real power, 0 outside, and the shift they have."""
+    """Sites by s and state for a real power, 0 outside, and their shift."""
     mean, shift = site(lattice.logs, lattice.masses, np.array([power]))
     return spread(lattice, mean.real)[0], shift
 
 
 def spread(lattice: PlaneLattice, mean: Array) -> Array:
-    """Sites [z, s, 0, mean] by state instead of mean, 0 outside."""
+    """Sites [z, s, 0, mean], by state instead of mean, 0 outside."""
     return np.asarray(mean[:, :, 0][:, :, lattice.sums] * lattice.inside)
 
 
@@ -76,7 +76,7 @@ def step_back(lattice: PlaneLattice, weights: FloatArray, vector: FloatArray) ->
 
 @np.errstate(over="ignore", invalid="ignore")  # seen by the checks of `top` and `mass`
 def leading(lattice: PlaneLattice, power: float) -> Leading | None:
-    """By power iteration from the ends e_al; None if numbers leave the range of floats."""
+    """The leading vector by power iteration from e_al; None if numbers are beyond floats."""
     weights, shift = real_sites(lattice, power)
     vector = weights.sum(axis=0)
     total, left = shift * lattice.steps, lattice.steps - 1
@@ -104,7 +104,7 @@ def leading(lattice: PlaneLattice, power: float) -> Leading | None:
 
 
 def norm_of_errors(lattice: PlaneLattice, weights: FloatArray, right: FloatArray) -> FloatArray:
-    """l, an upper bound on every l_j but for rounding; weights[s] are those of S_al."""
+    """l, an upper bound on every l_j up to rounding; weights[s] are those of S_al."""
     vector = lattice.entrance * right
     most, left = vector, lattice.steps - 1
     while left:
@@ -129,10 +129,10 @@ class Operator:
     """weights[z, s]: site_{z,s} / (u Lam), 0 outside."""
 
     def __call__(self, fields: ComplexArray) -> ComplexArray:
-        """S_z applied to fields[z], one for each z."""
+        """S_z applied to fields[z], for each z."""
         count, rows, columns = fields.shape
         flat = fields * self.right
-        # Real masses times complex numbers: real parts and imaginary ones in one product.
+        # Real masses times complex numbers: real and imaginary parts in one product.
         parts = np.concatenate([flat.real, flat.imag]).reshape(-1, columns)
         total = np.zeros_like(fields)
         for s, first in enumerate(self.lattice.first):
@@ -144,7 +144,8 @@ class Operator:
 def output_weights(lattice: PlaneLattice, power: float, lead: Leading) -> FloatArray:
     """weights[s, i]: how much s and the cell i of outputs matter to the moment of this power.
 
-    Left and right leading eigenvectors around the mass of the cell, without its own factor.
+    It is the mass of the cell between the left and right leading eigenvectors, without its own
+    factor.
     """
     sites, _ = real_sites(lattice, power)
     left = lattice.entrance

@@ -1,7 +1,7 @@
 """The Gaussian chain of a two-buffer BLT: two coordinates, driven by the same participations.
 
 In: buffers, rounds, sigma.  Out: a `Plane`.
-Rounding: its Gram matrix lies entrywise above the strategy's, so delta only grows.
+Rounding: its Gram matrix is entrywise at least the strategy's, so delta can only grow.
 
 Noise is scaled to one.  The columns of one group of steps have the Gram matrix
 
@@ -21,26 +21,26 @@ from mmcc.sampling import Rounds
 from mmcc.strategies._toeplitz import Toeplitz
 
 MOST_COUNTED = 8
-"""Participations at a step: each number of them has moves of its own."""
+"""Most participations at a step, because each number of them has its own moves."""
 MAX_GROWTH = 700.0
-"""Slower decays need too many states (see `Chain.growth`)."""
+"""The largest growth (see `Chain.growth`); slower decays need too many states."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Plane:
-    """Each coordinate as a chain by itself; both have the same steps, white part and prior."""
+    """Each coordinate as a separate chain; both have the same steps, white part and prior."""
 
     first: Chain
     second: Chain
 
     @property
     def coordinates(self) -> tuple[Chain, Chain]:
-        """Both chains."""
+        """The chains of both coordinates."""
         return self.first, self.second
 
     @property
     def steps(self) -> int:
-        """Steps of the group."""
+        """The number of steps of the group."""
         return self.first.steps
 
     @property
@@ -50,7 +50,7 @@ class Plane:
 
     @property
     def white(self) -> float:
-        """Omega, the variance of what is white."""
+        """Omega, the variance of the white part."""
         return self.first.white
 
     @property
@@ -65,7 +65,7 @@ class Plane:
 
 
 def plane_of(strategy: Toeplitz, rounds: Rounds, sigma: float, prior: FloatArray) -> Plane | None:
-    """The plane of a BLT with two buffers; None for others, and where states would be too many."""
+    """The plane of a BLT with two buffers; None for others, or if it needs too many states."""
     buffers, columns = strategy.buffer_numbers, rounds.count(strategy.steps)
     if buffers is None or buffers[0].size != 2 or columns < 2 or prior.size > MOST_COUNTED + 1:
         return None

@@ -3,9 +3,9 @@
 In: strategy, rounds, the law of participations at a step, sigma.  Out: `Answer`.
 Rounding: results are upper bounds.
 
-The same steps as for chains, with a state of two coordinates.  A dominating chain with one
-coordinate says which order and centring are about right.  Where its moments alone look better, its
-own curve is computed too, and the better one is taken.  Proofs: docs/theory-reveal-planes.md.
+The steps are those for chains, with a state of two coordinates.  A dominating chain with one
+coordinate shows which order and centring are about right.  If its moments alone look better, its
+own curve is computed too, and the better one is used.  Proofs: docs/theory-reveal-planes.md.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from mmcc.strategies._toeplitz import Toeplitz
 
 TURNS = 3
 WORK, FEWEST_NODES = 2 * 10**6, 200
-"""About so many states times nodes are looked at."""
+"""Roughly the number of states times nodes that is computed, and the fewest nodes."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlaneProblem(ChainProblem):
-    """A two-buffer BLT: a chain may dominate it, the plane has its own Gram matrix."""
+    """The problem of a two-buffer BLT: a chain can dominate it, but a plane has its Gram matrix."""
 
     plane: Plane | None = None
 
     def outlook(self, shape: Shape, delta: float) -> float:
-        """Unknown where the plane, of which the chain tells too little, is asked."""
+        """0, unknown, for a plane: the chain that dominates it says too little."""
         return super().outlook(shape, delta) if self.plane is None else 0.0
 
     def _curves(self, shape: Shape, adjacency: str, delta: float) -> Iterator[Curve]:
@@ -70,7 +70,7 @@ class PlaneProblem(ChainProblem):
 
 
 def plane_curve(plane: Plane, setting: Setting, delta: float) -> Curve | None:
-    """A curve that is good near delta; `setting` is good for a chain that dominates the plane."""
+    """A curve that is tight near delta; `setting` is good for a chain that dominates the plane."""
     adjacency = setting.adjacency
     if not setting.epsilon < HOPELESS:
         return None
@@ -105,7 +105,7 @@ def plane_curve(plane: Plane, setting: Setting, delta: float) -> Curve | None:
 
 
 def _centring(plane: Plane, setting: Setting, delta: float) -> Centring:
-    """The chain's, and from there the best one for the plane at the same order, while it gains."""
+    """The chain's centring, improved for the plane at the same order while that helps."""
     adjacency, order = setting.adjacency, setting.order
     power = float(powers(adjacency, np.array([order]))[0])
     best = centring = setting.centring
@@ -136,7 +136,7 @@ def problem_for(
     sigma: float,
     progress: Progress | None = None,
 ) -> ChainProblem:
-    """The mechanism as a plane where it has two buffers, else as a chain."""
+    """The mechanism as a plane if it has two buffers, else as a chain."""
     spectrum = spectrum_of(strategy, rounds)
     plane = plane_of(strategy, rounds, sigma, prior)
     if plane is None:

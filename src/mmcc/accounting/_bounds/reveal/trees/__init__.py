@@ -1,4 +1,4 @@
-"""The reveal bound for trees: counts are told from the roots down (Haar)."""
+"""The reveal bound for trees: counts are revealed from the roots down, or in leaf order."""
 
 from __future__ import annotations
 

@@ -3,14 +3,14 @@
 In: a tree, independent rounds, sigma.  Out: `Answer`, both adjacencies.
 Rounding: results are upper bounds; infinite (1 for delta) where nothing could be certified.
 
-After the evidence was used the adversary is told who took part: the truth under P, a draw from a
-posterior under Q.  Two ways of telling are tried, and the smaller bound is taken:
+Once the evidence has been used, participation is revealed to the adversary: the truth under P, a
+draw from a posterior under Q.  Two ways of revealing it are tried, and the smaller bound is used:
 
-*Haar.*  How many participations there are in each tree, then in each half, and so on, each count
-drawn given the node's own Haar coefficient.  The likelihood ratio is a product of scalar mixtures,
-and its moments follow a recursion over heights (`moments`).  Both adjacencies.
-*Leaf order.*  Column after column, each drawn given its own product with the output, less what was
-told (`leaf_order`, `leaf_moments`).  Better where a tree has few participations.
+*Haar.*  The number of participations in each tree, then in each half, and so on, each count drawn
+given the node's own Haar coefficient.  The likelihood ratio is a product of scalar mixtures, and
+its moments follow a recursion over heights (`moments`).  Both adjacencies.  *Leaf order.*  Column
+after column, each drawn given its own product with the output, minus what was already revealed
+(`leaf_order`, `leaf_moments`).  This is better if a tree has few participations.
 
 Moments become delta by a Mellin inversion (`inversion`).  Proofs: docs/theory-reveal.md.
 """
@@ -35,18 +35,18 @@ from mmcc.sampling import Rounds
 from mmcc.strategies._tree import Tree
 
 EXIT_SHARE = 0.004
-"""The share of delta for counts that are not followed, and the same for walks that leave."""
+"""The fraction of delta spent on counts above the cuts, and likewise on walks that leave."""
 BLUR = 5e-5
 """What smoothing may cost in epsilon, relative to the larger of epsilon and a deviation."""
 DROP = 9.0
-"""The integrand is followed until its smoothing factor has fallen by e^-DROP."""
+"""The integrand is evaluated until its smoothing factor has fallen by e^-DROP."""
 MAX_NODES = 3000
 MAX_ANGLE = 2000.0
-"""Of the factors' phases: lattices are fine where phases turn fast."""
+"""The largest phase of the factors, because fast phases need fine lattices."""
 MAX_TURN = 25.0
-"""Largest shift of a root's output, in deviations, that is followed: beyond, epsilon is > 100."""
+"""The largest shift of a root's output, in standard deviations; beyond it epsilon is > 100."""
 MAX_LEAF_COUNT = 30
-"""Leaf order takes pairs of counts, each with a matrix of its own: not for larger counts."""
+"""The largest count in leaf order, where each pair of counts has its own matrix."""
 FIRST_GUESS, SMALLEST_GUESS, LARGEST_GUESS = 1e-5, 1e-60, 0.5
 TURNS = 6
 ADJACENCIES = ("remove", "add")
@@ -60,13 +60,13 @@ def bound_epsilon(
     progress: Progress | None = None,
     known: Answer = NOTHING_BESIDE,
 ) -> Answer:
-    """Certified epsilons at delta; infinite where nothing is certified.
+    """Certified epsilons at delta; infinite if nothing is certified.
 
-    Beside what is `known`, `add` is not followed where it cannot change the promise.
+    Given what is `known`, `add` is skipped if it cannot change the promise.
     """
     if rounds.probability == 1:
         exact = bound_gaussian_epsilon(_ratio(tree, rounds, sigma), delta)
-        return Answer(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
+        return Answer(exact, exact, notes={"participation is certain": "Gaussian mechanism"})
     forest = forest_of(tree, rounds, sigma)
     found = {"remove": math.inf, "add": forest.idle}
     notes: dict[str, Any] = {}
@@ -87,13 +87,13 @@ def bound_epsilon(
 def bound_delta(
     tree: Tree, rounds: Rounds, sigma: float, epsilon: float, progress: Progress | None = None
 ) -> Answer:
-    """Certified deltas at epsilon; 1 where nothing is certified.
+    """Certified deltas at epsilon; 1 if nothing is certified.
 
-    Order and cuts are chosen for a guess at delta, which is what the last choice gave.
+    Order and cuts are chosen for a guess of delta, which is the result of the previous choice.
     """
     if rounds.probability == 1:
         exact = bound_gaussian_delta(_ratio(tree, rounds, sigma), epsilon)
-        return Answer(exact, exact, notes={"every step is taken part in": "Gaussian mechanism"})
+        return Answer(exact, exact, notes={"participation is certain": "Gaussian mechanism"})
     forest = forest_of(tree, rounds, sigma)
     found = {"remove": 1.0, "add": 0.0 if epsilon >= forest.idle else 1.0}
     notes: dict[str, Any] = {}
@@ -116,7 +116,7 @@ def bound_delta(
 
 
 def _curves(forest: Forest, adjacency: str, delta: float) -> Iterator[Curve]:
-    """Curves that are good near this delta; none if nothing can be certified."""
+    """Curves that are tight near this delta; none if nothing can be certified."""
     with one_thread():
         for make in (haar_curve, leaf_curve):
             curve = make(forest, adjacency, delta)
@@ -125,7 +125,7 @@ def _curves(forest: Forest, adjacency: str, delta: float) -> Iterator[Curve]:
 
 
 def haar_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
-    """Counts told from the roots down; None if nothing can be certified."""
+    """The curve with counts revealed from the roots down; None if nothing can be certified."""
     cuts = cuts_for(forest, EXIT_SHARE * delta)
     if cuts is None or not _largest_shift(forest, cuts) <= MAX_TURN:
         return None
@@ -149,9 +149,10 @@ def haar_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
 
 
 def leaf_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
-    """Columns told in the order of the leaves; None if nothing can be certified.
+    """The curve with columns revealed in the order of the leaves; None if nothing is certified.
 
-    Under `add` exits count by Q~, of which a tree has at most e^idle_tree times what P~ has.
+    Under `add` exits are counted by Q~, whose mass on a tree is at most e^idle_tree times that of
+    P~.
     """
     growth = 1.0 if adjacency == "remove" else math.exp(min(forest.idle_tree, 700.0))
     cuts = cuts_for(forest, EXIT_SHARE * delta / growth)
@@ -194,19 +195,19 @@ def _at_z(adjacency: str, found: Moments) -> Moments:
 
 
 def _notes(line: Line, cuts: Cuts, exits: float) -> dict[str, Any]:
-    """The choices behind the number."""
+    """The settings behind the number."""
     return {"order": line.order, "exits": exits, "counts": list(cuts.counts), "nodes": line.count}
 
 
 def _largest_shift(forest: Forest, cuts: Cuts) -> float:
-    """What the most participations that are followed add to the output of a root."""
+    """The largest shift of a root's output, by the most participations within the cuts."""
     return max(cuts.counts[grove.height] * grove.amplitude for grove in forest.groves)
 
 
 def _line(chosen: Saddle, turn: float) -> Line | None:
-    """Smoothing costs `blur` in epsilon, or more where it would take too many or too fine nodes.
+    """A line whose smoothing costs `blur` in epsilon, or more if nodes would be too many or fine.
 
-    None where it would cost so much that nothing is left.
+    None if it would cost so much that nothing is left.
     """
     blur = BLUR * max(chosen.epsilon, chosen.deviation)
     line = line_for(chosen.order, chosen.period, blur, DROP)

@@ -1,6 +1,6 @@
 """A tree strategy as one example sees it: complete trees, and the size of every Haar coefficient.
 
-In: a tree, independent rounds, sigma.  Out: a `Forest`, or why there is none.
+In: a tree, independent rounds, sigma.  Out: a `Forest`, or the reason why there is none.
 Rounding: amplitudes are rounded up, to few binary digits; the Gram matrix grows in Loewner order.
 
 Noise is scaled to one.  Under cyclic Poisson with separation 2^g a complete tree with 2^T >= 2^g
@@ -10,12 +10,12 @@ heights 0 .. g above such a column hold no other one: the group's Gram matrix is
 
     all ones: 2^(H+1) - 1 + g,      node of height h: 2^h - 1 + g,
 
-so that a node with k participations, j of them on the left, shows (2j - k) a_h with
+so a node with k participations, j of them on the left, shows (2j - k) a_h with
 a_h^2 = (1 + (g-1) 2^-h) / sigma^2, and the tree k a_0 with a_0^2 = (2 + (g-1) 2^-H) / sigma^2.  A
 column alone in a tree of height T shows a_0^2 = (T+1) / sigma^2.
 
-Trees come in falling size, so the column i of a group lies in no larger tree than the column i of
-the first group, which therefore releases at least as much: it stands for all of them.
+Trees come in decreasing size, so column i of a group is in no larger tree than column i of the
+first group, which therefore releases at least as much and bounds them all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mmcc.strategies._tree import Tree
 
 HUGE = 1e150
 DIGITS = 24
-"""Binary digits of an amplitude: products with counts and lattice points are then exact."""
+"""Binary digits of an amplitude, so that products with counts and lattice points are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +38,22 @@ class Grove:
     height: int
     count: int
     amplitude: float
-    """a_0: what one participation adds to the tree's sum, in deviations of its noise."""
+    """a_0: what one participation adds to the tree's sum, in standard deviations of its noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Independent complete trees, each column taken part in with the same probability."""
+    """Independent complete trees, with the same participation probability for each column."""
 
     groves: tuple[Grove, ...]
     probability: float
     sigma: float
     doublings: int
-    """g: the separation is 2^g where a tree has several columns."""
+    """g: the separation is 2^g if a tree has several columns."""
 
     @property
     def height(self) -> int:
-        """Of the highest tree."""
+        """The height of the highest tree."""
         return max(grove.height for grove in self.groves)
 
     @property
@@ -63,7 +63,7 @@ class Forest:
 
     @property
     def idle_tree(self) -> float:
-        """The same for the participations in the highest tree alone."""
+        """`idle` for participations in the highest tree only."""
         return self._idle(1 << self.height)
 
     def _idle(self, columns: int) -> float:
@@ -76,7 +76,7 @@ class Forest:
 
 
 def refusal(tree: Tree, rounds: Rounds) -> str | None:
-    """Why nothing is proven, in a sentence; None where something is."""
+    """Why nothing is proven, in a sentence; None if the bound applies."""
     separation = rounds.separation
     if separation & (separation - 1) == 0 or separation >= 1 << (tree.levels - 1):
         return None
@@ -95,7 +95,7 @@ def forest_of(tree: Tree, rounds: Rounds, sigma: float) -> Forest:
         step = 0
         for height, count in complete_trees(tree):
             if height < doublings:
-                break  # the steps left are fewer than the separation: one column at the most
+                break  # fewer steps are left than the separation: at most one column
             own = height - doublings
             share = math.ldexp(float(doublings - 1), -own)
             groves.append(Grove(own, count, short(math.sqrt(2 + share) / sigma)))
@@ -112,20 +112,20 @@ def forest_of(tree: Tree, rounds: Rounds, sigma: float) -> Forest:
 
 
 def complete_trees(tree: Tree) -> list[tuple[int, int]]:
-    """(height, how many) of the complete trees, the first steps first."""
+    """The complete trees as (height, how many), in the order of their steps."""
     top = tree.levels - 1
     cut = [(height, 1) for height in range(top - 1, -1, -1) if tree.leaves >> height & 1]
     return [(top, tree.leaves >> top), *cut]
 
 
 def _alone(tree: Tree, step: int, count: int, sigma: float) -> Grove:
-    """A column alone in its tree: the nodes above it that are complete."""
+    """The grove of a column alone in its tree, from the complete nodes above it."""
     nodes = sum((step >> level) + 1 <= tree.leaves >> level for level in range(tree.levels))
     return Grove(0, count, short(math.sqrt(nodes) / sigma))
 
 
 def short(value: float) -> float:
-    """A number with few binary digits, at least the value whatever its rounding."""
+    """A number with few binary digits, at least the value even after its rounding."""
     if not value < HUGE:
         return math.inf
     mantissa, exponent = math.frexp(value * (1 + 2.0**-40))

@@ -12,10 +12,9 @@ height h with z_v = z and k participations contributes, K the Gaussian step of v
 
 *Leaves.*  In units of the leaf's deviation, F has the exponents 0 and that deviation: the lattice
 and its error are those of `tables` with half = deviation / 2, turn = deviation.  Beyond a point at
-most |real| deviation away from the mean, g falls faster than a standard Gaussian: MARGIN further on
-it is below e^-39 of its integral.
-*Errors.*  All weights are positive and |F^s| = F^real: errors of single operations add up, relative
-to the real moment, over 2^H leaves and as many nodes.
+most |real| deviation away from the mean, g falls faster than a standard Gaussian: MARGIN farther
+out it is below e^-39 times its integral.  *Errors.*  All weights are positive and |F^s| = F^real:
+errors of single operations add up, relative to the real moment, over 2^H leaves and as many nodes.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from mmcc.accounting._bounds.reveal.trees.tables import MARGIN, Parts, Power, st
 from mmcc.accounting._bounds.waves import WAVE_ERROR, powers, product
 
 LEAST = 1e-250
-"""Entries of the real arrays are above this, relative to the largest: nothing underflows unseen."""
+"""Entries of the real arrays stay above this, relatively, so no underflow goes unnoticed."""
 FAR = 38.0
-"""Deviations after which a normal density is below the smallest float."""
+"""Standard deviations beyond which a normal density is below the smallest float."""
 DIGITS = 30.0
 BATCH = 96
 LARGEST_LEAF_POINTS = 2**14
@@ -46,7 +45,7 @@ LARGEST_ERROR = 1e-3
 def leaf_moments(
     walks: Sequence[tuple[Walk, int]], cuts: tuple[int, ...], real: float, frequencies: FloatArray
 ) -> Moments | None:
-    """The moments of all trees, each as often as it is there, over the real one."""
+    """The product of the moments of all trees, with multiplicity, relative to the real one."""
     values = np.ones(frequencies.size, dtype=complex)
     scale, error = 0.0, 0.0
     for walk, count in walks:
@@ -65,7 +64,7 @@ def leaf_moments(
 def rough_leaf_moment(
     walks: Sequence[tuple[Walk, int]], cuts: tuple[int, ...], real: float
 ) -> float:
-    """Logarithm of the real moment, or infinity."""
+    """The logarithm of the real moment, or infinity."""
     found = leaf_moments(walks, cuts, real, np.zeros(1))
     return math.inf if found is None else found.log_scale
 
@@ -75,7 +74,7 @@ def tree_moments(
 ) -> Moments | None:
     """The moments of one tree; the first frequency is 0.
 
-    None if the numbers leave the range of floats or rounding takes over.
+    None if the numbers leave the range of floats or rounding dominates.
     """
     parts: list[ComplexArray] = []
     scale, error = 0.0, 0.0
@@ -97,7 +96,7 @@ def tree_moments(
 def _batch(
     walk: Walk, cuts: tuple[int, ...], power: Power, frequencies: FloatArray
 ) -> Moments | None:
-    """The same for as many frequencies as fit in memory; arrays are [point, count, frequency]."""
+    """`tree_moments` for frequencies that fit in memory; arrays are [point, count, frequency]."""
     s = np.asarray(power.real + 1j * frequencies, dtype=np.complex128)
     leaves = _Leaves.on(walk, power, s)
     if leaves is None:
@@ -144,7 +143,7 @@ class _Leaves:
 
     @classmethod
     def on(cls, walk: Walk, power: Power, s: ComplexArray) -> _Leaves | None:
-        """A lattice that holds whatever the leaves of this walk may see; None if it is too long."""
+        """A lattice that covers all outputs at the leaves of this walk; None if it is too long."""
         deviation = math.sqrt(walk.own)
         two = Parts(np.full(2, 0.5), np.array([0.0, deviation]), np.zeros(2), False, 0.0)
         step = step_for(two, power)
@@ -199,11 +198,11 @@ def _exponent(array: ComplexArray) -> int | None:
 
 
 def _error(walk: Walk, cuts: tuple[int, ...], power: Power, leaves: _Leaves) -> float:
-    """What leaves and nodes may have lost, relative to the real moment; the logarithm of 1 + it."""
+    """Log of 1 + e, where e is what leaves and nodes may have lost, relative to the real moment."""
     widest = float(np.abs(leaves.outputs).max()) + walk.diagonal
     reach = MARGIN + abs(power.real) * leaves.deviation
     leaf = math.exp(-power.digits) + math.exp(-39.0)
-    # 1 - p + p e^x is computed as 1 + p (e^x - 1), which may cancel where p is near 1.
+    # 1 - p + p e^x is computed as 1 + p (e^x - 1), which may cancel if p is near 1.
     leaf += power.size * ROUND * 8 * (widest + leaves.largest + 1 / (1 - walk.probability))
     leaf += WAVE_ERROR * (1 + power.size * leaves.largest)
     leaf += ROUND * (leaves.outputs.size + 8 * reach * (widest / leaves.deviation + reach) + 64)

@@ -31,30 +31,30 @@ from mmcc.accounting._bounds.reveal.inversion import UP
 from mmcc.accounting._bounds.reveal.trees.forest import DIGITS, Forest, Grove, short
 
 LATTICE = 1e-8
-"""Aimed at for kappa times the number of nodes."""
+"""The target for kappa times the number of nodes."""
 RATES = np.exp(np.linspace(math.log(0.3), math.log(40.0), 48))
-"""Rates theta that are tried, in units of one over the deviation of z_v."""
+"""Rates theta to try, in units of one over the standard deviation of z_v."""
 MOST_POINTS = 600
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Walk:
-    """Where z_v may be, node by node on the way from a root to its leaves."""
+    """The range of z_v, node by node on the way from a root to its leaves."""
 
     height: int
     probability: float
     unit: float
     """u: the variance of one node's noise."""
     own: float
-    """The variance of a leaf's own noise, in all nodes that hold it alone."""
+    """The variance of a leaf's own noise, in all nodes that contain only it."""
     centres: FloatArray
-    """centres[h]: c_h, taken off where a node of height h is left for its left child."""
+    """centres[h]: c_h, subtracted on the way from a node of height h to its left child."""
     points: FloatArray
     step: float
     inside: list[tuple[int, int]]
-    """inside[h]: first and last point, excluded, for nodes of height h."""
+    """inside[h]: the first point, and the first beyond the last, for nodes of height h."""
     exits: float
-    """Under P~; (1 + kappa)^nodes times as much on the grid."""
+    """The chance of leaving under P~; (1 + kappa)^nodes times as much on the grid."""
     inflation: float
     """Logarithm of (1 - kappa)^-nodes."""
 
@@ -64,12 +64,12 @@ class Walk:
         return self.height * self.unit + self.own
 
     def shared(self, height: int) -> float:
-        """w_h: what two leaves share that part at a node of this height."""
+        """w_h: what two leaves share if they part at a node of this height."""
         return self.unit * (self.height - height + 1)
 
 
 def walks_for(forest: Forest, budget: float) -> list[tuple[Walk, int]] | None:
-    """The walks of all trees and how many trees have each; leaving any costs about `budget`."""
+    """The walks of all trees, with multiplicities; leaving any of them costs about `budget`."""
     walks = []
     for grove in forest.groves:
         ends = 2 * max(grove.height, 1) * grove.count * len(forest.groves)
@@ -83,7 +83,7 @@ def walks_for(forest: Forest, budget: float) -> list[tuple[Walk, int]] | None:
 def walk_for(forest: Forest, grove: Grove, budget: float) -> Walk | None:
     """The walk in a tree of a grove; None if it would need too many points.
 
-    Each end of each height is passed with at most chance `budget`.
+    Each end at each height is passed with chance at most `budget`.
     """
     height, unit = grove.height, short(short(1 / forest.sigma) ** 2)
     if not 0 < unit < 1e3:
@@ -104,7 +104,7 @@ def walk_for(forest: Forest, grove: Grove, budget: float) -> Walk | None:
     points = step * np.arange(float(lowest), highest + 1.0)
     inside = [(0, 0)]
     for low, high in ends:
-        # The first point left out is at the end or beyond it, where the cost was taken.
+        # The first point left out is at or beyond the end at which the cost was computed.
         first = int(np.searchsorted(points, low, side="right"))
         last = int(np.searchsorted(points, high, side="left"))
         inside.append((first, last))
@@ -132,9 +132,9 @@ def _ends(
     centres: FloatArray,
     budget: float,
 ) -> tuple[float, float]:
-    """Floor and ceiling of z_v at a height, each passed somewhere with at most chance `budget`.
+    """Floor and ceiling of z_v at a height, each passed somewhere with chance at most `budget`.
 
-    The worst node is in the left half of those nodes above where that raises the moment.
+    The worst node is in the left half of those ancestors for which that raises the moment.
     """
     variance = unit * (height - level + 1)
     rates = RATES / math.sqrt(variance)

@@ -1,4 +1,4 @@
-"""Moments of Lhat over a forest: from the leaves to the roots, identical subtrees once.
+"""Moments of Lhat over a forest: from the leaves to the roots, with identical subtrees once.
 
 In: a forest, the largest count at each height, powers s.  Out: E_P~[Lhat^s; no count above].
 Rounding: errors are stated relative to the moment at the real part of s (`Moments.error`).
@@ -9,7 +9,7 @@ Below a node of height h with k participations, with T_j the moment of the node'
 
 and a tree has sum_k Bin(k) T_k M_H(k).  The real moments R come first; then everything is divided
 by them: M_h(k) = R_h(k) m_h(k), m_h(k) = sum_j G_j m(j) m(k-j), G_j the mean of e^{i om log f} over
-the tilted law of output and j (`Table.joint`).  So |m| <= 1, and a table's error counts as it is.
+the tilted law of output and j (`Table.joint`).  So |m| <= 1, and a table's error needs no factor.
 
 *Errors.*  M is a sum over histories (all outputs and counts) of products; with k participations at
 most k H factors differ from 1, each with a relative error of at most e.  Since k H e <= 1/1000,
@@ -38,18 +38,18 @@ from mmcc.accounting._bounds.waves import product, waves
 
 LARGEST_ERROR = 1e-3
 ROUGH = 5.0
-"""Digits of the lattices while searching."""
+"""Digits of accuracy of the lattices while searching."""
 SILENT = 22.0
-"""Frequencies at which the moment is below e^-SILENT of the real one are left out and paid for."""
+"""Frequencies whose moment is below e^-SILENT times the real one are skipped and paid for."""
 DIGITS = 30.0
 DOUBLINGS = 3
-"""High frequencies need fine lattices: each doubling of frequencies has lattices of its own."""
+"""Doublings of frequency with their own lattices, as high frequencies need fine ones."""
 BATCH = 256
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Levels:
-    """Real moments and tables of every node; `splits[h][k]` is None where a factor is 1."""
+    """Real moments and tables of every node; `splits[h][k]` is None if the factor is 1."""
 
     splits: list[list[Table | None]]
     logs: list[FloatArray]
@@ -61,9 +61,9 @@ class Levels:
 def moments(
     forest: Forest, cuts: tuple[int, ...], real: float, frequencies: FloatArray
 ) -> Moments | None:
-    """E[Lhat^(real + i om)] for rising frequencies, of which the first is 0.
+    """E[Lhat^(real + i om)] for increasing frequencies, the first of which is 0.
 
-    None if the numbers leave the range of floats or rounding takes over.
+    None if the numbers leave the range of floats or rounding dominates.
     """
     groups = _loud(forest, cuts, real, frequencies)
     if groups is None:
@@ -90,7 +90,7 @@ def moments(
 
 
 def rough_moment(forest: Forest, cuts: tuple[int, ...], real: float) -> float:
-    """Logarithm of the real moment on coarse lattices, or infinity."""
+    """The logarithm of the real moment on coarse lattices, or infinity."""
     power = Power(real, 0.0, ROUGH)
     levels = levels_for(forest, cuts, power)
     roots = None if levels is None else roots_for(forest, power, levels)
@@ -102,7 +102,7 @@ def _loud(
 ) -> list[IntArray] | None:
     """Groups of frequencies at which the moment may matter, each up to twice the last.
 
-    |m| <= prod over trees of sum_k |G_k|, which needs the roots' factors alone.
+    |m| <= prod over trees of sum_k |G_k|, which needs only the roots' factors.
     """
     levels = levels_for(forest, cuts, Power(real, 0.0, DIGITS))
     if levels is None:
@@ -132,7 +132,7 @@ def _loud(
 
 
 def _sizes(table: Table, frequencies: FloatArray) -> FloatArray:
-    """sum_k |G_k|."""
+    """The sum of |G_k| over k."""
     return np.concatenate(
         [
             np.abs(_turn(table, frequencies[start : start + BATCH])).sum(axis=0)
@@ -164,7 +164,7 @@ def levels_for(forest: Forest, cuts: tuple[int, ...], power: Power) -> Levels | 
 
 
 def roots_for(forest: Forest, power: Power, levels: Levels) -> list[Table] | None:
-    """The tables of the roots, a grove each."""
+    """The tables of the roots, one per grove."""
     roots = []
     for grove in forest.groves:
         table = table_for(_root(forest, grove, levels.logs[grove.height]), power)
@@ -175,13 +175,13 @@ def roots_for(forest: Forest, power: Power, levels: Levels) -> list[Table] | Non
 
 
 def log_total(forest: Forest, roots: list[Table]) -> float:
-    """Logarithm of the real moment."""
+    """The logarithm of the real moment."""
     groves = zip(forest.groves, roots, strict=True)
     return math.fsum(grove.count * table.log_total for grove, table in groves)
 
 
 def _error(forest: Forest, levels: Levels, roots: list[Table]) -> float:
-    """Of all moments, relative to the real one."""
+    """The error of all moments, relative to the real one."""
     error = 0.0
     for grove, table in zip(forest.groves, roots, strict=True):
         most = levels.logs[grove.height].size - 1
@@ -198,7 +198,7 @@ def least_part(count: int, below: int) -> int:
 
 
 def _split(forest: Forest, height: int, count: int, below: FloatArray) -> Parts:
-    """Parts: j of the participations on one side, count - j >= j on the other."""
+    """The parts of a split: j participations on one side, count - j >= j on the other."""
     j = np.arange(least_part(count, below.size - 1), count // 2 + 1)
     law = split_law(1 << height, count)[-j.size :]
     both = np.where(2 * j < count, 2.0, 1.0) * law
@@ -207,7 +207,7 @@ def _split(forest: Forest, height: int, count: int, below: FloatArray) -> Parts:
 
 
 def _root(forest: Forest, grove: Grove, below: FloatArray) -> Parts:
-    """Parts: k participations in the tree."""
+    """The parts of a root: k participations in the tree."""
     columns, cut = 1 << grove.height, below.size - 1
     law = count_law(columns, forest.probability, cut)
     means = np.arange(cut + 1.0) * grove.amplitude
@@ -218,7 +218,7 @@ def _root(forest: Forest, grove: Grove, below: FloatArray) -> Parts:
 def _turn_all(
     forest: Forest, levels: Levels, roots: list[Table], frequencies: FloatArray
 ) -> ComplexArray:
-    """The moments at these frequencies over the real one."""
+    """The moments at these frequencies, relative to the real one."""
     ones = np.ones(frequencies.size, dtype=complex)
     found: list[list[ComplexArray]] = []
     for level in levels.splits:
@@ -245,5 +245,5 @@ def _turn_all(
 
 
 def _turn(table: Table, frequencies: FloatArray) -> ComplexArray:
-    """For each part the mean of e^{i om log f}, times its weight."""
+    """For each part, the mean of e^{i om log f} times its weight."""
     return product(table.joint.T, waves(table.logs, frequencies))

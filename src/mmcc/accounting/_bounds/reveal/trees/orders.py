@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 FIRST = 4.0
 LEAST, MOST = 1e-3, 3e4
-"""Of order - 1."""
+"""The range of order - 1."""
 FAINT = 7.0
 WIDE, NARROW = 2.5, 1.25
 """Factors between the orders tried."""
@@ -20,17 +20,17 @@ WIDE, NARROW = 2.5, 1.25
 
 @dataclass(frozen=True, slots=True)
 class Saddle:
-    """An order, roughly the epsilon it leads to, and the deviation of log Lhat there."""
+    """An order, roughly the epsilon that it leads to, and the deviation of log Lhat there."""
 
     order: float
     epsilon: float
     deviation: float
     period: float
-    """Of the Fourier sum in epsilon: aliases are below e^-FAINT of delta."""
+    """The period of the Fourier sum in epsilon; aliases are below e^-FAINT times delta."""
 
 
 def renyi_epsilon(log_moment: float, order: float, delta: float) -> float:
-    """E (X - e^eps)_+ <= M(al) e^{(1-al) eps} (1-1/al)^{al-1} / al, solved for eps."""
+    """Solve E (X - e^eps)_+ <= M(al) e^{(1-al) eps} (1-1/al)^{al-1} / al for eps."""
     gain = (order - 1) * math.log1p(-1 / order) - math.log(order)
     return (log_moment + gain - math.log(delta)) / (order - 1)
 
@@ -51,7 +51,7 @@ def saddle(log_moment: Callable[[float], float], delta: float) -> Saddle | None:
     epsilon = value(excess)
     if not math.isfinite(epsilon):
         return None
-    # Just below the order at which moments explode the deviation is huge; a smaller one is better.
+    # Just below the order at which moments diverge the deviation is huge; a smaller one is better.
     for _ in range(12):
         step = 0.1 * excess
         low, middle, high = (known(1 + excess + shift) for shift in (-step, 0.0, step))
@@ -68,7 +68,7 @@ def saddle(log_moment: Callable[[float], float], delta: float) -> Saddle | None:
 def period_for(
     log_moments: dict[float, float], order: float, epsilon: float, delta: float
 ) -> float:
-    """A period P whose aliases, e^{(al-1) P} delta(eps + P) and e^{-(al-1) P}, are faint.
+    """A period P whose aliases e^{(al-1) P} delta(eps + P) and e^{-(al-1) P} are negligible.
 
     On the right delta(x) <= M(be) e^{-(be-1) x} for every order be that was tried.
     """
@@ -82,7 +82,7 @@ def period_for(
 
 
 def descended(value: Callable[[float], float], start: float, factor: float) -> float:
-    """Where the value stops falling, in steps of this factor; small orders have finite values."""
+    """The point where the value stops falling, in steps of this factor; small orders are finite."""
     here = value(start)
     while not math.isfinite(here) and start / factor >= LEAST:
         start /= factor

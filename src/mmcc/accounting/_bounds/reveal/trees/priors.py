@@ -1,4 +1,4 @@
-"""Laws of counts: binomial at the root, hypergeometric where a node splits.
+"""Laws of counts: binomial at the root, hypergeometric at a split.
 
 In: numbers of columns, probabilities.  Out: probabilities with a stated relative error; tails.
 Rounding: tails are rounded up; everything else is within `binomial_error` or `split_error`.
@@ -21,9 +21,9 @@ from mmcc._arrays import FloatArray, read_only
 
 ROUND = 2.0**-52
 MAX_COUNT = 400
-"""More participations in a tree than this are not followed: chances of splits stay above 1e-300."""
+"""Most participations in a tree that are considered; chances of splits stay above 1e-300."""
 SMALLEST = 1e-300
-"""Binomial chances below this are set to 0: such counts are not followed either."""
+"""Binomial chances below this are set to 0, so such counts are not considered either."""
 
 
 @lru_cache(maxsize=2**14)
@@ -44,7 +44,7 @@ def split_law(columns: int, count: int) -> FloatArray:
 
 
 def split_error(count: int) -> float:
-    """Relative error of `split_law`: three roundings a factor and a few for the rest."""
+    """Relative error of `split_law`: three roundings per factor and a few for the rest."""
     return ROUND * (6 * count + 8)
 
 
@@ -71,7 +71,7 @@ def count_error(columns: int, probability: float, most: int) -> float:
 def tail(columns: int, probability: float, most: int) -> float:
     """Upper bound on the chance of more than `most` participations.
 
-    From the term of most + 1 on, each is at most a fixed multiple of the one before, or 1.
+    From the term of most + 1 on, each term is at most a fixed multiple of the previous one; else 1.
     """
     if most >= columns:
         return 0.0
@@ -84,7 +84,7 @@ def tail(columns: int, probability: float, most: int) -> float:
 
 
 def count_cut(columns: int, probability: float, budget: float) -> int | None:
-    """The smallest count that is passed with at most this chance; None if it is too large."""
+    """The smallest count that is exceeded with at most this chance; None if it is too large."""
     low, high = -1, 1
     while not tail(columns, probability, high) <= budget:
         low, high = high, 2 * high

@@ -5,16 +5,15 @@ Rounding: every moment made from a table is within `Table.error` of the exact on
 moment at om = 0.
 
 Given what is revealed, i with prior c_i, an output is D = m_i a + N(0,1), and the factor of Lhat is
-f(D) = sum_i c_i e^{m_i a D - (m_i a)^2/2}.  Wanted are the integrals of g(D) = phi(D - m_i a) f^s.
+f(D) = sum_i c_i e^{m_i a D - (m_i a)^2/2}.  We need the integrals of g(D) = phi(D - m_i a) f^s.
 
-*Lattice.*  Let |m_i a - b| <= half for some b and |m_i a| <= turn.  On the line Im D = y with
-half |y| < pi/2, f e^{-bD} has a positive real part, so f^s is analytic, |f| <= f(Re D),
-|f| >= f(Re D) cos(half y), |arg f| <= turn |y|, |phi(D - m_i a)| = e^{y^2/2} phi(Re D - m_i a).  So
-\int |g| over that line is at most C = e^{y^2/2 + |om| turn |y|} cos(half y)^{min(power, 0)} times
-the integral of g at om = 0, and the trapezoidal sum with step h errs by 2 C / (e^{2 pi y/h} - 1)
-relative to it.
-*Ends.*  Where log g falls outwards with a slope of MARGIN or more from the last point on, the terms
-beyond it add up to less than 1 / (MARGIN h) of its own, which is measured.
+*Lattice.*  Let |m_i a - b| <= half for some b and |m_i a| <= turn.  On the line Im D = y with half
+|y| < pi/2, f e^{-bD} has a positive real part, so f^s is analytic, |f| <= f(Re D), |f| >= f(Re D)
+cos(half y), |arg f| <= turn |y|, |phi(D - m_i a)| = e^{y^2/2} phi(Re D - m_i a).  So \int |g| over
+that line is at most C = e^{y^2/2 + |om| turn |y|} cos(half y)^{min(power, 0)} times the integral of
+g at om = 0, and the trapezoidal sum with step h errs by 2 C / (e^{2 pi y/h} - 1) relative to it.
+*Ends.*  If log g falls outwards with a slope of MARGIN or more from the last point on, the terms
+beyond it add up to less than 1 / (MARGIN h) times its own, which is measured.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from mmcc.accounting._bounds.waves import WAVE_ERROR
 
 MARGIN = 9.0
 BINARY_DIGITS = 12
-"""Of a lattice step: lattice points are exact."""
+"""Binary digits of a lattice step, so that lattice points are exact."""
 FRACTIONS = np.linspace(0.04, 1.0, 25)
-"""Of the widest strip that is tried."""
+"""Fractions of the widest strip that are tried."""
 MOST_POINTS = 2**17
 NEGLIGIBLE = 1e-18
-"""Points and parts with less than this share of the tilted law are left out, and paid for."""
+"""Points and parts with less than this share of the tilted law are left out and paid for."""
 LARGEST_EXPONENT = 1e6
 LEAST_LOG = 700.0
-"""Logarithms of priors are above its negative."""
+"""Logarithms of priors are above the negative of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Power:
 
     @property
     def size(self) -> float:
-        """At least |s|."""
+        """An upper bound on |s|."""
         return abs(self.real) + self.frequency
 
 
@@ -63,7 +62,7 @@ class Table:
     logs: FloatArray
     joint: FloatArray
     parts: IntArray
-    """The parts that were kept: places of the columns of `joint` among all."""
+    """The parts that were kept: indices of the columns of `joint` among all parts."""
     log_total: float
     error: float
 
@@ -72,7 +71,7 @@ class Table:
 class Parts:
     """What may be revealed at an output: priors c_i, means m_i a, logarithms of what follows.
 
-    `folded`: a part stands for itself and its mirror image, both with this prior together.
+    If `folded`, a part represents itself and its mirror image, and the prior is that of both.
     """
 
     priors: FloatArray
@@ -83,7 +82,7 @@ class Parts:
 
     @property
     def half(self) -> float:
-        """Half of the range of the means, mirror images included."""
+        """Half of the range of the means, including mirror images."""
         top = float(self.means.max())
         return top if self.folded else 0.5 * top
 
@@ -108,10 +107,10 @@ def step_for(parts: Parts, power: Power) -> float:
 
 
 def lattice_points(parts: Parts, power: Power) -> tuple[FloatArray, float] | None:
-    """The points and their distance; None if they would be too many.
+    """The points and their distance; None if there would be too many.
 
     The slope of log g at D is m_i a - D + real (log f)'.  Means are between -top and top if folded
-    (points >= 0 then stand for both signs), else between 0 and top; (log f)' grows with D and is at
+    (points >= 0 then represent both signs), else between 0 and top; (log f)' grows with D and is at
     most top.
     """
     step, top = step_for(parts, power), parts.turn
@@ -126,7 +125,7 @@ def lattice_points(parts: Parts, power: Power) -> tuple[FloatArray, float] | Non
 
 
 def _lower_end(parts: Parts, power: Power) -> float:
-    """How far points go below 0: where the slope of log g is MARGIN and from there on more.
+    """How far points go below 0: to where the slope of log g is MARGIN, and larger beyond.
 
     For D < 0 the slope is at least -D + min(real, 0) (log f)'(D), which falls as D rises.
     """
@@ -162,7 +161,7 @@ def table_for(parts: Parts, power: Power) -> Table | None:
     points, step = lattice
     logs = log_mixture(parts, points)
     with np.errstate(divide="ignore"):
-        weights = np.log(parts.priors) + parts.log_below  # -infinity: not followed
+        weights = np.log(parts.priors) + parts.log_below  # -infinity: not considered
     away = points[:, None] - parts.means[None, :]
     exponents = power.real * logs[:, None] - 0.5 * away * away + weights
     shift = float(exponents.max())
@@ -171,7 +170,7 @@ def table_for(parts: Parts, power: Power) -> Table | None:
     joint = np.exp(exponents - shift)
     if parts.folded:
         joint *= 0.5 * (1 + np.exp(-2 * points[:, None] * parts.means[None, :]))
-        joint[1:] *= 2  # the point 0 stands for itself alone
+        joint[1:] *= 2  # the point 0 represents itself only
     total = float(joint.sum())
     joint /= total
     ends = float(joint[-1].sum()) + (0.0 if parts.folded else float(joint[0].sum()))
@@ -188,7 +187,7 @@ def table_for(parts: Parts, power: Power) -> Table | None:
 
 
 def _error(parts: Parts, power: Power, points: FloatArray, logs: FloatArray) -> float:
-    """Lattice, ends, what is left out, and rounding, twice: of a moment and of the total."""
+    """The error from lattice, ends, omissions and rounding, twice: in a moment and in the total."""
     far = float(np.abs(points).max()) + parts.turn
     count = points.size + parts.means.size
     missing = math.exp(-power.digits) + count * NEGLIGIBLE
