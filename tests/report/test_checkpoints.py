@@ -210,7 +210,7 @@ def test_an_edited_checkpoint_is_refused_in_one_sentence(tmp_path, entry, change
 
 def test_damaged_files_are_refused(tmp_path):
     (tmp_path / "run").write_bytes(b"mmcc checkpoint\nnothing")
-    with pytest.raises(MmccError, match="damaged or cut off"):
+    with pytest.raises(MmccError, match="damaged or truncated"):
         report.of_checkpoint(tmp_path / "run", **FAST)
     with pytest.raises(MmccError, match="cannot read"):
         report.of_checkpoint(tmp_path / "none", **FAST)

@@ -165,7 +165,7 @@ def test_the_noise_for_a_target_is_found_once_and_shown(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"strategy": "identity"}, "strategy='identity' says nothing of how long the run is"),
+        ({"strategy": "identity"}, "strategy='identity' does not say how long the run is"),
         ({"sampling": lambda rate: rate}, "says nothing of how long the run is"),
         ({"batch_size": 8}, "batch_size belongs to epochs"),
         ({"epochs": 1}, "epochs need a batch size"),

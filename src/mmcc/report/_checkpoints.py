@@ -72,7 +72,7 @@ def of_checkpoint(
     mechanism.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
-    from mmcc.training._mechanism import amplified, declared, training_method
+    from mmcc.training._mechanism import amplified, declared_strategy, training_method
 
     name, content = Path(path).name, _content(path)
     run = _mechanism(content["fingerprint"], strategy, sampling, name)
@@ -88,7 +88,7 @@ def of_checkpoint(
     notes = [_progress_words(position, run.steps)]
     if 0 < position < run.steps:
         try:
-            part = declared(run.strategy, run.sampling, position)
+            part = declared_strategy(run.strategy, run.sampling, position)
             so_far = bracket(part, run.sampling, **asked)
             heading = f"The {position:,} steps made so far"
             claims.append(claim(heading, so_far, _only_if_declared(position)))
