@@ -136,7 +136,7 @@ def state(**changed):
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
-        ({"mixed_precision": "fp16"}, "multiplies the loss.* Use 'bf16'"),
+        ({"mixed_precision": "fp16"}, "scales the loss.* Use 'bf16'"),
         ({"mixed_precision": "fp8"}, "mixed_precision='fp8'"),
         ({"distributed_type": DistributedType.FSDP}, "started for FSDP.* distributed=True"),
         ({"distributed_type": DistributedType.DEEPSPEED}, "started for DEEPSPEED"),

@@ -92,7 +92,7 @@ def test_a_run_of_two_processes_is_in_its_ledger_once(pair, folder):
 
 
 def test_models_that_differ_after_the_last_step_are_noticed(pair):
-    assert all("are not those of process 0" in found["apart"] for found in pair("ledger"))
+    assert all("differ from those of process 0" in found["apart"] for found in pair("ledger"))
 
 
 @pytest.mark.parametrize("physical", [None, 2])

@@ -520,7 +520,7 @@ def test_a_generator_that_changed_is_noticed(monkeypatch):
     saved = drawn.state()
     made = module._generator
     monkeypatch.setattr(module, "_generator", lambda key, *place: made(key[::-1], *place))
-    with pytest.raises(SamplingError, match="Resume with the numpy"):
+    with pytest.raises(SamplingError, match="Resume with the run's numpy"):
         drawn.restore(saved)
 
 

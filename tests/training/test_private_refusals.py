@@ -123,7 +123,7 @@ def test_more_examples_than_were_drawn():
     for batch in loader:
         doubled = [torch.cat([part, part]) for part in batch]
         backward(module, doubled)
-        with refused("handed out 10 examples, and the module was called 1 times"):
+        with refused("handed out 10 examples, but the module was called 1 times"):
             optimizer.step()
         break
 

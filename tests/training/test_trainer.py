@@ -368,13 +368,16 @@ def test_what_this_machine_cannot_start_is_refused(tmp_path, name, value, match)
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"privacy": {"epochs": 3}}, "which TrainingArguments say"),
+        ({"privacy": {"epochs": 3}}, "which TrainingArguments determine"),
         ({"privacy": {"batch_size": 3, "distributed": True}}, "`privacy` has distributed, batch_s"),
         ({"privacy": {"strategy": strategies.identity(5)}}, "has 5 steps, but 2 epochs of 3"),
         ({"privacy": {"sampling": Poisson(0.1)}}, "the data loader has batch_size=8"),
         ({"privacy": {"delta": None}}, "delta is missing"),
         ({"model_init": language_model}, "pass the model itself, not model_init"),
-        ({"train_dataset": (one for one in sentences())}, "no data set|does not implement __len__"),
+        (
+            {"train_dataset": (one for one in sentences())},
+            "not a map-style data set|does not implement __len__",
+        ),
     ],
 )
 def test_other_misunderstandings_are_refused(tmp_path, options, match):

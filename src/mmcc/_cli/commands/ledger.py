@@ -24,7 +24,7 @@ def run(file: str, data: str | None, delta: float | None, as_json: bool) -> None
 
     history = Ledger(file).history()
     if data is None and not history.data_sets():
-        raise UsageError(f"no run is known: the ledger {file!r} is empty.")
+        raise UsageError(f"the ledger {file!r} is empty: it has no runs.")
     with output.progress_bar() as progress:
         start = time.perf_counter()
         found = totals(history, data, delta=delta, progress=progress)
