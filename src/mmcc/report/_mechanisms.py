@@ -141,8 +141,8 @@ def described(
 ) -> Report:
     """The report around a bracket; `facts` and the arguments after it are added."""
     from mmcc.accounting._units import units_of
-    from mmcc.report._related_numbers import attacks, beside
     from mmcc.report._epsilon_curve import dots_around
+    from mmcc.report._related_numbers import attacks, beside
 
     guarantee = found.guarantee
     unit = words("unit", unit, UNIT)
