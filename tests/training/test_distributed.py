@@ -204,7 +204,7 @@ def test_two_processes_go_on_with_the_run_of_one(pair):
         ("model", "number of trained parameters is 15 on process 0 and 20 on process 1"),
         ("names", "do not agree: the digest of the module's layout"),
         ("other file", "do not agree: the digest of the checkpoint"),
-        ("learning rate", "at step 1 the parameters of process 1 are not those of process 0"),
+        ("learning rate", "at step 1 the parameters of process 1 differ from those of process 0"),
         (
             "lone save",
             "process 0 is in save_checkpoint at step 0 and process 1 in optimizer.step at step 0",
