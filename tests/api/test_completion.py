@@ -118,6 +118,17 @@ def test_it_is_installed_once(monkeypatch, capsys, tmp_path, shell):
     assert start[1:] == ([] if shell == "fish" else [f"source {written}"])
 
 
+@pytest.mark.parametrize("switch", ["--install-completion", "--show-completion", "--version"])
+def test_a_word_after_a_switch_is_refused(switch, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main([switch, "fish"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"mmcc: {switch} stands alone; leave out 'fish'.\n"
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_unknown_shell_is_told(monkeypatch, capsys):
     monkeypatch.setenv("SHELL", "/bin/tcsh")
     assert main(["--install-completion"]) == 2

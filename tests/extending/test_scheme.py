@@ -239,5 +239,5 @@ def test_it_trains_and_goes_on_from_a_checkpoint(tmp_path):
         report.of_checkpoint(tmp_path / "run", delta=1e-5)
     told = report.of_checkpoint(tmp_path / "run", delta=1e-5, sampling=SCHEME)
     assert told.claims[0].epsilon == plain.epsilon
-    with pytest.raises(MmccError, match="another one"):
+    with pytest.raises(MmccError, match="different one"):
         report.of_checkpoint(tmp_path / "run", delta=1e-5, sampling=Exactly(2))

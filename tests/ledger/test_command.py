@@ -114,7 +114,7 @@ def test_bad_input_is_one_line(file, tmp_path, capsys):
     begin(Ledger(plain))
     empty = tmp_path / "empty.jsonl"
     empty.touch()
-    assert "no run is known" in refused(capsys, str(empty))
+    assert "it has no runs" in refused(capsys, str(empty))
     assert "no run on a data set 'd' is known" in refused(capsys, str(empty), "--data", "d")
     assert "cannot be read" in refused(capsys, str(tmp_path))
     assert "--delta" in refused(capsys, str(plain), "--delta", "1e-6")

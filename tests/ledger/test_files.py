@@ -138,7 +138,7 @@ def test_a_link_in_the_place_of_the_second_file_is_not_followed(ledger, tmp_path
 def test_what_is_no_plain_file_is_no_ledger(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    assert "no plain file" in refused(lambda: begin(Ledger(pipe)))
+    assert "is not a regular file" in refused(lambda: begin(Ledger(pipe)))
     assert pipe.is_fifo()
     folder = tmp_path / "folder"
     folder.mkdir()

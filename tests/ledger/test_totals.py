@@ -374,7 +374,7 @@ def test_a_delta_that_is_too_small_is_told_the_least_possible(plan, given):
     with pytest.raises(PrecisionError) as caught:
         plan_part(DeclaredPlan("d", plan), 0, given)
     said = re.match(
-        rf"delta = {given:g} was given for the plan, and the least that can be certified is (.*?): "
+        rf"delta = {given:g} was given for the plan, but the least that can be certified is (.*?): "
         r".* for the sum of the plan's deltas, (.*)\.",
         str(caught.value),
     )

@@ -116,7 +116,7 @@ def test_strategies_are_made_again_from_their_description(tmp_path, strategy):
 def test_a_strategy_with_more_numbers_than_are_shown_must_be_given(tmp_path):
     exact = strategies.toeplitz([1.0, 1 / 3, 0.1, 0.1, 0.1], 7)
     run = saved(tmp_path / "run", 0, strategy=exact, method="unamplified")
-    with pytest.raises(MmccError, match=r"cannot be made again.*Give the strategy itself"):
+    with pytest.raises(MmccError, match=r"cannot be rebuilt.*Give the strategy itself"):
         report.of_checkpoint(tmp_path / "run", **FAST)
     with pytest.raises(MmccError, match="Give the strategy of the run"):
         report.of_checkpoint(
@@ -147,7 +147,7 @@ def test_a_matrix_must_be_given(tmp_path, capsys):
     words = ["report", "--checkpoint", str(tmp_path / "run"), "--delta", "1e-5", "--seconds", "0"]
     words += ["--out", str(tmp_path / "r.md")]
     assert main(words) == 2
-    assert "cannot be made again" in capsys.readouterr().err
+    assert "cannot be rebuilt" in capsys.readouterr().err
     strategies.save(matrix, tmp_path / "c.npz")
     assert main([*words, "--strategy", str(tmp_path / "c.npz")]) == 0
     assert "c.npz" in (tmp_path / "r.md").read_text()
@@ -210,7 +210,7 @@ def test_an_edited_checkpoint_is_refused_in_one_sentence(tmp_path, entry, change
 
 def test_damaged_files_are_refused(tmp_path):
     (tmp_path / "run").write_bytes(b"mmcc checkpoint\nnothing")
-    with pytest.raises(MmccError, match="damaged or cut off"):
+    with pytest.raises(MmccError, match="damaged or truncated"):
         report.of_checkpoint(tmp_path / "run", **FAST)
     with pytest.raises(MmccError, match="cannot read"):
         report.of_checkpoint(tmp_path / "none", **FAST)

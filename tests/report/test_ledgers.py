@@ -87,7 +87,7 @@ def test_what_cannot_be_reported_is_refused(ledger, tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.write_bytes(b"")
     for wrong, match in (
-        ({"path": empty}, "no run is known"),
+        ({"path": empty}, "it has no runs"),
         ({"path": tmp_path / "none"}, "there is no ledger"),
         ({"path": ledger.path, "data": "others"}, "others"),
         ({"path": ledger.path, "data": EVIL, "delta": 1e-4}, "for a plan only"),

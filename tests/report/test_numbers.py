@@ -16,9 +16,9 @@ from scipy.stats import norm
 
 import mmcc
 from mmcc import MmccError, report, strategies
-from mmcc.report._beside import attacks, mechanism_digest
 from mmcc.report._epsilon_curve import dots_around
 from mmcc.report._facts import Claim, Dot
+from mmcc.report._related_numbers import attacks, mechanism_digest
 from mmcc.sampling import (
     BallsInBins,
     CyclicPoisson,

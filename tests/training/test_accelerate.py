@@ -136,7 +136,7 @@ def state(**changed):
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
-        ({"mixed_precision": "fp16"}, "multiplies the loss.* Use 'bf16'"),
+        ({"mixed_precision": "fp16"}, "scales the loss.* Use 'bf16'"),
         ({"mixed_precision": "fp8"}, "mixed_precision='fp8'"),
         ({"distributed_type": DistributedType.FSDP}, "started for FSDP.* distributed=True"),
         ({"distributed_type": DistributedType.DEEPSPEED}, "started for DEEPSPEED"),
@@ -144,7 +144,7 @@ def state(**changed):
         ({"distributed_type": DistributedType.XLA}, "started for XLA"),
         (
             {"distributed_type": DistributedType.MULTI_CPU, "num_processes": 2},
-            "2 processes and the run 1: each would make a release",
+            "2 processes but the run has 1: each would make a release",
         ),
         (
             {"dynamo_plugin": SimpleNamespace(backend=SimpleNamespace(name="INDUCTOR"))},
@@ -196,7 +196,7 @@ def test_what_accelerate_has_wrapped_is_refused():
     module, optimizer, loader = accelerator.prepare(
         module, optimizer, DataLoader(data(), batch_size=9)
     )
-    with pytest.raises(MmccError, match="AcceleratedOptimizer is not a whole torch optimizer"):
+    with pytest.raises(MmccError, match="AcceleratedOptimizer is not a complete torch optimizer"):
         make_private(
             module,
             optimizer,

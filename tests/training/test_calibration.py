@@ -10,7 +10,7 @@ import pytest
 from mmcc import __version__, sampling, strategies
 from mmcc._cache import file_of, write
 from mmcc.training import _calibration as calibration
-from mmcc.training._calibration import cache_folder, calibrated
+from mmcc.training._calibration import cache_folder, calibrate
 
 STRATEGY, SCHEME = strategies.toeplitz([1.0, 0.5], 16), sampling.CyclicPoisson(0.5, 2)
 TARGET = {"epsilon": 2.0, "delta": 1e-5, "method": "tight"}
@@ -31,13 +31,13 @@ def asked(monkeypatch):
         questions.append("sigma" if options.get("sigma") is None else "epsilon")
         return plain(*mechanism, **options)
 
-    plain = calibration.certified
-    monkeypatch.setattr(calibration, "certified", noted)
+    plain = calibration.certify
+    monkeypatch.setattr(calibration, "certify", noted)
     return questions
 
 
 def once(**changed):
-    return calibrated(STRATEGY, SCHEME, **{**TARGET, **changed})
+    return calibrate(STRATEGY, SCHEME, **{**TARGET, **changed})
 
 
 def the_file(folder):
@@ -112,8 +112,8 @@ def test_another_target_is_another_question(folder, asked, other):
 
 def test_another_mechanism_or_version_is_another_question(folder, asked, monkeypatch):
     once()
-    calibrated(strategies.identity(16), SCHEME, **TARGET)
-    calibrated(STRATEGY, sampling.CyclicPoisson(0.4, 2), **TARGET)
+    calibrate(strategies.identity(16), SCHEME, **TARGET)
+    calibrate(STRATEGY, sampling.CyclicPoisson(0.4, 2), **TARGET)
     monkeypatch.setattr(calibration, "__version__", f"{__version__}+1")
     once()
     assert asked == ["sigma"] * 4
@@ -161,8 +161,8 @@ def test_where_nothing_needs_noise_a_file_does_not_change_that(folder):
     """A chance to take part below delta: refused, also if a file offers some noise for it."""
     rare = {**TARGET, "delta": 0.5}
     scheme = sampling.CyclicPoisson(1e-3, 2)
-    with pytest.raises(ValueError, match="any noise will do"):
-        calibrated(STRATEGY, scheme, **rare)
+    with pytest.raises(ValueError, match="any noise satisfies"):
+        calibrate(STRATEGY, scheme, **rare)
     assert not folder.exists()
     facts = {
         "mmcc": __version__,
@@ -171,8 +171,8 @@ def test_where_nothing_needs_noise_a_file_does_not_change_that(folder):
         **rare,
     }
     write(file_of(folder, "noise", facts), {"of": facts, "sigma": 1e-6})
-    with pytest.raises(ValueError, match="any noise will do"):
-        calibrated(STRATEGY, scheme, **rare)
+    with pytest.raises(ValueError, match="any noise satisfies"):
+        calibrate(STRATEGY, scheme, **rare)
 
 
 def test_progress_is_told(folder):

@@ -214,7 +214,7 @@ def small(seed=2):
 def test_scores_of_a_run_that_does_not_have_these_canaries(data):
     canaries = small()
     _, optimizer, _ = private(None, data(canaries))
-    with pytest.raises(MmccError, match="give make_private these Canaries themselves"):
+    with pytest.raises(MmccError, match="give make_private this same Canaries object"):
         scored(optimizer, canaries)
 
 

@@ -300,7 +300,7 @@ def test_second_noise_for_the_same_steps_is_refused(tmp_path):
     save_checkpoint(tmp_path / "run", *saved)
     other = private(seed=12)
     steps(other, 2)
-    with pytest.raises(MmccError, match="2 steps with noise of its own"):
+    with pytest.raises(MmccError, match="2 steps with its own noise"):
         load_checkpoint(tmp_path / "run", *other)
     steps(saved, 2)
     load_checkpoint(tmp_path / "run", *saved)  # its own noise again
@@ -370,15 +370,15 @@ def test_damaged_files_are_refused(tmp_path):
     generator = np.random.default_rng(4)
     for length in (0, 1, 10, 40, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])
-        refused(path, "is not a checkpoint of mmcc|damaged or cut off")
+        refused(path, "is not an mmcc checkpoint|damaged or truncated")
     for place in generator.integers(len(content), size=20):
         changed = bytearray(content)
         changed[place] ^= 1
         path.write_bytes(changed)
-        refused(path, "is not a checkpoint of mmcc|damaged or cut off")
+        refused(path, "is not an mmcc checkpoint|damaged or truncated")
     for garbage in (b"", b"hello", generator.bytes(1000), content + b"x"):
         path.write_bytes(garbage)
-        refused(path, "is not a checkpoint of mmcc|damaged or cut off")
+        refused(path, "is not an mmcc checkpoint|damaged or truncated")
     refused(tmp_path / "nothing", "cannot read .*No such file")
     refused(tmp_path, "cannot read .*directory")
 
@@ -424,7 +424,7 @@ def test_file_is_for_its_owner_only_and_nothing_is_left_beside_it(tmp_path):
 
 def test_place_that_cannot_be_written(tmp_path):
     for path in (tmp_path / "no" / "run", ""):
-        with pytest.raises(MmccError, match=r"cannot write|a checkpoint is a file"):
+        with pytest.raises(MmccError, match=r"cannot write|a checkpoint needs the path of a file"):
             save_checkpoint(path, *private())
 
 

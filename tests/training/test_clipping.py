@@ -265,7 +265,7 @@ def test_what_does_not_fit(changed, words):
 def test_a_mechanism_whose_layers_are_together_more_than_its_clip_norm():
     run = private(network())[1].mechanism
     clipping = Clipping("per-layer", norms=(("", 0.9), ("2", 0.9)))
-    with pytest.raises(MmccError, match="noise would be made for less"):
+    with pytest.raises(MmccError, match="noise would cover less"):
         Mechanism(run.strategy, run.sampling, 1.0, EXAMPLES, 1.0, clipping=clipping)
 
 

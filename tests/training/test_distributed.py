@@ -92,7 +92,7 @@ def test_a_run_of_two_processes_is_in_its_ledger_once(pair, folder):
 
 
 def test_models_that_differ_after_the_last_step_are_noticed(pair):
-    assert all("are not those of process 0" in found["apart"] for found in pair("ledger"))
+    assert all("differ from those of process 0" in found["apart"] for found in pair("ledger"))
 
 
 @pytest.mark.parametrize("physical", [None, 2])
@@ -201,15 +201,15 @@ def test_two_processes_go_on_with_the_run_of_one(pair):
         ("physical", "physical_batch_size is 5 on process 0 and 6 on process 1"),
         ("generator", "generator is philox on process 0 and chacha on process 1"),
         ("data", "examples is 30 on process 0 and 31 on process 1"),
-        ("model", "count of trained numbers is 15 on process 0 and 20 on process 1"),
+        ("model", "number of trained parameters is 15 on process 0 and 20 on process 1"),
         ("names", "do not agree: the digest of the module's layout"),
         ("other file", "do not agree: the digest of the checkpoint"),
-        ("learning rate", "at step 1 the parameters of process 1 are not those of process 0"),
+        ("learning rate", "at step 1 the parameters of process 1 differ from those of process 0"),
         (
             "lone save",
             "process 0 is in save_checkpoint at step 0 and process 1 in optimizer.step at step 0",
         ),
-        ("learning rate, again", "start all of them again from the last checkpoint"),
+        ("learning rate, again", "restart all of them from the last checkpoint"),
     ],
 )
 def test_what_is_not_the_same_is_refused_by_both(pair, what, message):
@@ -234,7 +234,7 @@ def test_what_fails_on_one_fails_on_both(pair):
     for found in (first, second):
         assert found["wrong on all"].startswith("ParameterError: seed must be")
         assert "pass the plain module, with distributed=True" in found["wrapped"]
-        assert "Pass distributed=True to all of them" in found["not said"]
+        assert "Pass distributed=True on all of them" in found["not said"]
         assert found["position"] == str(peers.STEPS)  # the group is none the worse for it
         assert found["lone file"] == "False"
 

@@ -254,7 +254,7 @@ def test_inputs_that_are_changed_in_place_later(monkeypatch):
     """Plain autograd refuses it too, as far as it looks."""
     monkeypatch.setattr(watch, "SELDOM", 10**9)
     module, optimizer, loader = ghostly(Residual(lambda self, x: self.inner(x)))
-    with refused("layer 'inner' .Linear. was given was changed in place"):
+    with refused("the input of layer 'inner' .Linear. was changed in place"):
         for batch in loader:
             if optimizer.position == 4:
                 module._module.change = added_to_input
@@ -323,7 +323,7 @@ def test_gradients_that_were_zeroed_before_the_step_are_gone():
     optimizer.step()
     backward(module, next(batches))
     optimizer.zero_grad()
-    with refused("no parameter has gradients of them"):
+    with refused("no parameter has per-example gradients"):
         optimizer.step()
 
 
@@ -391,7 +391,7 @@ def test_rows_that_are_made_all_the_same_are_told_once():
         torch.manual_seed(2)
         return nn.Sequential(*layers, nn.Linear(4 * (FEATURES + 2), CLASSES)).double()
 
-    with pytest.warns(UserWarning, match="ConvTranspose1d.* are therefore made for '1'") as told:
+    with pytest.warns(UserWarning, match="ConvTranspose1d.* are computed for '1'") as told:
         ghostly(module_of())
     assert len(told) == 1
     with warnings.catch_warnings():

@@ -259,7 +259,7 @@ def test_the_last_few_are_kept_and_lightning_s_hold_no_keys(tmp_path):
 
 def test_lightning_s_checkpoint_alone_is_not_taken_up(tmp_path):
     saved(tmp_path, None)
-    with pytest.raises(RunError, match="says nothing of the noise"):
+    with pytest.raises(RunError, match="holds nothing about the noise"):
         fitted(run(), tmp_path, path=str(tmp_path / "light" / "step=3.ckpt"))
 
 
@@ -282,7 +282,7 @@ class Louder(Precision):
         ({"plugins": [Louder()]}, "precision='32-true' of Louder scales the loss"),
         ({"overfit_batches": 1.0}, "overfit_batches"),
         ({"callbacks": [GradientAccumulationScheduler({1: 2})]}, "would hide batches"),
-        ({"callbacks": [LearningRateFinder()]}, "chooses by losses that have no noise"),
+        ({"callbacks": [LearningRateFinder()]}, "decides by losses that carry no noise"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:You requested to overfit")

@@ -121,9 +121,9 @@ def part_of_at(strategy, shards, position):
 @pytest.mark.parametrize(
     ("shards", "words"),
     [
-        ([(0, 5), (4, 5)], "place 4 in common"),
+        ([(0, 5), (4, 5)], "both cover the place 4"),
         ([(0, 5)], "1 shards for 2 tensors"),
-        ([(0, 5), (5, 4)], "as many numbers"),
+        ([(0, 5), (5, 4)], "that many numbers"),
         ([(-1, 5), (5, 5)], "offset of a shard"),
         ([(0, 5), (2**34, 5)], "end of a shard"),
     ],

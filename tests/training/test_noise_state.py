@@ -372,7 +372,7 @@ LOWER = random_lower(6, 6)
         ({"block": 0}, ParameterError, "block must lie"),
         ({"generator": "mersenne"}, ParameterError, "unknown generator"),
         ({"memory": "forget"}, ParameterError, "unknown memory"),
-        ({"memory": "regenerate"}, MethodError, "not. Use banded_inverse .* 3 vectors are held"),
+        ({"memory": "regenerate"}, MethodError, "not. Use banded_inverse .* keeps 3 vectors"),
         ({"memory": "regenerate", "strategy": strategies.blt(9, 2)}, MethodError, "short sum"),
         ({"memory": "regenerate", "strategy": strategies.binary_tree(9)}, MethodError, "honaker"),
         ({"seed": -1}, ParameterError, "seed must be"),

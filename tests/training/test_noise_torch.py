@@ -44,6 +44,12 @@ def test_double_precision_has_the_bits_of_numpy(name, decoder):
     assert np.array_equal(noises(stream), expected)
 
 
+@pytest.mark.parametrize("like", [None, torch.tensor(1.0)])
+def test_parameters_that_are_no_list(like):
+    with pytest.raises(ParameterError, match="like takes the parameters, a list of tensors"):
+        TorchNoiseStream(strategies.identity(4), 1.0, like)
+
+
 @pytest.mark.parametrize(("name", "decoder"), CASES)
 def test_mixed_types_take_their_coordinates_from_one_row(name, decoder):
     strategy = MADE[name]()

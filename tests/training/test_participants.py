@@ -510,7 +510,7 @@ def test_a_state_of_another_run_is_refused_and_changes_nothing(scheme, steps, ex
 )
 def test_a_damaged_state_is_refused(change):
     drawn = Participants(Poisson(0.5), 6, 9, seed=2)
-    with pytest.raises(MmccError, match=r"use a state made by|Resume with the numpy"):
+    with pytest.raises(MmccError, match=r"use a state made by|Resume with the run's numpy"):
         drawn.restore({**drawn.state(), **change})
 
 
@@ -520,7 +520,7 @@ def test_a_generator_that_changed_is_noticed(monkeypatch):
     saved = drawn.state()
     made = module._generator
     monkeypatch.setattr(module, "_generator", lambda key, *place: made(key[::-1], *place))
-    with pytest.raises(SamplingError, match="Resume with the numpy"):
+    with pytest.raises(SamplingError, match="Resume with the run's numpy"):
         drawn.restore(saved)
 
 

@@ -165,8 +165,8 @@ def test_the_noise_for_a_target_is_found_once_and_shown(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"strategy": "identity"}, "strategy='identity' says nothing of how long the run is"),
-        ({"sampling": lambda rate: rate}, "says nothing of how long the run is"),
+        ({"strategy": "identity"}, "strategy='identity' does not say how long the run is"),
+        ({"sampling": lambda rate: rate}, "does not say how long the run is"),
         ({"batch_size": 8}, "batch_size belongs to epochs"),
         ({"epochs": 1}, "epochs need a batch size"),
         ({"epochs": 1, "batch_size": 5, "strategy": "identity", "loader": 8}, "batch_size=8"),

@@ -80,10 +80,10 @@ def test_a_run_in_a_ledger_is_accounted_before_a_batch_is_asked_for(tmp_path, mo
 
     def counted(*args, **options):
         asked.append(options)
-        return calibrated(*args, **options)
+        return calibrate(*args, **options)
 
-    calibrated = _private.calibrated
-    monkeypatch.setattr(_private, "calibrated", counted)
+    calibrate = _private.calibrate
+    monkeypatch.setattr(_private, "calibrate", counted)
     path = tmp_path / "runs.jsonl"
     run = made(path)
     assert len(asked) == 1

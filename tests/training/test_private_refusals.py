@@ -113,7 +113,7 @@ def test_example_missing(mode):
     module, optimizer, loader = private(sampling=Poisson(1.0), grad_sample_mode=mode)
     inputs, labels = next(batches := iter(loader))
     backward(module, (inputs[1:], labels[1:]))
-    with refused(r"handed out 30 examples, and the module was called 1 times, with \[29\]"):
+    with refused(r"handed out 30 examples, but the module was called 1 times, with \[29\]"):
         optimizer.step()
     batches.close()
 
@@ -123,7 +123,7 @@ def test_more_examples_than_were_drawn():
     for batch in loader:
         doubled = [torch.cat([part, part]) for part in batch]
         backward(module, doubled)
-        with refused("handed out 10 examples, and the module was called 1 times"):
+        with refused("handed out 10 examples, but the module was called 1 times"):
             optimizer.step()
         break
 
@@ -140,7 +140,7 @@ def test_no_backward_pass(mode):
         optimizer.step()
     batches = iter(loader)
     module(next(batches)[0])
-    with refused(r"no parameter has gradients of them: loss.backward\(\) comes before"):
+    with refused(r"no parameter has per-example gradients: call loss.backward\(\) before"):
         optimizer.step()
 
 
@@ -241,7 +241,7 @@ def test_gradient_of_a_frozen_parameter(clipping, how):
     frozen = module[0].weight.requires_grad_(False)
     before = frozen.detach().clone()
     private_module, optimizer, loader = private(module, clipping=clipping, sampling=Poisson(1.0))
-    with refused(r"'0.weight' that this run does not train|cannot be made for layer '0'"):
+    with refused(r"'0.weight' that this run does not train|cannot be computed for layer '0'"):
         for batch in loader:
             frozen.requires_grad_(how != "by hand")
             backward(private_module, batch)
@@ -269,13 +269,20 @@ def test_a_module_of_a_run_is_not_pickled(clipping):
     module = linear()
     private_module, _, loader = private(module, clipping=clipping)
     for held in (module, private_module):
-        with refused("not pickled, for the keys of its noise"):
+        with refused("cannot be pickled, as the keys of its noise"):
             torch.save(held, io.BytesIO())
     averaged, copied = copy.deepcopy(private_module).eval(), copy.deepcopy(module)
     batch = next(iter(loader))
     assert torch.equal(averaged(batch[0]), private_module.eval()(batch[0]))
     with refused("was called for gradients"):
         backward(copied, batch)
+
+
+def test_a_loader_of_a_run_is_not_pickled(run):
+    loader = run[2]
+    for copied in (lambda: torch.save(loader, io.BytesIO()), lambda: copy.deepcopy(loader)):
+        with refused("cannot be pickled or copied, as the keys of its noise"):
+            copied()
 
 
 @pytest.mark.parametrize("clipping", ["flat", "ghost"])
@@ -302,7 +309,7 @@ def test_a_layer_that_cannot_be_copied():
 
 def test_parameters_added_later(run):
     _, optimizer, _ = run
-    with refused("fixed by make_private"):
+    with refused("parameters are fixed"):
         optimizer.add_param_group({"params": list(linear().parameters())})
 
 
@@ -359,7 +366,7 @@ def test_buffer_that_the_data_changes():
         ({"max_grad_norm": 0.0, "epsilon": 1.0}, "max_grad_norm must lie"),
         ({"strategy": np.eye(3)}, "strategy must come from mmcc.strategies"),
         ({"sampling": 3}, "sampling must be one of"),
-        ({"sampling": "poisson"}, "says nothing of how long the run is: give epochs"),
+        ({"sampling": "poisson"}, "does not say how long the run is: give epochs"),
         ({"sampling": BallsInBins(3)}, "7 steps are not a whole number of epochs of 3 steps"),
         ({"sampling": Shuffle(3)}, "7 steps are not a whole number of epochs of 3 steps"),
         ({"sampling": Shuffle(), "stop_after": 3}, "change what one pass means"),
@@ -420,13 +427,18 @@ def test_loader_with_batches_of_its_own():
         private(dataset=DataLoader(data(), batch_size=9, drop_last=True))
 
 
+def test_a_generator_that_is_a_tensor():
+    with pytest.raises(MmccError, match="unknown generator tensor"):
+        private(generator=torch.tensor([1, 2]))
+
+
 def test_data_without_a_length():
     class Stream(IterableDataset):
         def __iter__(self):
             return iter(data())
 
-    for stream in (Stream(), DataLoader(Stream()), iter([])):
-        with pytest.raises(MmccError, match=r"is no data set|has no length"):
+    for stream in (Stream(), DataLoader(Stream()), iter([]), torch.tensor(3.0)):
+        with pytest.raises(MmccError, match=r"is not a map-style data set|has no length"):
             private(dataset=stream)
 
 

@@ -243,8 +243,8 @@ def test_an_overtaken_loop_takes_no_batch_from_the_next():
     ("changed", "words"),
     [
         ({"grad_sample_mode": 2}, "unknown grad_sample_mode"),
-        ({"dataset": "digits"}, "no data set"),
-        ({"dataset": {1: 2}}, "no data set"),
+        ({"dataset": "digits"}, "not a map-style data set"),
+        ({"dataset": {1: 2}}, "not a map-style data set"),
         ({"module": nn.Sequential(nn.LazyLinear(3))}, "lazy layers"),
     ],
     ids=str,

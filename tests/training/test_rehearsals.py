@@ -37,7 +37,7 @@ from mmcc import MmccError, strategies  # noqa: E402
 from mmcc.sampling import Poisson  # noqa: E402
 from mmcc.training import RunError, make_private  # noqa: E402
 from mmcc.training import _watch as watch  # noqa: E402
-from mmcc.training._stillness import Still  # noqa: E402
+from mmcc.training._fixed_draws import FixedDraws  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
@@ -108,7 +108,7 @@ WRAPPED = {
 @pytest.mark.parametrize("shape", WRAPPED)
 def test_examples_that_meet_are_seen_in_any_shape(shape):
     wrap, read = WRAPPED[shape]
-    with refused("examples meet in the module"):
+    with refused("examples interact in the module"):
         run_with(Body(centred, wrap), read)
 
 
@@ -122,7 +122,7 @@ def test_scores_of_examples_for_each_other():
     """As in contrastive learning: one output a pair of examples."""
     module, _, loader = private(Body(lambda _, logits: logits @ logits.T))
     for inputs, _ in loader:
-        with refused("examples meet in the module"):
+        with refused("examples interact in the module"):
             functional.cross_entropy(module(inputs), torch.arange(len(inputs))).backward()
         break
 
@@ -146,12 +146,12 @@ def test_a_graph_whose_nodes_are_examples():
     module, _, loader = private(Graph())
     for inputs, labels in loader:
         edges = torch.rand(len(inputs), len(inputs), dtype=torch.float64)
-        with refused("examples meet in the module"):
+        with refused("examples interact in the module"):
             functional.cross_entropy(module(inputs, edges), labels).backward()
         break
 
 
-@pytest.mark.filterwarnings("ignore:the module's gradients")
+@pytest.mark.filterwarnings("ignore:the module's per-example gradients")
 def test_a_square_that_is_about_no_example():
     """A mask of positions has as many rows as there are examples, by chance."""
 
@@ -175,7 +175,7 @@ def test_random_numbers_do_not_hide_that_examples_meet():
     def noisy(_, logits):
         return centred(_, logits + 0.1 * torch.randn_like(logits))
 
-    with refused("examples meet in the module"):
+    with refused("examples interact in the module"):
         run_with(Body(noisy))
 
 
@@ -183,7 +183,7 @@ def test_examples_that_are_mixed_by_a_permutation():
     def mixed(_, logits):
         return 0.7 * logits + 0.3 * logits[torch.randperm(len(logits))]
 
-    with refused("examples meet in the module"):
+    with refused("examples interact in the module"):
         run_with(Body(mixed))
 
 
@@ -208,7 +208,7 @@ def test_a_loss_that_is_left_at_a_layer(way):
     module, _, loader = private(Body(balanced))
     for inputs, labels in loader:
         loss = functional.cross_entropy(module(inputs), labels)
-        with refused("examples meet in"):
+        with refused("examples interact in"):
             (loss + read(module._module.extra)).backward()
         break
 
@@ -231,7 +231,7 @@ def test_statistics_of_the_batch_beside_scores(way):
     module, _, loader = private(Body(both))
     for inputs, labels in loader:
         logits, extra = module(inputs)
-        with refused("examples meet in"):
+        with refused("examples interact in"):
             (functional.cross_entropy(logits, labels) + total(extra)).backward()
         break
     run_with(Body(both), lambda outputs: outputs[0])
@@ -250,7 +250,7 @@ def test_a_second_argument_through_which_examples_meet():
 
     module, _, loader = private(Keys())
     for inputs, labels in loader:
-        with refused("examples meet in the module"):
+        with refused("examples interact in the module"):
             functional.cross_entropy(module(inputs, labels), labels).backward()
         break
 
@@ -261,7 +261,7 @@ def test_a_few_examples_that_meet_the_others():
         far = (logits - centre).norm(dim=1, keepdim=True)
         return torch.where(far >= far.max(), centre, logits)
 
-    with refused("examples meet in the module"):
+    with refused("examples interact in the module"):
         run_with(Body(trimmed))
 
 
@@ -269,7 +269,7 @@ def test_examples_that_are_mixed_by_sorted_random_numbers():
     def mixed(_, logits):
         return 0.7 * logits + 0.3 * logits[torch.rand(len(logits)).argsort()]
 
-    with refused("examples meet in the module"):
+    with refused("examples interact in the module"):
         run_with(Body(mixed))
 
 
@@ -277,7 +277,7 @@ def test_examples_that_meet_by_the_fall_of_a_coin():
     def now_and_then(_, logits):
         return centred(_, logits) if torch.rand(()) < 0.5 else logits
 
-    with refused("examples meet in the module"):
+    with refused("examples interact in the module"):
         run_with(Body(now_and_then), steps=100)
 
 
@@ -390,7 +390,7 @@ def test_scores_that_are_masked():
     module, optimizer, loader = private(Body(masked), TensorDataset(inputs, labels % 2))
     train(module, optimizer, loader)
     met = Body(lambda _, logits: masked(_, centred(_, logits)))
-    with refused("examples meet in the module"):
+    with refused("examples interact in the module"):
         train(*private(met, TensorDataset(inputs, labels % 2)))
 
 
@@ -471,7 +471,7 @@ def global_numbers(_, logits):
     return logits * torch.from_numpy(np.random.rand(len(logits), 1) < 0.6)  # noqa: NPY002
 
 
-@pytest.mark.filterwarnings("ignore:the module's gradients")
+@pytest.mark.filterwarnings("ignore:the module's per-example gradients")
 @pytest.mark.parametrize(
     "change",
     [
@@ -580,7 +580,7 @@ def test_a_signed_loss_inside_is_trained():
 def test_a_loss_inside_that_is_summed_is_refused_for_what_it_is():
     module, _, loader = private(WithLoss("sum"))
     for batch in loader:
-        with refused("is not reduced over the examples as loss_reduction"):
+        with refused("is not reduced over the examples the way loss_reduction"):
             module(*batch).backward()
         break
 
@@ -659,7 +659,7 @@ def test_modules_and_optimizers_of_other_kinds():
             return self.inner.param_groups
 
     module = linear()
-    with pytest.raises(MmccError, match="not a whole torch optimizer"):
+    with pytest.raises(MmccError, match="not a complete torch optimizer"):
         make_private(
             module,
             Around(torch.optim.SGD(module.parameters(), lr=0.1)),
@@ -707,7 +707,7 @@ def test_empty_batches_of_any_kind(collate, check):
 @pytest.mark.parametrize("chance", [0.1, 0.7])
 def test_what_is_drawn_is_one_number(chance):
     shape = (4, 5)
-    with Still(chance):
+    with FixedDraws(chance):
         drawn = [
             torch.rand(shape),
             torch.randn(*shape),

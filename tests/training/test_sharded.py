@@ -173,7 +173,7 @@ def test_a_damaged_folder_is_refused(group, tmp_path, damage):
         first.write_bytes(content)
     if damage == "code":
         (copy / ".metadata").write_bytes(b"cos\nsystem\n(S'touch " + b"x'\ntR.")
-        with pytest.raises(CheckpointError, match="no description"):
+        with pytest.raises(CheckpointError, match="not allowed"):
             shards.put_together(
                 {"a": {shards.NAME: "a", "shape": [1], "type": "float32", "dimension": 0}},
                 copy,
@@ -190,20 +190,23 @@ def test_a_damaged_folder_is_refused(group, tmp_path, damage):
     [
         ("by columns", r"ParameterError: parameter 'weight' has the placements .Shard.dim=1"),
         ("two dimensions", "on a mesh of one dimension"),
-        ("without head", "parameter '2.weight' is trained and not sharded, while others are"),
+        ("without head", "parameter '2.weight' is trained but not sharded, while others are"),
         ("beside", "parameter '2.weight' is a DTensor that fully_shard does not gather"),
         ("tensors", "parameter '1.weight' is a DTensor that fully_shard has not made"),
-        ("mixed", "torch.bfloat16 on cpu where it is gathered"),
-        ("16 bits", "Keep them in float32, and compute in bfloat16 by torch.autocast"),
-        ("hooks", "grad_sample_mode='hooks' leaves gradients of each example"),
-        ("functorch", "grad_sample_mode='functorch' leaves gradients of each example"),
+        ("mixed", "torch.bfloat16 on cpu while gathered"),
+        ("16 bits", "Keep them in float32, and compute in bfloat16 with torch.autocast"),
+        ("hooks", "grad_sample_mode='hooks' stores per-example gradients"),
+        ("functorch", "grad_sample_mode='functorch' stores per-example gradients"),
         ("old", "FullyShardedDataParallel, which joins parameters"),
-        ("no rule", "a layer of the kind Scale, .* Call fully_shard on a larger part"),
-        ("alone", "Pass distributed=True to all of them"),
-        ("meeting", "RunError: examples meet in the module"),
+        ("no rule", "a layer of type Scale, .* Call fully_shard on a larger part"),
+        ("alone", "Pass distributed=True on all of them"),
+        ("meeting", "RunError: examples interact in the module"),
         ("bypassed", "RunError: .*per-example gradients of parameter .other.weight."),
         # Or else, where the batch is one of those that are looked at closely, as what has changed.
-        ("bypassed later", "RunError: (parameter 'other.weight' is used outside|examples meet)"),
+        (
+            "bypassed later",
+            "RunError: (parameter 'other.weight' is used outside|examples interact)",
+        ),
         ("lone save", "process 0 is in save_checkpoint at step 0 and process 1 in optimizer.step"),
         ("lone file", "False"),
     ],

@@ -239,7 +239,7 @@ def test_the_count_of_labels_of_a_batch_reaches_nobody(tmp_path):
 def test_a_loss_of_the_model_in_which_examples_meet_is_refused(tmp_path):
     made = trainer(tmp_path)
     made.compute_loss_func = None  # and Trainer leaves the labels to the model
-    with pytest.raises(RunError, match="examples meet in the loss"):
+    with pytest.raises(RunError, match="examples interact in the loss"):
         made.train()
 
 
@@ -279,7 +279,7 @@ def test_a_checkpoint_without_its_run_is_refused(tmp_path):
 def test_a_second_training_is_another_run(tmp_path):
     made = trainer(tmp_path)
     made.train()
-    with pytest.raises(RunError, match="has made 6 steps of its run already"):
+    with pytest.raises(RunError, match="has already made 6 steps of its run"):
         made.train()
 
 
@@ -335,8 +335,8 @@ def test_evaluations_of_the_training_data_are_refused(tmp_path, kind):
         ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha"),
         ({"dataloader_drop_last": True}, "dataloader_drop_last"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size"),
-        ({"optim": "lomo"}, "takes its steps in the backward pass"),
-        ({"optim": "galore_adamw_layerwise"}, "takes its steps in the backward pass"),
+        ({"optim": "lomo"}, "steps during the backward pass"),
+        ({"optim": "galore_adamw_layerwise"}, "steps during the backward pass"),
         ({"include_num_input_tokens_seen": True}, "how large the batches were"),
         ({"torch_compile": True, "torch_compile_backend": "eager"}, "Compile the model before"),
         ({"push_to_hub": True, "hub_strategy": "checkpoint"}, "hold the keys of the noise"),
@@ -352,7 +352,7 @@ def test_unsafe_arguments_are_refused(tmp_path, changed, match):
 @pytest.mark.parametrize(
     ("name", "value", "match"),
     [
-        ("fp16", True, "fp16 multiplies the loss"),
+        ("fp16", True, "fp16 scales the loss"),
         ("_n_gpu", 2, "DataParallel"),
         ("parallelism_config", object(), "a part of the model"),
     ],
@@ -368,13 +368,16 @@ def test_what_this_machine_cannot_start_is_refused(tmp_path, name, value, match)
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"privacy": {"epochs": 3}}, "which TrainingArguments say"),
+        ({"privacy": {"epochs": 3}}, "which TrainingArguments determine"),
         ({"privacy": {"batch_size": 3, "distributed": True}}, "`privacy` has distributed, batch_s"),
         ({"privacy": {"strategy": strategies.identity(5)}}, "has 5 steps, but 2 epochs of 3"),
         ({"privacy": {"sampling": Poisson(0.1)}}, "the data loader has batch_size=8"),
         ({"privacy": {"delta": None}}, "delta is missing"),
         ({"model_init": language_model}, "pass the model itself, not model_init"),
-        ({"train_dataset": (one for one in sentences())}, "no data set|does not implement __len__"),
+        (
+            {"train_dataset": (one for one in sentences())},
+            "not a map-style data set|does not implement __len__",
+        ),
     ],
 )
 def test_other_misunderstandings_are_refused(tmp_path, options, match):
@@ -389,7 +392,7 @@ def test_samplers_of_its_own_are_refused(tmp_path):
         else {"group_by_length": True}
     )
     data = [{"input_ids": one} for one in sentences()]
-    with pytest.raises(MmccError, match="LengthGroupedSampler is a sampler of its own"):
+    with pytest.raises(MmccError, match="LengthGroupedSampler is a special sampler"):
         trainer(tmp_path, train_dataset=data, arguments_=by_length)
 
 

@@ -187,7 +187,7 @@ def test_one_batch_is_not_taken_for_another_that_was_fetched_ahead():
 
 def test_a_target_that_needs_no_noise_is_refused():
     """With so large a delta the promise is true, and nobody who takes part is protected."""
-    with pytest.raises(MmccError, match=r"whoever takes part is not protected\. Use a smaller"):
+    with pytest.raises(MmccError, match=r"participants would not be protected\. Use a smaller"):
         private(sampling=Poisson(1e-4), epsilon=1.0, delta=1e-2)
 
 
@@ -200,7 +200,7 @@ def test_a_gradient_scaler_is_refused():
     for inputs, labels in loader:
         loss = functional.cross_entropy(module(inputs), labels)
         scaler.scale(loss).backward()
-        with refused("GradScaler multiplies the loss.*bfloat16"):
+        with refused("GradScaler scales the loss.*bfloat16"):
             scaler.step(optimizer)
         break
     assert optimizer.position == 0
@@ -289,14 +289,14 @@ def train_tagger(run, loss) -> None:
 @pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 def test_a_mean_over_tokens_inside_the_module_is_refused(mode):
     run = private(Tagger(), tagged(padded=True), grad_sample_mode=mode)
-    with refused("examples meet in the loss that the module computes"):
+    with refused("examples interact in the loss that the module computes"):
         train_tagger(run, lambda output, labels: output.loss)
     assert run[1].position == 0
 
 
 def test_a_module_that_returns_nothing_but_such_a_loss_is_refused():
     run = private(Tagger(only_loss=True), tagged(padded=True))
-    with refused("examples meet in the loss that the module computes"):
+    with refused("examples interact in the loss that the module computes"):
         train_tagger(run, lambda loss, labels: loss)
 
 

@@ -109,7 +109,7 @@ def test_words_say_what_is_assumed():
 def test_a_report_names_the_limits_and_not_the_secrecy_of_batches():
     assumed = of_mechanism(BLT, SCHEME, **MEASURED, seconds=0).assumptions
     said = " ".join(f"{one.head} {one.text}" for one in assumed)
-    assert "keeps its limits" in said
+    assert "stays within its limits" in said
     assert "Who took part may be known" in said
     assert "batches were drawn" not in said
 

@@ -216,7 +216,7 @@ def test_a_report_tells_what_was_verified_beside_what_is_certified(bracketed):
     plain = report.of_mechanism(*MECHANISM, **AT, seconds=0).markdown()
     assert "Each number is *certified*" in plain
     assert "verified" not in plain
-    with pytest.raises(ParameterError, match=r"mmcc\.verify gave"):
+    with pytest.raises(ParameterError, match=r"returned by mmcc\.verify"):
         report.of_mechanism(*MECHANISM, **AT, verified=bracketed.guarantee, seconds=0)
     with pytest.raises(ParameterError, match="another mechanism"):
         report.of_mechanism(

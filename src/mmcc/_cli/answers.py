@@ -1,6 +1,6 @@
-"""Certified answers and verdicts in print.
+"""Printing certified answers and verdicts.
 
-A verdict's cost is printed before it starts, and a refusal is exit code 1.
+A verdict's cost is printed before it starts, and a refused verdict is exit code 1.
 In: options as typed.  Out: a table or one JSON object on stdout; cost and progress on stderr.
 """
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 MAX_COMPARED_STEPS = 4096
 Others = Callable[["Strategy", "Scheme", "Guarantee", "Progress | None"], output.Comparison]
-"""The answers of other bounds to the same question."""
+"""Computes the answers of other bounds to the same question."""
 REFUSED = 1
 WITH_ERROR = ("epsilon", "sigma")
-"""Questions whose answers say what the error is beside DP-SGD's."""
+"""Questions whose answers also give the error compared with DP-SGD's."""
 COSTS = ("verify: about", "verify: a pilot of")
-"""Messages that begin so are printed before the work starts."""
+"""Messages that start like this are printed before the work starts."""
 
 
 def answer(
@@ -58,7 +58,7 @@ def answer(
             f"--strategy {strategy.quicker} has nearly the same error and is faster.",
             file=sys.stderr,
         )
-    question = getattr(mmcc, asked)  # imported now: that is not what is timed
+    question = getattr(mmcc, asked)  # imported here, so that importing is not timed
     from mmcc.design._error_beside_dp_sgd import beside_dp_sgd
 
     with output.progress_bar() as progress:
@@ -90,7 +90,7 @@ def _target(numbers: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def in_units(found: Guarantee) -> Units:
-    """The answer in every unit."""
+    """The answer in every privacy unit."""
     from mmcc.accounting._units import units_of
 
     return units_of(found)
@@ -99,7 +99,7 @@ def in_units(found: Guarantee) -> Units:
 def verified_answer(
     asked: str, given: Given, numbers: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
-    """Ask for a verdict, of `mmcc.verify` or by `mmcc.sigma`, and print what comes of it."""
+    """Ask for a verdict, by `mmcc.verify` or `mmcc.sigma`, and print the result."""
     strategy, scheme = mechanism(given, _target(numbers))
     if given.get("units"):
         raise UsageError("--units is for certified answers; leave it or --method verify out.")
@@ -129,7 +129,7 @@ def verified_answer(
 
 @contextmanager
 def telling() -> Iterator[Progress]:
-    """A callback that prints the cost once, and moves a progress line on a terminal."""
+    """A callback that prints the cost once, and shows a progress line on a terminal."""
     with output.progress_bar() as bar:
 
         def report(what: str, done: float) -> None:
@@ -158,7 +158,7 @@ def working(workers: int | None) -> Iterator[Executor | None]:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """A verdict that is refused is an answer, not bad input."""
+    """Turn a refused verdict into exit code 1: it is an answer, not bad input."""
     from mmcc.errors import NotVerifiedError
 
     try:

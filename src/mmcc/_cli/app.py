@@ -1,8 +1,8 @@
 """The command line: parse, ask the library one question, print the answer.
 
 In: words.  Out: a table or one JSON object on stdout; progress and errors on stderr.
-Exit codes: 0 answered, 1 an audit found a violation, a verdict was refused, a record does not agree
-or the installation is broken, 2 bad input (one line on stderr says what to do), 130 stopped by the
+Exit codes: 0 answered; 1 an audit found a violation, a verdict was refused, a record does not agree
+or the installation is broken; 2 bad input (one line on stderr says what to do); 130 stopped by the
 user.
 """
 
@@ -62,7 +62,7 @@ def _script(ctx: click.Context, _: Any, wanted: bool) -> None:
 
 
 def _switch(name: str, callback: Any, help: str) -> Option:
-    """An option that makes up the whole command."""
+    """An option that is a whole command by itself."""
     return Option(name, FLAG, OUTPUT, help, callback=callback, is_eager=True, expose_value=False)
 
 
@@ -78,16 +78,17 @@ cli = Commands(
             group.COMMAND,
             last_iterate.COMMAND,
         ),
-        "Which mechanism to take": (recommend.COMMAND, compare.COMMAND, explore.COMMAND),
+        "Which mechanism to use": (recommend.COMMAND, compare.COMMAND, explore.COMMAND),
         "What was run": (ledger.COMMAND, audit.COMMAND, report.COMMAND),
         "This software": (doctor.COMMAND,),
     },
     _switch("--version", _version, "Print the version."),
     _switch("--install-completion", _install, "Complete commands and options in this shell."),
-    _switch("--show-completion", _script, "Print the lines that do this, to keep elsewhere."),
+    _switch("--show-completion", _script, "Print the completion script, to keep it elsewhere."),
     help="Certified privacy of correlated-noise (matrix) mechanisms under sampling.",
 )
 COMMANDS = tuple(cli.commands)
+SWITCHES = tuple(name for option in cli.params for name in option.opts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _exit_code(words: list[str]) -> int:
-    """Answer what was asked, or complain."""
+    """Answer the question, or print what is wrong."""
     try:
         asked = os.environ.get(COMPLETION)
         if asked:
@@ -109,7 +110,7 @@ def _exit_code(words: list[str]) -> int:
     except KeyboardInterrupt:
         return _complain("stopped.", STOPPED)
     except Exception as problem:
-        if isinstance(problem.__cause__, KeyboardInterrupt):  # as it comes out of compiled kernels
+        if isinstance(problem.__cause__, KeyboardInterrupt):  # raised inside a compiled kernel
             return _complain("stopped.", STOPPED)
         message = one_line(problem)
         if message is None:
@@ -121,6 +122,8 @@ def _exit_code(words: list[str]) -> int:
 def _answer(words: list[str]) -> int:
     if not words:
         raise MmccError(f"a command is missing; {suggestion('', COMMANDS)} See mmcc --help.")
+    if words[0] in SWITCHES and len(words) > 1:
+        raise MmccError(f"{words[0]} stands alone; leave out {' '.join(words[1:])!r}.")
     if not words[0].startswith("-") and words[0] not in COMMANDS:
         raise MmccError(f"unknown command {words[0]!r}; {suggestion(words[0], COMMANDS)}")
     try:

@@ -1,4 +1,4 @@
-"""`mmcc audit --canaries`: one run with canaries, played or with scores in a file, into print.
+"""`mmcc audit --canaries`: audit one run with canaries, played or with scores from a file.
 
 In: a mechanism, options as typed.  Out: an audit and how long it took; rows of a table.
 Rounding: lower bounds are rounded down, certified numbers up.
@@ -23,7 +23,7 @@ NUMERALS = frozenset("0123456789.+-eE")
 
 
 def _number_or_file(name: str, text: str) -> int | str:
-    """How many canaries; or a file, whose name has other characters than a number has."""
+    """A number of canaries, or a file name, which contains more than digits."""
     return whole_number(name, text) if set(text) <= NUMERALS else text
 
 
@@ -37,7 +37,7 @@ GUESSES = Option(
     "--guesses",
     LIST,
     QUESTION,
-    "Canaries guessed to be in the data and to be left out, such as 100,100; planned if left out.",
+    "Canaries guessed to be in and to be left out, such as 100,100; planned by default.",
 )
 
 
@@ -49,9 +49,9 @@ def of_canaries(
     canaries: int | str,
     options: dict[str, Any],
 ) -> tuple[CanaryAudit, float]:
-    """Play a run, or judge the scores of one, and take the time."""
+    """Play a run, or judge the scores of one, and time it."""
     if "runs" in options:
-        raise UsageError("--runs are not made with --canaries, which audits one; leave it out.")
+        raise UsageError("--runs does not apply to --canaries, which audits one run; leave it out.")
     if "guesses" in options:
         options["guesses"] = _pair(options["guesses"])
     from mmcc import audit  # takes a second to import
@@ -88,8 +88,8 @@ def _of_file(
     for name in ("decoder", "stream", "generator"):
         if name in options:
             raise UsageError(
-                f"--{name} is for runs that are played; the scores in {path} are of one that was "
-                "made. Leave it out."
+                f"--{name} is for runs that are played; {path} has the scores of a finished run. "
+                "Leave it out."
             )
     scores, included = audit.load_scores(path)
     if "epsilon" in options:
@@ -105,7 +105,7 @@ def _pair(numbers: list[float]) -> tuple[int, ...]:
 
 
 def summary(found: CanaryAudit, seconds: float) -> list[tuple[str, str]]:
-    """What was found, name by name."""
+    """The findings, as pairs of name and text."""
     passed = "passed: nothing was found against the run, which is no proof that it is right"
     rows = [
         ("verdict", passed if found.passed else "VIOLATION: " + "; ".join(found.violations)),

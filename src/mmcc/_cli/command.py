@@ -1,7 +1,7 @@
-"""Commands and options: what is shown by `--help`, completed by the shell, and refused.
+"""Commands and options: their help, their completion by the shell, and what they refuse.
 
-In: descriptions.  Out: commands of click, whose help groups options under titles and ends with an
-example that can be copied as it stands.
+In: descriptions.  Out: click commands, whose help groups options under titles and ends with an
+example that can be copied as it is.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from mmcc._cli import parsing as words
 from mmcc._cli.parsing import UsageError
 
 WIDTH = 80
-"""Characters in a line of help, whatever the terminal's width: nothing is left out."""
+"""Characters in a line of help, whatever the terminal's width: nothing is cut off."""
 SETTINGS = {"help_option_names": ["-h", "--help"], "terminal_width": WIDTH}
 STRATEGY, SCHEME = "What is released", "Who takes part when"
 GUARANTEE, QUESTION, OUTPUT = "Noise and guarantee", "What to compute", "Output"
 TITLES = (STRATEGY, SCHEME, GUARANTEE, QUESTION, OUTPUT)
-"""Titles above the options, in the order of the help."""
+"""Titles of groups of options, in the order of the help."""
 NEVER, JOINED = "\N{NO-BREAK SPACE}", "\N{NON-BREAKING HYPHEN}"
-"""Where no line ends: within an option and its value, and within a name."""
+"""Characters at which no line is broken: within an option with its value, and within a name."""
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
-    """Text that a function of (option, text) reads; `names` are completed."""
+    """Text that is parsed by a function of (option, text); `names` are completed."""
 
     def __init__(
         self, metavar: str, read: Callable[[str, str], Any], names: Iterable[str] = ()
@@ -56,12 +56,12 @@ def _as_typed(_: str, text: str) -> str:
 
 
 def one_of(names: Iterable[str], metavar: str = "NAME") -> Value:
-    """A name that is completed; the library refuses those that it does not know."""
+    """A name that is completed by the shell; the library refuses unknown ones."""
     return Value(metavar, _as_typed, names)
 
 
 def several_of(names: Iterable[str]) -> Value:
-    """Names with commas between them."""
+    """Names separated by commas."""
     return Value("LIST", _as_typed, names)
 
 
@@ -71,11 +71,11 @@ LIST = Value("LIST", words.numbers)
 TEXT = Value("TEXT", _as_typed)
 FILE = Value("FILE", _as_typed)
 FLAG = None
-"""In the place of a type: the option is there or not."""
+"""Used in place of a type: the option has no value."""
 
 
 class Option(click.Option):
-    """An option under a title; a pair of names is that of the option and of its variable."""
+    """An option under a title; given a pair of names, they are those of option and variable."""
 
     def __init__(
         self, name: str | tuple[str, str], type: Value | None, title: str, help: str, **more: Any
@@ -89,14 +89,14 @@ class Option(click.Option):
         self.title = title
 
     def optional(self) -> Option:
-        """The same for a command that can do without it."""
+        """The same option, for a command that does not require it."""
         other = copy.copy(self)
         other.required = False
         return other
 
 
 class Argument(click.Argument):
-    """A word without an option's name."""
+    """A positional argument."""
 
     def __init__(self, name: str, explained: str, metavar: str) -> None:
         super().__init__([name], metavar=metavar)
@@ -107,7 +107,7 @@ class Argument(click.Argument):
 
 
 class Helped(click.Command):
-    """Help goes through `sys.stdout` as everything does: click would look for the stream below."""
+    """Prints help through `sys.stdout`, like everything else; click would bypass it."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         option = super().get_help_option(ctx)
@@ -125,7 +125,7 @@ def _print_help(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 class Command(Helped):
     """A command whose help ends with its example.
 
-    An option that was typed twice, or without its value, is an error: nothing typed is ignored.
+    Repeating an option or leaving out its value is an error: nothing that was typed is ignored.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Command(Helped):
         self.example = example
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not ctx.resilient_parsing:  # the shell asks what could come next
+        if not ctx.resilient_parsing:  # the shell asks for completions
             self._check_words(ctx, args)
         return super().parse_args(ctx, args)
 
@@ -193,11 +193,11 @@ class Commands(Helped, click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         first = next(iter(self.sections.values()))[0]
         formatter.write(shown(first.example))
-        formatter.write("\nEvery command has its own: mmcc COMMAND --help\n")
+        formatter.write("\nEvery command has help of its own: mmcc COMMAND --help\n")
 
 
 def shown(line: str) -> str:
-    """An example, broken where a shell allows it."""
+    """An example, with line breaks where a shell allows them."""
     whole = re.sub(r" (?!--)", NEVER, line)  # a value stays with its option
     parts = textwrap.wrap(
         whole,

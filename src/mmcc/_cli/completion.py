@@ -1,7 +1,7 @@
-"""Completion by the shell: the lines that it reads, and where they are put.
+"""Completion by the shell: the script, and where it is installed.
 
-In: the shell that is running.  Out: a script; installed in the user's folder, and read by the file
-that the shell reads when it starts.
+In: the shell that is running.  Out: a script, in the user's folder, and a line that loads it in the
+file that the shell reads when it starts.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PLACES = {
     "zsh": (".zsh_completions/mmcc.sh", ".zshrc"),
     "fish": (".config/fish/completions/mmcc.fish", None),
 }
-"""By shell: the file with the script, and the file that is to read it, if that needs a line."""
+"""By shell: the file for the script, and the file that loads it, if a line is needed there."""
 
 
 class PowerShell(ShellComplete):
-    """PowerShell, of which click knows nothing."""
+    """PowerShell, which click does not support."""
 
     name = POWERSHELL
     source_template = """\
@@ -60,7 +60,7 @@ add_completion_class(PowerShell)
 
 
 def complete(commands: click.Group, asked: str) -> str:
-    """What could come next, as the script of a shell asks for it: `bash_complete`."""
+    """The possible next words, as a shell's script asks for them: `bash_complete`."""
     shell, _, what = asked.partition("_")
     answering = get_completion_class(shell)
     if answering is None:
@@ -70,12 +70,12 @@ def complete(commands: click.Group, asked: str) -> str:
 
 
 def script(commands: click.Group) -> str:
-    """What the shell reads."""
+    """The script for the shell."""
     return complete(commands, f"{_shell()}_source")
 
 
 def install(commands: click.Group) -> str:
-    """Write the script where the shell finds it; return what was done."""
+    """Write the script where the shell finds it; return a sentence about it."""
     shell = _shell()
     if shell == POWERSHELL:
         file = _profile()
@@ -91,7 +91,7 @@ def install(commands: click.Group) -> str:
 
 
 def _add(lines: str, file: Path) -> None:
-    """Put lines at the end of a file, unless they are there."""
+    """Append lines to a file, unless it already contains them."""
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     if lines not in before:
         gap = "" if before.endswith("\n") or not before else "\n"
@@ -100,7 +100,7 @@ def _add(lines: str, file: Path) -> None:
 
 
 def _profile() -> Path:
-    """What PowerShell reads when it starts."""
+    """The file that PowerShell reads when it starts."""
     asked = [POWERSHELL, "-NoProfile", "-Command", "echo $profile"]
     return Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
 

@@ -1,4 +1,4 @@
-"""The options that describe a mechanism, from the registries; and the mechanism that they mean.
+"""The options that describe a mechanism, from the registries; and the mechanism that they describe.
 
 In: options as typed.  Out: a strategy, a scheme, a bound.
 An option that does not apply is an error: it is never ignored.
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 METHODS = ("tight", "mmcc", "projection", "reveal", "cascade", "unamplified", "group-lemma")
 """As in `mmcc.accounting`, which takes a second to import."""
 VERIFY = "verify"
-"""Not a bound: finds the noise for a target by simulation."""
+"""Not a bound: this method finds the noise for a target by simulation."""
 OLD_METHODS = ("chain",)
-"""Old names that still work."""
+"""Former names that still work."""
 Given = Mapping[str, Any]
-"""Values of options by name; None where an option was left out."""
+"""Values of options by name; None for options that were left out."""
 
 
 def _strategy_options() -> dict[str, Option]:
@@ -82,7 +82,7 @@ def _scheme_options() -> dict[str, Option]:
 
 
 SHAPES, ROUNDS = _strategy_options(), _scheme_options()
-"""Options that describe a strategy, and a scheme."""
+"""Names of the options that describe a strategy, and of those that describe a scheme."""
 STEPS, PROB = SHAPES["steps"], ROUNDS["prob"]
 NAME = Option(
     "--strategy",
@@ -90,7 +90,7 @@ NAME = Option(
     STRATEGY,
     f"{', '.join(strategies.TYPED)}; dp-sgd (identity), NAME:SIZE such as continual-counting:16, "
     f"what a strategy prints, such as 'blt(8, decay=[0.5], scale=[0.2])', or {A_FILE}; tuned-blt "
-    "where there is a target.",
+    "if there is a target.",
     required=True,
 )
 SAMPLING = Option(
@@ -118,7 +118,7 @@ METHOD = Option(
     "--method",
     one_of(METHODS),
     GUARANTEE,
-    f"Which bound: {', '.join(METHODS)}.",
+    f"Which bound to use: {', '.join(METHODS)}.",
     default=METHODS[0],
 )
 ORDER = Option(
@@ -131,14 +131,14 @@ GROUP_SIZE = Option(
     "--group-size",
     WHOLE,
     GUARANTEE,
-    "How many examples are protected together; 1 if left out.",
+    "How many examples are protected together; default 1.",
     metavar="K",
 )
 BOUND = (METHOD, ORDER)
 
 
 def mechanism(given: Given, target: tuple[float, float] | None = None) -> tuple[Strategy, Scheme]:
-    """The strategy and the scheme; a strategy that is searched for a target needs one."""
+    """The strategy and the scheme; a strategy that is searched for needs a target."""
     made, scheme = _named(given), sampled(given)
     if not hasattr(made, "tune"):
         return made, scheme
@@ -153,8 +153,8 @@ def mechanism(given: Given, target: tuple[float, float] | None = None) -> tuple[
 
 def _untargeted(name: str) -> UsageError:
     return UsageError(
-        f"{name} is searched for a target, epsilon and delta, and there is none here. Ask mmcc "
-        f"sigma --strategy {name} first, or mmcc recommend, and copy the strategy that it prints."
+        f"{name} is searched for a target, epsilon and delta, which this command does not have. "
+        f"Run mmcc sigma --strategy {name} or mmcc recommend, and copy the strategy it prints."
     )
 
 
@@ -179,7 +179,7 @@ def check_bound(method: str, order: str | None) -> None:
 
 
 def released(given: Given) -> Strategy:
-    """The strategy, once every option is known to apply to it."""
+    """The strategy, after checking that every option applies to it."""
     made: Strategy = _named(given)
     if hasattr(made, "tune"):
         raise _untargeted(given["strategy"])
@@ -187,7 +187,7 @@ def released(given: Given) -> Strategy:
 
 
 def _named(given: Given) -> Any:
-    """The strategy, or what finds one for a target."""
+    """The strategy, or a function that finds one for a target."""
     name: str = given["strategy"]
     by_text = name not in strategies.TYPED and (looks_called(name) or is_word(name))
     if not by_text and name not in strategies.TYPED:
@@ -213,7 +213,7 @@ def _named(given: Given) -> Any:
 
 
 def _from_text(name: str, given: Given) -> Any:
-    """By a word with a size, or by what a strategy prints, which knows its steps."""
+    """A strategy from a word with a size, or from what a strategy prints, which has its steps."""
     typed, called = _typed(given, SHAPES), looks_called(name)
     check_options(typed, ["steps"], [] if called else ["steps"], SHAPES, f"--strategy {name}")
     made = from_text(name, typed.get("steps", 0))
@@ -233,7 +233,7 @@ def _from_file(name: str, given: Given) -> Strategy:
 
 
 def _searched(make: Callable[..., Strategy], values: Given) -> Strategy:
-    """An optimised strategy; its progress is shown."""
+    """An optimised strategy; the search shows its progress."""
     from mmcc._cli.output import progress_bar
 
     with progress_bar() as progress:
@@ -241,7 +241,7 @@ def _searched(make: Callable[..., Strategy], values: Given) -> Strategy:
 
 
 def sampled(given: Given) -> Scheme:
-    """The scheme, once every option is known to apply to it."""
+    """The scheme, after checking that every option applies to it."""
     name: str = given["sampling"]
     if looks_called(name):
         check_options(_typed(given, ROUNDS), (), (), ROUNDS, f"--sampling {name}")
@@ -257,11 +257,11 @@ def sampled(given: Given) -> Scheme:
 
 
 def _unknown_sampling(name: str) -> str:
-    """What is wrong, and what to do about words that mean something at a rate."""
+    """The message for an unknown scheme, and the advice for words that mean one at a rate."""
     if name.partition(":")[0] in {word.partition(":")[0] for word in COMPARED}:
         return (
-            f"{name!r} means a scheme at a rate, as in mmcc compare and mmcc recommend. Here give "
-            "its own numbers, such as --sampling cyclic-poisson --separation 8 --prob 0.08, or "
+            f"{name!r} means a scheme at a rate, as in mmcc compare and mmcc recommend. Here, give "
+            "its parameters, such as --sampling cyclic-poisson --separation 8 --prob 0.08, or "
             "what those commands print, such as 'CyclicPoisson(probability=0.08, separation=8)'."
         )
     return f"unknown sampling {name!r}; {suggestion(name, tuple(SCHEMES))}"
@@ -274,7 +274,7 @@ def check_options(
     every: Iterable[str],
     what: str,
 ) -> None:
-    """Refuse options that do not apply, and ask for those that are missing."""
+    """Refuse options that do not apply, and ask for missing ones."""
     for name in every:
         option = name.replace("_", "-")
         if name in given and name not in possible:
@@ -284,6 +284,6 @@ def check_options(
 
 
 def _typed(given: Given, names: Iterable[str]) -> dict[str, Any]:
-    """What was typed: an option that was left out is None, a flag False."""
+    """The options that were typed: those left out are None, or False for a flag."""
     left_out = (None, False)
     return {name: given[name] for name in names if not any(given[name] is x for x in left_out)}

@@ -1,4 +1,4 @@
-"""What went wrong, as one line in the words of the command line.
+"""Error messages: one line, in the terms of the command line.
 
 In: an exception.  Out: a sentence or two, or None if the program itself is at fault.
 """
@@ -12,9 +12,9 @@ from mmcc.errors import MmccError, closest, harmless
 from mmcc.sampling._registry import SCHEMES
 
 LONGEST = 1000
-"""Of a message, in characters: a file name may be longer than anyone would read."""
+"""The most characters of a message: file names can be longer than anyone would read."""
 ALIKE = 0.7
-"""How alike two options must be, without their hyphens, for one to be suggested for the other."""
+"""How similar two options must be, ignoring hyphens, for one to be suggested for the other."""
 MEANT: dict[str, tuple[str, ...]] = {
     "noise": ("sigma",),
     "noise-multiplier": ("sigma",),
@@ -47,17 +47,17 @@ MEANT: dict[str, tuple[str, ...]] = {
     "figure": ("plot",),
     "png": ("plot",),
 }
-"""Options by the names that others give them; the first that a command has is suggested."""
+"""Options by the names that other tools give them; the first that a command has is suggested."""
 NOTES = {
     "noise-multiplier": "--sigma is in clip norms: the noise multiplier times the sensitivity, "
     "which is 1 for DP-SGD.",
-    "batch-size": "The chance to take part is the batch size over the number of examples.",
-    "epochs": "The steps are the epochs times the number of batches in one.",
+    "batch-size": "The probability is the batch size divided by the number of examples.",
+    "epochs": "The number of steps is the epochs times the batches in an epoch.",
 }
 
 
 def one_line(problem: Exception) -> str | None:
-    """The message for the user; None where a traceback is the better answer."""
+    """The message for the user; None if a traceback is the better answer."""
     if isinstance(problem, MmccError):
         text = in_options(str(problem))
     elif isinstance(problem, MemoryError):
@@ -79,7 +79,7 @@ def _cut(text: str) -> str:
 
 
 def in_options(text: str) -> str:
-    """The library speaks of arguments and classes, which are options and names here."""
+    """The message with options and names instead of the library's arguments and classes."""
     for entry in SCHEMES.values():  # but what was asked about is shown as it is: Poisson(...)
         text = re.sub(rf"\b{entry.class_name}\b(?!\()", entry.name, text)
     text = re.sub(r"\b(method|order)='(\w+)'", r"--\1 \2", text)
@@ -101,7 +101,7 @@ def _usage(problem: Any) -> str:
 
 
 def _unknown(typed: str, context: Any) -> str:
-    """An option that the command does not have: what was probably meant, and why."""
+    """The message for an unknown option: what was probably meant, and why."""
     if not typed.startswith("--"):
         return f"no such option {typed}."
     name, options = typed.removeprefix("--").replace("_", "-"), _options(context)

@@ -1,4 +1,4 @@
-"""Answers into print: a table or JSON on stdout.
+"""Printing answers: a table or JSON on stdout.
 
 Rounding: the number asked for is rounded up to `DIGITS` digits in tables (a larger epsilon, delta
 or sigma is true as well); JSON has it as computed.
@@ -30,8 +30,8 @@ LABELS = {
     "sensitivity": "norm of C times the worst participations",
     "certified_as": "certified as",
     "added_to_delta": "added to delta",
-    "chance_to_take_part": "chance to take part at all",
-    "any_sigma": "any sigma will do: choose a smaller delta",
+    "chance_to_take_part": "chance of taking part at all",
+    "any_sigma": "any sigma satisfies this: choose a smaller delta",
     "group": "examples in the group",
     "black_box": "from one example's epsilon alone, links at their best",
     "black_box_even": "from one example's epsilon alone, all links alike",
@@ -44,9 +44,9 @@ LABELS = {
     "level": "chance of error of this attempt",
     "attempt": "attempt",
 }
-"""How entries of `Guarantee.details` are called in print; {} is the number asked for.
+"""Printed names of entries of `Guarantee.details`; {} is the number asked for.
 
-The others are the insides of a bound, or stand elsewhere in the answer: --json has them.
+The others are internals of a bound, or are printed elsewhere in the answer: --json has them.
 """
 
 
@@ -61,10 +61,10 @@ COMPARED = {
 }
 
 LEAST_WIDTH = 80
-"""Characters in a line; a narrower terminal breaks it, but drops nothing."""
+"""Characters in a line; a narrower terminal wraps it, but nothing is cut off."""
 
 Comparison = Mapping[str, float | None]
-"""Epsilon by other certified bounds, by name; None where one could not be computed."""
+"""Epsilon by other certified bounds, by name; None if one could not be computed."""
 
 
 def console() -> Console:
@@ -102,7 +102,7 @@ def print_tables(
     units: Units | None = None,
     beside: Beside | None = None,
 ) -> None:
-    """The answer, what it assumes and how it came about."""
+    """Print the answer, its assumptions and how it was found."""
     paper = console()
     answer = _answer_table(asked, found)
     if beside is not None:
@@ -116,7 +116,7 @@ def print_tables(
 
 
 def print_bracket(found: Bracket, seconds: float, units: Units | None = None) -> None:
-    """Both ends, and which bound gave the upper one."""
+    """Print both ends, and which bound gave the upper one."""
     from rich.table import Table
 
     guarantee = found.guarantee
@@ -148,7 +148,7 @@ def print_bracket(found: Bracket, seconds: float, units: Units | None = None) ->
 
 
 def print_estimate(found: Estimate, seconds: float) -> None:
-    """The interval, how it was obtained and what it assumes."""
+    """Print the interval, how it was obtained and what it assumes."""
     table = _table("", "")
     table.add_row("epsilon", f"[bold]{found.epsilon:.4g}[/bold]")
     table.add_row("interval", _interval(found))
@@ -168,7 +168,7 @@ def print_estimate(found: Estimate, seconds: float) -> None:
 
 
 def _remark(found: Bracket) -> str:
-    """What to think of the estimate of a bracket."""
+    """A remark on the estimate of a bracket."""
     estimate = found.estimate
     if estimate is None or (estimate.low <= found.upper and estimate.high >= found.lower):
         return f"nothing: {NO_PROOF}"
@@ -227,7 +227,7 @@ def _add_number(table: Table, name: str, asked: str, found: Guarantee) -> None:
 
 
 def _add_noise(table: Table, found: Guarantee, shown: str) -> None:
-    """The noise as it is added, and as other libraries count it."""
+    """The noise as it is added, and in the convention of other libraries."""
     table.add_row("sigma", f"{shown} clip norms")
     if found.noise_multiplier is not None and found.column_norm is not None:
         table.add_row(
@@ -263,7 +263,7 @@ def _details_table(asked: str, found: Guarantee, seconds: float) -> Table:
 
 
 def _shown(value: object) -> str:
-    """Numbers on the safe side of what they claim."""
+    """A number rounded to its safe side; other values as text."""
     if not isinstance(value, float):
         return "not available" if value is None else str(value)
     return rounded_up(value)
@@ -279,7 +279,7 @@ def _table(first: str, second: str) -> Table:
 
 
 def _plain(text: str) -> str:
-    """Text with brackets that are not markup."""
+    """Text with its brackets escaped, which would otherwise be markup."""
     from rich.markup import escape
 
     return escape(text)

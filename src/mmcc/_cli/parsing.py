@@ -1,4 +1,4 @@
-"""Words into values: numbers, lists, files.
+"""Parsing values: numbers, lists, files.
 
 In: text as it was typed.  Out: numbers, or an error that names the option.
 """
@@ -18,7 +18,7 @@ NUMBER, WHOLE = "a number such as 0.01, 1e-6 or 1/2048", "a whole number such as
 
 
 class UsageError(MmccError):
-    """Words on the command line that do not make a question."""
+    """Words on the command line that are not a valid question."""
 
 
 def number(name: str, text: str, needed: str = NUMBER) -> float:
@@ -41,7 +41,7 @@ def number(name: str, text: str, needed: str = NUMBER) -> float:
 
 
 def whole_number(name: str, text: str) -> int:
-    """A whole number, which may be written 1e6."""
+    """A whole number, which may be written as 1e6."""
     try:
         return int(text)
     except ValueError:
@@ -52,12 +52,12 @@ def whole_number(name: str, text: str) -> int:
 
 
 def numbers(name: str, text: str) -> list[float]:
-    """Numbers with commas between them."""
+    """Numbers separated by commas."""
     return [number(name, part) for part in text.split(",")]
 
 
 def names_a_file(name: str) -> bool:
-    """Whether a strategy is meant that is kept in a file."""
+    """Whether a strategy is the name of a file."""
     return name.lower().endswith(FILES) or os.sep in name or os.path.exists(name)
 
 

@@ -29,15 +29,15 @@ VERDICT = (
         "--failure",
         NUMBER,
         QUESTION,
-        "Verify: the chance of a wrong verdict, part of delta; 1e-9 if left out.",
+        "Verify: the chance of a wrong verdict, part of delta; default 1e-9.",
     ),
     Option(
         "--record",
         FILE,
         QUESTION,
-        "Verify: keep all attempts in this file, and resume one that was interrupted.",
+        "Verify: record all attempts in this file, and resume one that was interrupted.",
     ),
-    WORKERS := Option("--workers", WHOLE, QUESTION, "Verify: processes that draw samples."),
+    WORKERS := Option("--workers", WHOLE, QUESTION, "Verify: number of processes."),
 )
 PLOT = Option("--plot", FILE, OUTPUT, "Draw a picture: a .png, .svg or .pdf file.")
 

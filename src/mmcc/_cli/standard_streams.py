@@ -1,7 +1,7 @@
-"""Standard output and error that can always be written to, so that the exit code is the answer's.
+"""Standard streams that never fail, so that the exit code is that of the answer.
 
-In: the streams of the process.  Out: the same, except that a reader that has gone away is no error,
-and characters that the encoding lacks are escaped.
+In: the streams of the process.  Out: the same, except that a reader that has gone away is not an
+error, and characters that the encoding lacks are escaped.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Result = TypeVar("Result")
 class Lasting:
     """A text stream that survives its reader, as in `mmcc --help | head`: the rest is discarded.
 
-    Other errors, such as a full disk, are raised once: what is left in the buffers would raise them
-    again while the interpreter shuts down.
+    Other errors, such as a full disk, are raised once: unwritten text in the buffers would raise
+    them again while the interpreter shuts down.
     """
 
     buffer = None
-    """Not available: everything that is written passes through here."""
+    """None, so that everything that is written passes through this object."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -51,7 +51,7 @@ class Lasting:
 
 @contextmanager
 def lasting_streams() -> Iterator[None]:
-    """Print to streams that last."""
+    """Replace the standard streams by lasting ones."""
     with (
         redirect_stdout(_lasting(sys.stdout)),
         redirect_stderr(_lasting(sys.stderr)),
@@ -60,7 +60,7 @@ def lasting_streams() -> Iterator[None]:
 
 
 def _lasting(stream: TextIO | None) -> TextIO:
-    if stream is None:  # closed by whoever started the program
+    if stream is None:  # whoever started the program closed it
         stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the process ends)
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Options that describe an optimizer, and the workload that it makes of the gradients."""
+"""Options that describe an optimizer, and the workload that it turns the gradients into."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from mmcc.strategies._workloads import Workload
 
 RATES = ("constant", "linear", "cosine")
-"""Schedules of learning rates."""
+"""Names of learning rate schedules."""
 WORKLOAD = (
-    Option("--schedule", one_of(RATES), STRATEGY, f"Learning rates: {', '.join(RATES)}."),
+    Option("--schedule", one_of(RATES), STRATEGY, f"Learning rate schedule: {', '.join(RATES)}."),
     Option("--warmup", WHOLE, STRATEGY, "Steps over which the learning rate rises first."),
     Option("--momentum", NUMBER, STRATEGY, "Momentum of the optimizer, such as .9."),
     Option("--weight-decay", NUMBER, STRATEGY, "Weight decay, times the learning rate."),
@@ -28,7 +28,7 @@ def workload_asked(
     momentum: float | None,
     weight_decay: float | None,
 ) -> Workload | None:
-    """What SGD with these options makes of the gradients; None for plain SGD."""
+    """The workload of SGD with these options; None for plain SGD."""
     if schedule is not None and schedule not in RATES:
         raise UsageError(f"unknown schedule {schedule!r}; {suggestion(schedule, RATES)}")
     if all(one is None for one in (schedule, warmup, momentum, weight_decay)):

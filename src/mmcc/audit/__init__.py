@@ -1,4 +1,4 @@
-"""Evidence about the code that really ran: noise and sampler played, canaries in a run."""
+"""Evidence about the code that really ran: noise and sampler replayed, canaries in a run."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-r"""The audit: play the real noise stream and sampler many times and look at what they release.
+r"""The audit: run the real noise stream and sampler many times and inspect what they release.
 
 In: the mechanism as it was accounted.  Out: an `Audit`: a lower confidence bound on epsilon, and
 tests of the law of noise and participation.  Rounding: none that matters; confidence is stated.
 
-A canary has the clipped gradient 1 in every step it takes part in, all other examples have 0: the
-worst case of one dimension.  Released is  g_t = x_t + noise_t;  without the canary x = 0.
+A canary has the clipped gradient 1 in every step in which it takes part, and all other examples
+have 0: the worst case in one dimension.  Released is  g_t = x_t + noise_t;  without the canary
+x = 0.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from mmcc.training._participants import Participants
 MAX_AUDITED_STEPS = 1024
 MIN_RUNS, MAX_RUNS = 1000, 10**7
 STREAMS = 40
-"""At least so many streams and populations, each with a seed of its own; an even number."""
+"""The least number of streams and populations, each with its own seed; an even number."""
 VALUES = 10**7
-"""At most so many noise values in a stream."""
+"""The most noise values in a stream."""
 TUNING = 4
-"""One in so many streams chooses the threshold; the others judge it."""
+"""One in this many streams is used to choose the threshold; the others judge it."""
 BATCH = 20
-"""Examples expected in a batch, at least, as long as populations stay below the next number."""
+"""The least number of examples expected in a batch, if populations stay below the next number."""
 MAX_POPULATION = 2**20
 MAX_EXAMPLES = 2**25
 """Examples held at once, all groups of a population together."""
@@ -69,12 +70,12 @@ def audit(
     epsilon: float | None = None,
     progress: Progress | None = None,
 ) -> Audit:
-    """Play the mechanism `runs` times with a canary and as often without, and look for violations.
+    """Run the mechanism `runs` times with a canary and as often without, and look for violations.
 
-    `epsilon` is the number to hold it to; left out, the smallest certified one.  `stream` and
+    `epsilon` is the number to test; by default, the smallest certified one.  `stream` and
     `participants` are what is audited.  A stream is `"torch"`, the one of training in float32,
-    `"numpy"`, or a class; left out, torch's, or numpy's where torch is not installed.  `generator`
-    is that of the two streams with names: device, philox or chacha.
+    `"numpy"`, or a class; the default is torch's, or numpy's where torch is not installed.
+    `generator` is that of the two named streams: device, philox or chacha.
     """
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
@@ -131,7 +132,7 @@ def audit(
 
 
 class _Watched:
-    """What is kept of the runs as they go by."""
+    """Statistics of the runs, collected as they are played."""
 
     def __init__(
         self, stage: Stage, white: FloatArray, group: int, generator: np.random.Generator
@@ -145,7 +146,7 @@ class _Watched:
         self.resumed = self.other_noise = self.other_batches = 0
 
     def look(self, played: Played, ratio: LikelihoodRatio, index: int) -> None:
-        """Take in one stream: half of its coordinates are runs with a canary."""
+        """Process one stream: half of its coordinates are runs with a canary."""
         white = played.noise @ self.white.T
         self.noise_law.add(played.noise, white, played.resumed)
         times = self.participation_law.add(played.batches, self.stage.examples)
@@ -162,7 +163,7 @@ class _Watched:
     def _canaries(self, times: csr_array) -> IntArray:
         """Examples that play the canary, as many as there are runs; the first has coordinate 0.
 
-        Where groups take turns: of one group, for groups are public.
+        Where groups take turns, all are of one group, because groups are public.
         """
         groups, everyone = self.stage.scheme.groups, np.arange(self.stage.examples)
         if groups is not None:
@@ -178,12 +179,12 @@ class _Watched:
         return lower_bounds(tuning, judged, delta, confidence)
 
     def findings(self) -> tuple[Finding, ...]:
-        """All tests of conformity, each with its part of the chance of a false alarm."""
+        """All tests of conformity, each with its share of the chance of a false alarm."""
         resumption = [
             Finding(
                 f"{what} after a stop",
                 0.0 if other else 1.0,
-                f"{other} of {self.resumed} resumed runs made a step again with other {what}",
+                f"{other} of {self.resumed} resumed runs repeated a step with different {what}",
             )
             for what, other in (("noise", self.other_noise), ("batches", self.other_batches))
         ]
@@ -211,7 +212,7 @@ def _claimed(
     epsilon: float | None,
     progress: Progress | None,
 ) -> tuple[float, str, int | None]:
-    """The epsilon to hold the runs to, where it comes from, and the worst group if it is named."""
+    """The epsilon that the runs are tested against, its origin, and the worst group if known."""
     if epsilon is not None:
         return real("epsilon", epsilon, 0, math.inf, closed="l"), CLAIMED, None
     found = certificate(strategy, scheme, sigma, delta, progress)

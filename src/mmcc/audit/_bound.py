@@ -1,9 +1,9 @@
-r"""From counts of a test to a lower confidence bound on epsilon.
+r"""From the results of a test to a lower confidence bound on epsilon.
 
 In: a statistic of runs with the canary (P) and without (Q).  Out: a number that is at most the true
 epsilon with the stated confidence.  Rounding: binomial tails to a relative 1e-12 or so.
 
-(epsilon, delta)-DP says  P(A) <= e^epsilon Q(A) + delta  and the same with P and Q exchanged, for
+(epsilon, delta)-DP means  P(A) <= e^epsilon Q(A) + delta  and the same with P and Q exchanged, for
 every set A.  So  epsilon >= log((P(A) - delta) / Q(A)):  A is chosen on one part of the runs, and
 its two probabilities are bounded on the other part by Clopper and Pearson.  Nothing is assumed
 about P, Q or the statistic; only that runs are independent.
@@ -19,9 +19,9 @@ from scipy.special import betaincinv
 from mmcc._arrays import FloatArray
 
 CANDIDATES = 400
-"""Thresholds looked at on the first part of the runs."""
+"""The number of thresholds tried on the first part of the runs."""
 BOUNDS = 4
-"""Probabilities that are bounded: of two sets, each under P and under Q."""
+"""Probabilities that are bounded: those of two sets, each under P and under Q."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,18 @@ class LowerBounds:
 
     @property
     def epsilon(self) -> float:
-        """The larger."""
+        """The larger of the two bounds."""
         return max(self.remove, self.add, 0.0)
 
 
 def smallest_chance(hits: FloatArray, runs: int, error: float) -> FloatArray:
-    """Clopper and Pearson: with chance 1 - error the probability of a hit is at least this."""
+    """Clopper and Pearson: with probability 1 - error a hit has at least this probability."""
     safe = np.maximum(hits, 1)
     return np.where(hits > 0, betaincinv(safe, runs - safe + 1, error), 0.0)
 
 
 def largest_chance(hits: FloatArray, runs: int, error: float) -> FloatArray:
-    """Clopper and Pearson: with chance 1 - error the probability of a hit is at most this."""
+    """Clopper and Pearson: with probability 1 - error a hit has at most this probability."""
     return 1 - smallest_chance(runs - np.asarray(hits), runs, error)
 
 
@@ -54,7 +54,7 @@ def lower_bounds(
     delta: float,
     confidence: float,
 ) -> LowerBounds:
-    """Bounds from the statistic with the canary and without it; it is larger with it.
+    """Bounds from the statistic with the canary and without it; it tends to be larger with it.
 
     Thresholds are chosen on `tuning`, and judged on runs that had no part in that.
     """

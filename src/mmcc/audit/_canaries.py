@@ -1,10 +1,10 @@
-"""An audit of one run: canaries are in the data or not by coins, which are guessed from releases.
+"""An audit of one run: coins decide which canaries are in, and releases are used to guess them.
 
-In: scores of canaries and their coins, or a mechanism to be played once; what is certified.
+In: scores of canaries and their coins, or a mechanism to be run once; what is certified.
 Out: a `CanaryAudit`.  Rounding: bounds downwards; confidence is stated.
 
-Nothing is assumed of the scores but that they do not depend on the coins except through what the
-run has released.  Numbers of guesses are fixed before, from public facts.
+Scores may depend on the coins only through what the run has released; nothing else is assumed about
+them.  Numbers of guesses are fixed beforehand, from public facts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_PLAYED = 2**26
 """Canaries times steps that are held at once."""
 CONFIDENCE = 0.95
 NEVER = 1e-9
-"""Coins with this chance or less are not fair."""
+"""Coins with a p-value of at most this are not fair."""
 
 
 def audit_canaries(
@@ -57,19 +57,19 @@ def audit_canaries(
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> CanaryAudit:
-    """What the scores of canaries after one run say about its privacy.
+    """What the scores of canaries after one run show about its privacy.
 
     A canary with a larger score looks more as if it had been in the data; `included` says whether
-    it was, by a fair coin of its own (`Canaries.included`).  The run is held to its `guarantee`, or
-    to a claim of `epsilon` and `delta`.  `guesses` are how many canaries with the highest scores
-    are guessed to be in the data, and how many with the lowest not to be; they must be fixed before
-    the scores are seen.  Left out, they are planned for the accounted mechanism and so many
-    canaries.  Equal scores are put in a random order, by `seed`.
+    it was, by a fair coin of its own (`Canaries.included`).  The run is tested against its
+    `guarantee`, or against a claimed `epsilon` and `delta`.  `guesses` are how many canaries with
+    the highest scores are guessed to be in the data, and how many with the lowest not to be; they
+    must be fixed before the scores are seen.  By default they are planned for the accounted
+    mechanism and this number of canaries.  Equal scores are put in a random order, by `seed`.
     """
     values, coins = checked_scores(scores, included)
     error = 1 - real("confidence", confidence, 0, 1)
     if guarantee is not None and (epsilon is not None or delta is not None):
-        raise ParameterError("give the guarantee, or epsilon= and delta=, and not both.")
+        raise ParameterError("give either the guarantee, or epsilon= and delta=.")
     claim = bare_claim(epsilon, delta) if guarantee is None else claim_of(guarantee)
     if guesses is None:
         plan = claim.planned(values.size, error)
@@ -96,11 +96,11 @@ def play_canaries(
     epsilon: float | None = None,
     progress: Progress | None = None,
 ) -> CanaryAudit:
-    """Play the mechanism once, with canaries that each have a direction of their own, and audit it.
+    """Run the mechanism once, with canaries that each have their own direction, and audit it.
 
     No network is trained: a canary adds 1 in its direction to every step in which it takes part,
-    and what is released there is scored by its likelihood ratio.  What is played are the noise
-    stream and the sampler of training, as in `audit`.
+    and its score is the likelihood ratio of what is released there.  Noise stream and sampler are
+    those of training, as in `audit`.
     """
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
@@ -158,7 +158,7 @@ def _stage(
     stream: MakeNoise,
     participants: MakeBatches,
 ) -> Stage:
-    """One coordinate for each canary; where groups take turns, as many examples in each group."""
+    """One coordinate for each canary; where groups take turns, equally many examples per group."""
     population = canaries * (scheme.groups or 1)
     if max(canaries, population // strategy.steps) * strategy.steps > MAX_PLAYED:
         raise ParameterError(
@@ -172,7 +172,7 @@ def _stage(
 def _released(
     stage: Stage, included: BoolArray, group: int, generator: np.random.Generator
 ) -> FloatArray:
-    """Of one run: in each canary's direction its participations, if it is in, and the noise."""
+    """The releases of one run in each canary's direction: its participations if in, plus noise."""
     played = stage.play(int.from_bytes(generator.bytes(16), "little"), None, 0)
     times, _ = who_took_part(played.batches, stage.examples)
     members: IntArray = np.arange(stage.coordinates)
@@ -186,7 +186,7 @@ def checked_scores(scores: ArrayLike, included: ArrayLike) -> tuple[FloatArray, 
     """A number for each canary, and its coin."""
     try:
         values, coins = np.asarray(scores), np.asarray(included)
-    except (TypeError, ValueError, RuntimeError) as problem:  # torch: of what needs a gradient
+    except (TypeError, ValueError, RuntimeError) as problem:  # torch: a tensor requires gradients
         raise ParameterError(
             f"scores and included must be one value for each canary: {problem}."
         ) from None
@@ -203,8 +203,8 @@ def checked_scores(scores: ArrayLike, included: ArrayLike) -> tuple[FloatArray, 
     nobody = np.flatnonzero(np.isnan(values))
     if nobody.size:
         raise ParameterError(
-            f"the score of canary {nobody[0]} is nan, which has no place among the others. Score a "
-            "canary that cannot be scored as one that says nothing, whatever its coin."
+            f"the score of canary {nobody[0]} is nan, which cannot be ranked. Give a canary that "
+            "cannot be scored a neutral score, whatever its coin."
         )
     whole("the number of canaries", values.size, MIN_CANARIES, MAX_CANARIES)
     _check_coins(coins)
@@ -212,18 +212,18 @@ def checked_scores(scores: ArrayLike, included: ArrayLike) -> tuple[FloatArray, 
 
 
 def _check_coins(coins: BoolArray) -> None:
-    """Refuse what fair coins do not show, but once in 10^9 audits."""
+    """Refuse coins that fair ones would show in at most one of 10^9 audits."""
     heads = int(coins.sum())
     if 2 * binom.cdf(min(heads, coins.size - heads), coins.size, 0.5) <= NEVER:
         raise ParameterError(
-            f"{heads} of {coins.size} canaries were in the data, which fair coins do not show: the "
-            "bounds hold where each canary is in by a fair coin of its own, as in "
+            f"{heads} of {coins.size} canaries were in the data, which is implausible for fair "
+            "coins: the bounds need each canary to be in by a fair coin of its own, as in "
             "mmcc.training.Canaries."
         )
     turns = int((coins[1:] != coins[:-1]).sum())
     if binom.sf(turns - 1, coins.size - 1, 0.5) <= NEVER:
         raise ParameterError(
-            "canaries that are in the data take turns with those that are not, as fair coins do "
-            "not: the bounds hold where each canary is in by a fair coin of its own, as in "
+            "canaries that are in the data alternate with those that are not, which is implausible "
+            "for fair coins: the bounds need each canary to be in by a fair coin of its own, as in "
             "mmcc.training.Canaries."
         )

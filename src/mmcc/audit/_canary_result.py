@@ -1,6 +1,6 @@
-"""What an audit by canaries found: two lower bounds, one beside the other, and the certificate.
+"""The result of an audit by canaries: two lower bounds, and the certificate they are compared with.
 
-A `CanaryAudit` is evidence, never a guarantee, as an `Audit` is.
+A `CanaryAudit` is evidence, never a guarantee, like an `Audit`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class CanaryAudit:
     """Lower confidence bounds on epsilon from guesses about the canaries of one run."""
 
     epsilon_lower: float
-    """With chance `confidence` or more epsilon at delta is at least this, whatever was run."""
+    """With probability `confidence`, epsilon at delta is at least this, whatever was run."""
     most: float
     """What the same number of guesses would have shown if all had been right."""
     family: Refuted | None
@@ -29,10 +29,10 @@ class CanaryAudit:
     """Which bound gave that number, if one did."""
     delta: float
     confidence: float
-    """Of each of the two, and of both together that a right certificate is not contradicted."""
+    """Confidence of each bound; also that a valid certificate is contradicted by neither."""
     canaries: int
     included: int
-    """Canaries whose coin came up."""
+    """Canaries whose coin included them."""
     guesses: tuple[int, int]
     """Canaries guessed to be included, and to be left out."""
     correct: int
@@ -45,19 +45,19 @@ class CanaryAudit:
     stream: str = ""
     generator: str = ""
     seed: int | None = None
-    """Of what was played; of given scores, of the order of equal ones."""
+    """The seed of what was played; for given scores, of the order of equal ones."""
     adjacency: str = ADJACENCY
     kind: str = CERTIFIED
-    """Of the guarantee that the run is held to, where it is held to one."""
+    """The kind of guarantee that the run is tested against, if any."""
 
     @property
     def origin(self) -> str:
-        """What the number is that the run is held to."""
+        """What kind of number the run is tested against."""
         return "claimed" if self.bound == CLAIMED else self.kind
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """Everything that speaks against the mechanism, in words."""
+        """All evidence against the mechanism, in words."""
         found = []
         if not self.epsilon_lower <= self.epsilon:
             found.append(
@@ -80,7 +80,7 @@ class CanaryAudit:
     def assumed(self) -> str:
         """The second bound in words, with what it assumes."""
         if self.family is None:
-            return "not asked: there is no certified privacy curve"
+            return "not computed: there is no certified privacy curve"
         if self.family.epsilon == 0.0:
             return "nothing is refuted"
         return (

@@ -1,4 +1,4 @@
-"""What a run with canaries is held to, and what the guesses about them say.
+"""The claim that a run with canaries is tested against, and what guesses about them show.
 
 In: a guarantee or a claim; scores, coins, numbers of guesses.  Out: a `CanaryAudit`.
 Rounding: bounds downwards.
@@ -30,31 +30,31 @@ from mmcc.errors import MethodError, ParameterError, real, shown
 from mmcc.strategies._decoders import decoder_name
 
 TIES = 4
-"""Beside a seed: the order of equal scores is unrelated to what else is drawn from it."""
+"""Combined with a seed, so that the order of equal scores is unrelated to other draws from it."""
 LARGEST_CLAIM = 50.0
-"""Numbers of guesses are planned as if no more were claimed."""
+"""The largest claimed epsilon that numbers of guesses are planned for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a run is held to."""
+    """What a run is tested against."""
 
     own: Point
     bound: str
     curve: PrivacyCurve | None = None
-    """Of the mechanism, where it is at hand."""
+    """The curve of the mechanism, if the mechanism is known."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of the mechanism, for the result."""
+    """Facts about the mechanism, for the result."""
 
     @property
     def planning(self) -> Point:
-        """The point, or one that can be planned with."""
+        """The point, or a similar one that guesses can be planned with."""
         return replace(self.own, epsilon=min(self.own.epsilon, LARGEST_CLAIM))
 
     def planned(
         self, canaries: int, error: float, model: tuple[FloatArray, FloatArray] | None = None
     ) -> Guesses:
-        """Numbers of guesses for scores that go as in a model, by default that of the mechanism."""
+        """Numbers of guesses for scores as in a model, by default that of the mechanism."""
         own = self.planning
         return planned_guesses(model or self._model(), canaries, own.delta, error, own.epsilon)
 
@@ -82,7 +82,7 @@ class Claim:
         seed: int,
         progress: Progress | None,
     ) -> CanaryAudit:
-        """Both bounds, from how many guesses are right; the seed puts equal scores in order."""
+        """Both bounds, from how many guesses are right; the seed orders equal scores."""
         count, delta = scores.size, self.own.delta
         generator = np.random.Generator(np.random.PCG64([seed, TIES]))
         correct = guesses.correct(scores, included, generator)
@@ -116,11 +116,11 @@ def claim_of(guarantee: Guarantee) -> Claim:
     """A guarantee, if it is about one example among others that contribute too."""
     if not isinstance(guarantee, Guarantee):
         raise ParameterError(
-            f"a run is held to a Guarantee, or to epsilon= and delta=; got {shown(guarantee)}."
+            f"a run is tested against a Guarantee, or epsilon= and delta=; got {shown(guarantee)}."
         )
     if guarantee.group_size != 1 or guarantee.setting:
         raise MethodError(
-            f"a canary is one example among others, and the guarantee is for {guarantee.adjacency}"
+            f"a canary is one example among others, but the guarantee is for {guarantee.adjacency}"
             f"{', in ' * bool(guarantee.setting)}{guarantee.setting}. Use that of one example, "
             "by method='unamplified' if there is no other."
         )
@@ -138,10 +138,10 @@ def claim_of(guarantee: Guarantee) -> Claim:
 
 
 def bare_claim(epsilon: float | None, delta: float | None) -> Claim:
-    """Two numbers that somebody claims."""
+    """The claim of two given numbers."""
     if epsilon is None or delta is None:
         raise ParameterError(
-            "an audit needs what the run is held to: its guarantee, or epsilon= and delta=."
+            "an audit needs what the run is tested against: its guarantee, or epsilon= and delta=."
         )
     own = Point(
         real("epsilon", epsilon, 0, math.inf, closed="l"), real("delta", delta, MIN_DELTA, 1)

@@ -1,13 +1,13 @@
-r"""Which noise the guesses refute, if the privacy curve is of the accounted family.
+r"""Which noise levels the guesses refute, if the privacy curve is of the accounted family.
 
-In: the certified curve of the mechanism, how many guesses were right.  Out: a sigma; with it, or
-with more noise, as many correct guesses would have been unlikely.
+In: the certified curve of the mechanism, how many guesses were right.  Out: a sigma: with it, or
+with more noise, this many correct guesses would have been unlikely.
 Rounding: the sigma upwards, by at most 1 %.
 
 The family has one member for each noise level s: all mechanisms, whatever they do, whose privacy
-curve is nowhere above that of the accounted mechanism with s in the place of sigma.  That one is at
-most the certified curve, with which s is refuted; and more noise has a smaller curve, so whoever
-refutes s refutes all that is above it.
+curve is nowhere above that of the accounted mechanism with s in place of sigma.  That curve is at
+most the certified curve, with which s is refuted; and more noise has a smaller curve, so refuting
+s refutes everything above it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from mmcc.audit._guesses import Guesses
 from mmcc.audit._one_run import chance_under_curve
 
 DELTAS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001)
-"""Where the curve is asked; more of them change the noise that is refuted by a percent."""
+"""Where the curve is evaluated; more points change the refuted noise by a percent."""
 CLOSE = 1.01
 TURNS = 8
-"""Noise levels that are tried, at most; three as a rule."""
+"""The most noise levels that are tried; usually three."""
 MOST = 1e4
-"""Noise so many times the accounted one, or its inverse, ends the search."""
+"""The search ends at this multiple of the accounted noise, or its inverse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Refuted:
     epsilon: float
     """The certificate of the mechanism with that noise, at the audit's delta."""
     chance: float
-    """Of as many correct guesses under the certified curve itself, at most."""
+    """An upper bound on the probability of this many correct guesses under the certified curve."""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -61,9 +61,9 @@ def refuted_noise(
 ) -> Refuted:
     """The least noise found that is refuted.
 
-    `own` is the certified point; error is the chance to refute what is true, at most.  Where to try
-    next is seen from Gaussians through the points of the last curve; what is refuted is so by the
-    curve of that very noise.
+    `own` is the certified point; `error` bounds the chance of refuting what is true.  Gaussians
+    fitted to the points of the last curve suggest what to try next; a noise level is refuted by
+    the curve of exactly that noise.
     """
 
     def chance(points: Sequence[Point]) -> float:

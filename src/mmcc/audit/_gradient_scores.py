@@ -1,12 +1,13 @@
 """Scores of canaries in a training run: what its steps release along their gradients.
 
-In: the run's optimizer, its canaries, a copy of the module, the loss.  Out: one score a canary.
+In: the run's optimizer, its canaries, a copy of the module, the loss.  Out: one score per canary.
 Rounding: plain floating point; any score gives a valid audit, a better one a larger bound.
 
-With the parameters that a step's gradients are taken at, everybody can take those of the canaries.
-The released sum times a canary's unit gradient is 1 where it took part and was clipped, plus noise
-of variance sigma^2, plus what other examples have in this direction.  What other canaries have in
-it is known but for who took part, and least squares tell them apart.  This module imports torch.
+Anyone who knows the parameters at which a step's gradients are taken can compute those of the
+canaries.  The released sum times a canary's unit gradient is 1 if it took part and was clipped,
+plus noise of variance sigma^2, plus the parts of other examples in this direction.  Those of other
+canaries are known except for who took part, and least squares separate them.  This module imports
+torch.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 SHORTEST = 1e-30
 """A gradient of length 0 is divided by this."""
 LEAST_PENALTY = 1e-3
-"""Of least squares: two canaries may be alike."""
+"""The regularisation of least squares: two canaries may be alike."""
 
 
 class GradientScores:
-    """Watches the steps of a run, and scores its canaries when they are done.
+    """Watches the steps of a run, and scores its canaries afterwards.
 
-    `module` is a copy, `copy.deepcopy(module)`, that was made before `make_private`: after it the
-    module itself has hooks of the run.  Canaries are pairs of an input and a target, and
-    `loss(outputs, targets)` is that of a batch of one.  `chunk` canaries are worked on at once.
+    `module` is a copy, `copy.deepcopy(module)`, made before `make_private`: afterwards the module
+    itself has hooks of the run.  Canaries are pairs of an input and a target, and
+    `loss(outputs, targets)` is the loss of a batch of one.  `chunk` canaries are processed at once.
 
-    `apart` tells canaries apart whose gradients overlap, as those of most networks do.  It holds
-    all their gradients at once, and takes time that grows with the square of their number.
+    `apart` separates canaries whose gradients overlap, as those of most networks do.  It holds all
+    their gradients at once, and takes time that grows with the square of their number.
     """
 
     def __init__(
@@ -69,8 +70,8 @@ class GradientScores:
         check_played(mechanism.strategy, mechanism.sampling)
         if not np.array_equal(optimizer.run.participants.absent, canaries.absent):
             raise ParameterError(
-                "the run has other canaries, or none: give make_private these Canaries themselves, "
-                "as the data or as the data set of a loader, and nothing that was made of them."
+                "the run has other canaries, or none: give make_private this same Canaries object, "
+                "as the data or as the data set of a loader, not something made from it."
             )
         self._chunk = whole("chunk", chunk, 1, 2**20)
         self._apart = apart
@@ -84,21 +85,21 @@ class GradientScores:
 
     @property
     def released(self) -> FloatArray:
-        """In units of the clip norm: for each canary what every step released in its direction."""
+        """What every step released in each canary's direction, in units of the clip norm."""
         return np.array(self._released).T
 
     def scores(self, seed: int = 0) -> FloatArray:
-        """One for each canary; the larger, the more it looks as if it had been in the data.
+        """One score per canary; the larger, the more it looks as if it had been in the data.
 
-        What all canaries have in common in a step is taken away first.  The groups of a scheme
-        with groups are taken as unknown.  `seed` draws the participations that ratios are averaged
-        over, where they are too many.
+        What all canaries have in common in a step is subtracted first.  If the scheme has groups,
+        they are treated as unknown.  `seed` draws the participations that likelihood ratios are
+        averaged over, if there are too many.
         """
         mechanism, steps = self._optimizer.mechanism, len(self._released)
         if steps != mechanism.steps:
             raise ParameterError(
-                f"{steps} of {mechanism.steps} steps were watched: make the scores when all are "
-                "done, of a run that was watched from its first step on."
+                f"{steps} of {mechanism.steps} steps were watched: watch the run from its first "
+                "step, and compute the scores after the last one."
             )
         scorer = ReleaseScores(
             mechanism.strategy,
@@ -130,7 +131,7 @@ class GradientScores:
         self._released.append(np.asarray(found.cpu().numpy(), np.float64))
 
     def _directions(self, trained: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        """The gradients of a few canaries, each of length 1."""
+        """The gradients of a few canaries, each scaled to length 1."""
         device = next(iter(trained.values())).device
         found = self._gradient(trained, inputs.to(device), targets.to(device))
         rows = torch.cat([found[name].flatten(1).float() for name in trained], dim=1)
@@ -143,10 +144,10 @@ class GradientScores:
 
 
 def _told_apart(products: Tensor, overlaps: Tensor, sigma: float) -> Tensor:
-    """The part of each canary in what was released, by least squares with a penalty.
+    """Each canary's part in what was released, by regularised least squares.
 
     Products are overlaps times the parts, plus noise of covariance sigma^2 times the overlaps.  A
-    canary's part counts as 1 as before.
+    canary's own part still counts as 1.
     """
     penalty = max(sigma**2, LEAST_PENALTY)
     overlaps = overlaps.double()

@@ -1,6 +1,6 @@
 r"""The group of the canary, where groups take turns: they are public, and one is the worst.
 
-In: the mechanism as it was accounted.  Out: the group whose examples are told apart best.
+In: the mechanism as it was accounted.  Out: the group whose examples are easiest to detect.
 Rounding: plain floating point.  Any group gives a valid bound, a better one a larger bound; it is
 chosen before anything is played, on simulated runs, so the choice costs no confidence.
 
@@ -22,7 +22,7 @@ from mmcc.sampling import Scheme
 from mmcc.strategies._base import EXACT, Strategy
 
 FEW = 8
-"""Groups that are simulated at most, beside the one that a certificate names."""
+"""The most groups that are simulated, besides the one that a certificate names."""
 PILOT = 2**13
 """Simulated runs with the canary and without, for each group."""
 
@@ -36,7 +36,7 @@ def worst_group(
     named: int | None,
     generator: np.random.Generator,
 ) -> int:
-    """The group to audit; `named` is the worst one of a certificate."""
+    """The group to audit; `named` is the worst one according to a certificate."""
     steps = strategy.steps
     separation = scheme.stride(steps)
     possible = strategy.groups(separation) if EXACT in strategy.decoders else range(separation)
@@ -67,8 +67,8 @@ def members_of(
 ) -> IntArray:
     """The examples of a group, found from who took part when.
 
-    Groups have equal sizes, and an example that never takes part does the same in any: so the
-    group is everyone seen in its steps, and as many of those never seen as it still has room for.
+    Groups have equal sizes, and an example that never takes part is the same in any: so the group
+    is everyone seen in its steps, filled up with examples that were never seen.
     """
     examples = int(times.shape[0])
     own = np.asarray(times[:, group::groups].sum(axis=1)).ravel() > 0

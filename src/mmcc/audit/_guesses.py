@@ -20,11 +20,11 @@ from mmcc.audit._one_run import lower_epsilon, stakes
 from mmcc.errors import ParameterError, shown, whole
 
 SHARES = 2.0 ** (-np.arange(15) / 2)
-"""Parts of half the canaries that are tried as numbers of guesses of one kind."""
+"""Fractions of half the canaries that are tried as numbers of guesses of one kind."""
 ROOM = 1.25
-"""So many times the guesses that would, if all are right, show more than what is claimed."""
+"""A multiple of the number of guesses that, if all are right, shows more than what is claimed."""
 PART = 1 / 3
-"""Of the canaries: if that takes more guesses, nothing is gained by wanting it."""
+"""A fraction of the canaries: if that multiple is larger, it is not required."""
 MODEL = 4096
 """Scores of each kind in a model."""
 
@@ -38,11 +38,11 @@ class Guesses:
 
     @property
     def count(self) -> int:
-        """Of both kinds."""
+        """The number of guesses of both kinds."""
         return self.included + self.left_out
 
     def stakes(self, canaries: int) -> float:
-        """What a delta is multiplied with."""
+        """The factor of delta in the bounds."""
         return stakes(canaries, (self.included > 0) + (self.left_out > 0))
 
     def correct(
@@ -50,19 +50,19 @@ class Guesses:
     ) -> int:
         """How many guesses are right; equal scores come in random order.
 
-        Their own order may know the coins: a file may have all canaries that are in the data first.
+        Their given order may reveal the coins: a file may list all included canaries first.
         """
         order = np.lexsort((generator.random(scores.size), scores))
         right = included[order[order.size - self.included :]].sum()
         return int(right) + int((~included[order[: self.left_out]]).sum())
 
     def lower_epsilon(self, correct: int, canaries: int, delta: float, error: float) -> float:
-        """What so many correct guesses prove."""
+        """The lower bound on epsilon that this many correct guesses prove."""
         return lower_epsilon(correct, self.count, self.stakes(canaries), delta, error)
 
 
 def checked_guesses(guesses: object, canaries: int) -> Guesses:
-    """Two whole numbers, of canaries that there are."""
+    """Two whole numbers, that together are at most the number of canaries."""
     numbers = tuple(guesses) if isinstance(guesses, Iterable) else ()
     if len(numbers) != 2:
         raise ParameterError(
@@ -85,10 +85,10 @@ def gaussian_model(mu: float) -> tuple[FloatArray, FloatArray]:
 def planned_guesses(
     model: tuple[FloatArray, FloatArray], canaries: int, delta: float, error: float, claimed: float
 ) -> Guesses:
-    """The numbers whose bound would be largest if the scores went as in the model.
+    """The numbers whose bound would be largest if the scores were as in the model.
 
-    At least so many that they could show more than the epsilon that is claimed, if a third of the
-    canaries is enough for that: an audit that finds nothing should have been able to.
+    There are enough guesses to show more than the claimed epsilon, if a third of the canaries
+    suffices for that: an audit that finds nothing should have been able to find something.
     """
     each = np.unique(np.maximum(np.round(canaries / 2 * SHARES), 1).astype(int))
     hits = [
@@ -110,7 +110,7 @@ def planned_guesses(
 def _share_of_right(
     higher: FloatArray, lower: FloatArray, each: FloatArray, canaries: int
 ) -> FloatArray:
-    """For each number of guesses from above, how many of them are of the higher kind."""
+    """For each number of guesses from the top, how many of them are of the higher kind."""
     both = np.concatenate([higher, lower])
     is_higher = np.arange(both.size) < higher.size
     sums = np.cumsum(is_higher[np.argsort(-both, kind="stable")])
@@ -119,7 +119,7 @@ def _share_of_right(
 
 
 def _least(canaries: int, delta: float, error: float, claimed: float) -> int:
-    """Guesses that show more than the claim if all of them are right, and some more; or one."""
+    """Guesses that, if all are right, show more than the claim, with some margin; or one."""
     wanted = 1
     while ROOM * wanted <= PART * canaries:
         if lower_epsilon(wanted, wanted, stakes(canaries, 2), delta, error) > claimed:

@@ -1,9 +1,9 @@
-r"""Whether noise has the law that was accounted: made white, it must be N(0, I) in every run.
+r"""Whether noise has the law that was accounted: once whitened, it must be N(0, I) in every run.
 
 In: white noise of many runs, piece by piece.  Out: findings with p-values.
-Rounding: p-values are those of exact laws or above them, but for two: the sum of squared
-correlations, whose first two moments are exact and whose shape is taken for a gamma law's, and the
-asymptotic law of Kolmogorov.
+Rounding: p-values are exact or upper bounds, with two exceptions: the sum of squared correlations,
+whose first two moments are exact and whose shape is approximated by a gamma law, and the asymptotic
+law of Kolmogorov.
 
 With R the runs in rows and S = R^T R over N runs, step by step:
 - S_tt is chi-square with N degrees of freedom, and their sum with n N;
@@ -45,11 +45,11 @@ from mmcc._arrays import FloatArray
 from mmcc.audit._result import Finding
 
 COINCIDENCE = 64
-"""0.4 times 160: no number on the way to a value is as large as so many standard deviations."""
+"""0.4 times 160: no intermediate value reaches that many standard deviations."""
 RARE = 1e-9
-"""Words are so long that fewer pairs of equal ones are expected."""
+"""Words are long enough that fewer equal pairs than this are expected."""
 FOLLOWED = 64
-"""Coordinates of each stream whose every value is looked at for repeats."""
+"""Coordinates of each stream whose every value is checked for repeats."""
 ORDERED = 2**22
 """Values kept for the test of Kolmogorov and Smirnov."""
 
@@ -62,7 +62,7 @@ def either_tail(below: ArrayLike, above: ArrayLike) -> FloatArray:
 def smallest(p_values: FloatArray) -> float:
     """The p-value of the most striking of several tests, however they depend on each other.
 
-    What is not a number could not be tested: nothing is more striking.
+    A p-value that is not a number could not be tested: nothing is more striking.
     """
     if np.isnan(p_values).any():
         return 0.0
@@ -71,7 +71,7 @@ def smallest(p_values: FloatArray) -> float:
 
 @dataclass(eq=False)
 class Moments:
-    """What is kept of white noise: sums and products, no run."""
+    """Sums and products of white noise, without keeping any run."""
 
     steps: int
     runs: int = 0
@@ -88,7 +88,7 @@ class Moments:
         self.next_squares = np.zeros(self.steps)
 
     def add(self, white: FloatArray) -> None:
-        """Take in one stream, one run a row."""
+        """Add one stream, one run a row."""
         self.runs += len(white)
         self.streams += 1
         self.products += white.T @ white
@@ -139,11 +139,11 @@ class Moments:
 
 @dataclass(eq=False)
 class NoiseLaw:
-    """Noise as it is made, played through and resumed streams apart, and what speaks against it."""
+    """Noise as it is made, with whole and resumed streams apart, and the evidence against it."""
 
     steps: int
     spread: float
-    """The largest standard deviation of a step, over what is left of it given earlier steps."""
+    """The largest ratio of a step's standard deviation to what is left given earlier steps."""
     moments: dict[str, Moments] = field(default_factory=dict)
     kept: list[FloatArray] = field(default_factory=list)
     followed: list[FloatArray] = field(default_factory=list)
@@ -155,7 +155,7 @@ class NoiseLaw:
         self.squares = np.zeros(self.steps)
 
     def add(self, noise: FloatArray, white: FloatArray, resumed: bool) -> None:
-        """Take in one stream: as it came and made white, one run a row."""
+        """Add one stream, as it came and whitened, one run a row."""
         kind = "resumed streams" if resumed else "streams played through"
         self.moments.setdefault(kind, Moments(self.steps)).add(white)
         if sum(part.size for part in self.kept) < ORDERED:
@@ -163,12 +163,12 @@ class NoiseLaw:
         self.followed += [noise[:, -1].copy(), *noise[:FOLLOWED, :-1].T.copy()]
 
     def add_canaries(self, white: FloatArray, times: FloatArray) -> None:
-        """Take in the noise of runs with a canary, and how often it took part in each step."""
+        """Add the noise of runs with a canary, and how often it took part in each step."""
         self.overlaps += np.einsum("kt,kt->t", white, times)
         self.squares += np.einsum("kt,kt->t", times, times)
 
     def findings(self) -> list[Finding]:
-        """Everything looked at; noise that is zero or not a number has no scores, and fails."""
+        """All findings; noise that is zero or not a number has no scores, and fails."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return [
                 self._variances(),

@@ -1,8 +1,8 @@
-r"""What guesses about canaries prove: the chance of so many right ones, whatever was run.
+r"""What guesses about canaries prove: the probability of so many right ones, whatever was run.
 
 In: how many of how many guesses were right, points of a privacy curve.  Out: upper bounds on the
-chance of as many, and the largest epsilon that they refute.
-Rounding: chances upwards, by more than the special functions err; epsilon downwards.
+probability of at least that many, and the largest epsilon that they refute.
+Rounding: probabilities upwards, by more than the errors of special functions; epsilon downwards.
 
 Of m canaries each is in the data by a fair coin of its own.  From everything released, r guesses
 are made, r fixed: N of them are right.  If the mechanism is (epsilon, delta)-private, zero-out,
@@ -28,17 +28,17 @@ MARGIN = 1 + 1e-7
 """More than the relative error of a binomial tail and of a logarithm of factorials up to 10^6."""
 UNIT = 2.0**-53
 FAINT = 1e-200
-"""Chances below it may have underflowed."""
+"""Probabilities below this may have underflowed."""
 ACCURACY = 1e-4
-"""Of the epsilon that is refuted."""
+"""The relative precision of the refuted epsilon."""
 DEVIATIONS = 6
-"""Numbers of correct guesses so far below the one seen get no weight."""
+"""Numbers of correct guesses this far below the observed one get no weight."""
 LARGEST_PROGRAM = 10**6
-"""Entries of a linear program; beyond it points are used one at a time."""
+"""The most entries of a linear program; beyond it, points are used one at a time."""
 
 
 def stakes(canaries: int, kinds: int) -> float:
-    """What a delta is multiplied with: of guesses of one kind, only one adjacency counts."""
+    """The factor of delta: for guesses of one kind, only one adjacency counts."""
     return canaries * kinds / 2
 
 
@@ -58,11 +58,11 @@ def chance_of_correct(correct: int, guesses: int, staked: float, point: Point) -
 
 
 def lower_epsilon(correct: int, guesses: int, staked: float, delta: float, error: float) -> float:
-    """With chance 1 - error or more, epsilon at delta is at least this; 0 says nothing.
+    """With probability at least 1 - error, epsilon at delta is at least this; 0 says nothing.
 
-    If the mechanism is (e, delta)-private it is so for every epsilon >= e as well.  So with v the
-    least number whose bound at any such epsilon is at most `error`, the chance of v or more is too:
-    every epsilon that a search finds refuted is a valid answer.
+    If the mechanism is (e, delta)-private, it is so for every epsilon >= e as well.  So with v the
+    least number whose bound at any such epsilon is at most `error`, the probability of v or more is
+    too: every epsilon that a search finds refuted is a valid answer.
     """
 
     def refuted(epsilon: float) -> bool:
@@ -115,7 +115,7 @@ def _of_weights(
     factors: FloatArray,
     prices: FloatArray,
 ) -> float:
-    """The bound of some weights, with what each sum may have been rounded by."""
+    """The bound of given weights, with the possible rounding error of each sum."""
     for_right = np.append(0.0, levels * weights.sum(axis=0))
     for_wrong = np.append((guesses - levels + 1) * (factors @ weights), 0.0)
     reached = np.append(levels[0] - 1, levels) >= correct
@@ -127,7 +127,7 @@ def _of_weights(
 def _weights(
     levels: FloatArray, correct: int, guesses: int, factors: FloatArray, prices: FloatArray
 ) -> FloatArray | None:
-    """Weights with a small bound, none of them negative; None where the solver gives up.
+    """Non-negative weights with a small bound; None if the solver gives up.
 
     Unknowns are c_jk, level by level for each point, then the maxima M_j, then the left maximum b:
 
@@ -167,7 +167,8 @@ def _weights(
 def _over_hazard(correct: int, guesses: int, log_odds: float) -> float:
     """P[W >= v] / (v P[W = v]) for W binomial with these odds; infinite where it is too large.
 
-    Far out both underflow: the ratios of neighbouring chances fall, so a geometric series is above.
+    Far in the tail both underflow: ratios of neighbouring probabilities fall, so a geometric series
+    is an upper bound.
     """
     v, r = correct, guesses
     small = math.log1p(math.exp(-log_odds))

@@ -5,9 +5,9 @@ Rounding: every count below is binomial, or a sum of independent coins that are 
 drawn without replacement; the last two are closer to their mean than the binomial law (Hoeffding
 1956, 1963), so the p-values are upper bounds.
 
-Laws are those of `Scheme.law`, written from the definitions of the schemes; `draw` has no part in
-them.  Of N examples, N / share can be in a batch, each with a chance of its own for each step and
-each two steps.  Where a scheme states no law, only what holds for every scheme is looked at.
+The laws are those of `Scheme.law`, written from the definitions of the schemes and independent of
+`draw`.  Of N examples, N / share can be in a batch, each with its own probability for each step and
+each pair of steps.  If a scheme states no law, only what holds for every scheme is checked.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ DENSE = 0.05
 
 @dataclass(eq=False)
 class ParticipationLaw:
-    """Batches as they are drawn, and what speaks against them."""
+    """Batches as they are drawn, and the evidence against them."""
 
     scheme: Scheme
     steps: int
     generator: np.random.Generator
-    """For the tests that need a random number of their own."""
+    """For the tests that need random numbers of their own."""
     examples: int = 0
     scores: list[FloatArray] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
@@ -52,7 +52,7 @@ class ParticipationLaw:
         self.numbers = np.zeros(self.steps + 1)
 
     def add(self, batches: list[IntArray], examples: int) -> csr_array:
-        """Take in the batches of one population; return who took part when, and how often."""
+        """Add the batches of one population; return who took part when, and how often."""
         times, strays = who_took_part(batches, examples)
         self.strays += strays
         self._count(times, examples)
@@ -83,7 +83,7 @@ class ParticipationLaw:
     def _scores(self, sizes: FloatArray, trials: int, rates: FloatArray) -> FloatArray:
         """Sizes of batches as exactly normal numbers.
 
-        With a uniform number between the two values of the distribution function, the place of a
+        With a uniform number between the two values of the distribution function, the quantile of a
         size in its law is exactly uniform.
         """
         chance = self.generator.random(self.steps) * binom.pmf(sizes, trials, rates)
@@ -91,7 +91,7 @@ class ParticipationLaw:
         return np.asarray(ndtri(np.clip(chance, 0.0, 1.0)))
 
     def findings(self) -> list[Finding]:
-        """Everything looked at."""
+        """All findings."""
         law = self.law
         if law is None:
             return [self._strays()]
@@ -139,7 +139,7 @@ class ParticipationLaw:
         return Finding("number of participations", smallest(p_values), seen)
 
     def _sizes(self, law: Law) -> Finding:
-        """Over populations: fixed sizes vary too little, examples that go together too much."""
+        """Across populations: fixed sizes vary too little, correlated examples too much."""
         squares = np.square(self.scores)
         totals, count = squares.sum(axis=0), len(squares)
         p_values = either_tail(chi2.cdf(totals, count), chi2.sf(totals, count))
@@ -171,12 +171,12 @@ class ParticipationLaw:
 
 
 def _binomial(hits: FloatArray, trials: int, chances: FloatArray) -> FloatArray:
-    """P-values of counts, both tails."""
+    """Two-sided p-values of counts."""
     return either_tail(binom.cdf(hits, trials, chances), binom.sf(hits - 1, trials, chances))
 
 
 def who_took_part(batches: list[IntArray], examples: int) -> tuple[csr_array, int]:
-    """How often each example is in each batch, and how many places are nobody's or taken twice."""
+    """How often each example is in each batch, and how many entries are invalid or repeated."""
     steps = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
     members = np.concatenate(batches).astype(np.int64)
     outside = (members < 0) | (members >= examples)

@@ -1,9 +1,9 @@
-"""Runs of the real objects: a noise stream and participants, with a stop on the way.
+"""Runs of the real objects: a noise stream and participants, stopped and resumed on the way.
 
-In: what the run is made of, a seed.  Out: the noise of every step, the batches of every step.
+In: what the run consists of, a seed.  Out: the noise of every step, the batches of every step.
 Many runs cost one stream: its coordinates are independent runs of the noise, and the examples of
 one population are independent runs of the sampler.  Every other stream is saved at a random step,
-and goes on from what was saved in objects made anew.
+and continued from what was saved by newly made objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
 COMPARED = 3
-"""Steps that a stopped run still made after it was saved: a resumed run must repeat them."""
+"""Steps that a stopped run still makes after it was saved: a resumed run must repeat them."""
 
 
 class Noise(Protocol):
@@ -45,7 +45,7 @@ class Batches(Protocol):
 
 
 class MakeNoise(Protocol):
-    """As `mmcc.training.NoiseStream` is made."""
+    """The signature of `mmcc.training.NoiseStream`."""
 
     def __call__(
         self, strategy: Strategy, sigma: float, shape: int, seed: int, *, decoder: str | None
@@ -53,7 +53,7 @@ class MakeNoise(Protocol):
 
 
 class MakeBatches(Protocol):
-    """As `mmcc.training.Participants` is made."""
+    """The signature of `mmcc.training.Participants`."""
 
     def __call__(self, scheme: Scheme, steps: int, examples: int, seed: int) -> Batches: ...
 
@@ -63,18 +63,18 @@ class Played:
     """One stream and one population, from the first step to the last."""
 
     noise: FloatArray
-    """One coordinate a row, one step a column."""
+    """The noise: one coordinate a row, one step a column."""
     batches: list[IntArray]
     resumed: bool
     same_noise: bool
-    """The noise of steps made twice, before and after the stop, was the same."""
+    """Whether the noise of steps made twice, before and after the stop, was the same."""
     same_batches: bool
-    """And so were their batches."""
+    """Whether their batches were the same."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stage:
-    """What is played."""
+    """The mechanism and the objects that are played."""
 
     strategy: Strategy
     scheme: Scheme
@@ -88,7 +88,7 @@ class Stage:
     def play(self, seed: int, stop: int | None, other: int) -> Played:
         """All steps; with a `stop` the run is saved there and resumed by objects of another seed.
 
-        Noise and sampler are given the same number: their keys must be unrelated all the same.
+        Noise and sampler are given the same number: their keys must be unrelated nevertheless.
         """
         steps = self.strategy.steps
         stream, batches = self._start(seed)

@@ -1,12 +1,12 @@
 """Scores of canaries from what was released in their directions, step after step.
 
 In: the mechanism as it was accounted, releases in units of the clip norm.  Out: for each canary
-the logarithm of how much likelier its releases are if it is in the data.
+the log-likelihood ratio of its releases, being in the data against being left out.
 Rounding: plain floating point; any score gives a valid audit, a better one a larger bound.
 
 A canary has a direction of its own in which it contributes 1 wherever it takes part, and others
 nothing: what is released there is x + noise, as in `mmcc.audit.audit`.  A scheme in which examples
-are not independent is scored by the one that it is close to.
+are not independent is scored by the independent scheme that it is close to.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReleaseScores:
         self._ratios: dict[int, LikelihoodRatio] = {}
 
     def of(self, released: FloatArray, group: int | None = 0) -> FloatArray:
-        """One score a row; with None the group of a canary may be any, where groups take turns."""
+        """One score per row; with None a canary's group is unknown, where groups take turns."""
         white = released @ self.white.T
         if group is not None:
             return self._ratio(group).logs(white)
@@ -60,7 +60,7 @@ class ReleaseScores:
 
     @property
     def description(self) -> str:
-        """What the scores are."""
+        """How the scores are computed."""
         return "; ".join(dict.fromkeys(ratio.description for ratio in self._ratios.values()))
 
     def _ratio(self, group: int) -> LikelihoodRatio:

@@ -1,6 +1,6 @@
-"""What an audit found.
+"""The result of an audit.
 
-An `Audit` is evidence, never a guarantee: it can show that a mechanism is wrong, and it cannot show
+An `Audit` is evidence, never a guarantee: it can show that a mechanism is wrong, but it cannot show
 that one is right.
 """
 
@@ -12,25 +12,25 @@ from typing import Any
 from mmcc.accounting._guarantee import ADJACENCY, rounded_down, rounded_up
 
 CLAIMED = "no proof: it was given to the audit"
-"""Where a number comes from that nobody here certified."""
+"""The origin of a number that was given, and not certified here."""
 CHANCE = 1e-6
-"""With at most this chance a correct mechanism has any finding that fails, over all findings."""
+"""The largest probability that a correct mechanism has any failed finding, over all findings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at: how likely what was seen is if the mechanism is as accounted."""
+    """One test: how likely the observation is if the mechanism is as accounted."""
 
     name: str
     p_value: float
-    """At most this chance, whatever was picked out among steps or pairs already counted in."""
+    """A p-value that already accounts for choosing the most striking step or pair."""
     seen: str
-    """In words: what was seen, where it differs most from what was accounted."""
+    """What was observed, where it differs most from what was accounted, in words."""
     limit: float = CHANCE
 
     @property
     def failed(self) -> bool:
-        """Whether what was seen is too unlikely; a p-value that is not a number fails."""
+        """Whether the observation is too unlikely; a p-value that is not a number fails."""
         return not self.p_value >= self.limit
 
     def __str__(self) -> str:
@@ -52,13 +52,13 @@ class Audit:
     """A lower confidence bound on epsilon, and whether noise and batches have the accounted law."""
 
     epsilon_lower: float
-    """With chance `confidence` or more the true epsilon at delta is at least this."""
+    """With probability `confidence`, the true epsilon at delta is at least this."""
     remove: float
     """The same for remove alone: the run with the canary against the one without."""
     add: float
     """The same for add alone."""
     epsilon: float
-    """What was certified, or claimed."""
+    """The certified or claimed epsilon."""
     bound: str
     """Which certified bound gave that number, if one did."""
     findings: tuple[Finding, ...]
@@ -77,7 +77,7 @@ class Audit:
     stream: str
     """The noise stream that was played: `torch`, `numpy`, or the name of a class."""
     generator: str
-    """Where its random numbers came from."""
+    """The generator of its random numbers."""
     group: int | None
     """The group of the canary, where the scheme has groups."""
     seed: int
@@ -85,17 +85,17 @@ class Audit:
 
     @property
     def origin(self) -> str:
-        """What the number is that the runs are held to."""
+        """What kind of number the runs are tested against."""
         return "claimed" if self.bound == CLAIMED else "certified"
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """What does not conform to what was accounted."""
+        """Findings that do not conform to what was accounted."""
         return tuple(finding for finding in self.findings if finding.failed)
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """Everything that speaks against the mechanism, in words."""
+        """All evidence against the mechanism, in words."""
         found = [str(finding) for finding in self.failures]
         if not self.epsilon_lower <= self.epsilon:
             found.insert(

@@ -21,10 +21,10 @@ COINS = {"0": False, "1": True}
 
 
 def save_scores(path: str | os.PathLike[str], scores: ArrayLike, included: ArrayLike) -> None:
-    """Write the score and the coin of each canary to a file: a line each, with all digits."""
+    """Write the score and the coin of each canary to a file: one line each, with all digits."""
     values, coins = checked_scores(scores, included)
-    if not isinstance(path, (str, os.PathLike)):  # a number would be an open file of somebody's
-        raise ParameterError(f"scores are written to a file, got {shown(path)}.")
+    if not isinstance(path, (str, os.PathLike)):  # a number would be a file that is already open
+        raise ParameterError(f"scores need the path of a file, got {shown(path)}.")
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
@@ -35,7 +35,7 @@ def save_scores(path: str | os.PathLike[str], scores: ArrayLike, included: Array
 
 
 def load_scores(path: str | os.PathLike[str]) -> tuple[FloatArray, BoolArray]:
-    """Scores and coins from a file that `save_scores` wrote, or that looks like it."""
+    """Scores and coins from a file that `save_scores` wrote, or one of the same form."""
     try:
         lines = list(csv.reader(Path(path).read_text(encoding="utf-8-sig").splitlines()))
     except (OSError, ValueError, csv.Error) as problem:
@@ -44,8 +44,8 @@ def load_scores(path: str | os.PathLike[str]) -> tuple[FloatArray, BoolArray]:
         ) from None
     if not lines or [word.strip() for word in lines[0]] != HEADER:
         raise ParameterError(
-            f"{os.fspath(path)} must begin with the line {','.join(HEADER)}, and have one for each "
-            "canary after it, such as 1.25,0."
+            f"{os.fspath(path)} must begin with the line {','.join(HEADER)}, followed by one line "
+            "for each canary, such as 1.25,0."
         )
     name = os.fspath(path)
     rows = [_row(line, number, name) for number, line in enumerate(lines[1:], 2) if line]

@@ -1,6 +1,6 @@
 r"""The likelihood ratio of a run with the canary to one without.
 
-In: a strategy, a decoder, a scheme, sigma.  Out: what makes the released noise white, and the
+In: a strategy, a decoder, a scheme, sigma.  Out: a matrix that whitens the released noise, and the
 logarithm of
 
     X(g) = sum_S pi_S exp(<y, A_S> - |A_S|^2 / 2),   y = A g,   A_S = A 1_S.
@@ -28,7 +28,7 @@ from mmcc.strategies._base import EXACT, Strategy
 from mmcc.strategies._decoders import decoder_matrix
 
 SETS = 4096
-"""Participation sets that are drawn where they cannot be listed."""
+"""Participation sets that are drawn where they cannot be enumerated."""
 TABLE = 2**22
 """Numbers held at once when sets are summed up."""
 
@@ -42,7 +42,7 @@ def whitener(strategy: Strategy, sigma: float, decoder: str | None) -> FloatArra
 
 
 def spread(white: FloatArray) -> float:
-    """The largest standard deviation of a step's noise, over what is left given earlier steps.
+    """The largest ratio of a step's standard deviation to the one that remains given earlier steps.
 
     With A lower triangular the noise is A^-1 times white noise, of which step t adds 1 / A_tt.
     """
@@ -52,7 +52,7 @@ def spread(white: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Released(Mechanism):
-    """What an observer of the releases has: A in the place of C / sigma; it may have any signs."""
+    """The observer's mechanism: A in place of C / sigma; its entries may have any signs."""
 
     matrix: FloatArray = field(kw_only=True)
 
@@ -80,7 +80,7 @@ class LikelihoodRatio:
     description: str
 
     def logs(self, white: FloatArray) -> FloatArray:
-        """Logarithm of X of releases that were made white, one release a row."""
+        """Logarithm of X for whitened releases, one release a row."""
         shadows = self.mechanism.adjoint(white)
         if self.chain is not None:
             only = np.array([self.chain.renewal.probability])
@@ -105,7 +105,7 @@ def likelihood_ratio(
     white: FloatArray,
     generator: np.random.Generator,
 ) -> LikelihoodRatio:
-    """The ratio itself where it can be had, else that of a mixture over drawn sets."""
+    """The exact ratio where it can be computed, otherwise that of a mixture over drawn sets."""
     mechanism = Released(strategy, scheme, sigma, group, matrix=white)
     sets = all_sets(mechanism)
     if sets is not None and len(sets) <= SETS:

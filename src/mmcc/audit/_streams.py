@@ -1,6 +1,6 @@
 """Which noise stream is played: by default the one whose noise training adds.
 
-In: a name, a class, or nothing.  Out: how to make the stream, and what to call it.
+In: a name, a class, or nothing.  Out: a function that makes the stream, and its name.
 torch is imported when its stream is chosen, and not before.
 """
 
@@ -23,7 +23,7 @@ DESCRIPTIONS = {
     NUMPY: "NoiseStream, float64: not the object that make_private adds",
 }
 OWN = "its own"
-"""The generator of a stream that came as a class."""
+"""The generator of a stream that was given as a class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Source:
 
 
 def chosen(stream: MakeNoise | str | None, generator: str | None) -> Source:
-    """The stream of that name or class; without either torch's, or numpy's where torch is not."""
+    """The stream of that name or class; by default torch's, or numpy's if torch is missing."""
     if callable(stream):
         if generator is not None:
             raise ParameterError(
@@ -49,7 +49,7 @@ def chosen(stream: MakeNoise | str | None, generator: str | None) -> Source:
     if stream not in NAMES:
         raise ParameterError(f"unknown stream {stream!r}: {suggestion(stream, NAMES)}")
     generator = DEFAULT if generator is None else generator
-    normals(0, generator)  # an unknown name or a missing package is said now
+    normals(0, generator)  # refuses an unknown name or a missing package now
     kind: MakeNoise = partial(
         _torch_stream() if stream == TORCH else NoiseStream, generator=generator
     )
@@ -57,7 +57,7 @@ def chosen(stream: MakeNoise | str | None, generator: str | None) -> Source:
 
 
 def described(stream: str) -> str:
-    """What the stream of a result is, in words."""
+    """A description of the stream of a result."""
     return f"{stream} ({DESCRIPTIONS[stream]})" if stream in NAMES else stream
 
 

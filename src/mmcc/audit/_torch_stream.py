@@ -1,4 +1,4 @@
-"""The noise that training adds: `TorchNoiseStream`, made as `make_private` makes it.
+"""The noise that training adds: `TorchNoiseStream`, created as `make_private` creates it.
 
 In: a number of coordinates.  Out: for each step their noise, as one numpy array of float32.
 Rounding: none but the stream's own.  This module imports torch.
@@ -42,9 +42,9 @@ class SinglePrecision:
         return np.concatenate([tensor.numpy().reshape(-1) for tensor in noise])
 
     def state(self) -> Mapping[str, Any]:
-        """That of the stream."""
+        """The state of the stream."""
         return self._stream.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Hand a state to the stream."""
+        """Pass a state to the stream."""
         self._stream.restore(state)

@@ -1,6 +1,6 @@
-"""The page of `mmcc explore`: move a mechanism's parameters and see its certified numbers move.
+"""The page of `mmcc explore`: change a mechanism's parameters and watch its certified numbers.
 
     settings -> answers -> figures, texts -> page -> server
 
-Needs dash (`pip install 'mmcc[explore]'`); settings, answers and texts do not.
+It needs dash (`pip install 'mmcc[explore]'`); settings, answers and texts do not.
 """

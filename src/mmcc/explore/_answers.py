@@ -24,31 +24,31 @@ from mmcc.sampling._families_at_rate import in_fixed_order
 from mmcc.strategies._registry import IDENTITY
 
 PROMPT = 1000
-"""Up to so many steps plots redraw at once."""
+"""Up to this many steps, plots redraw at once."""
 LARGEST = 4096
-"""With more steps the page gives the command instead of the tight bound ..."""
+"""With more steps, the page gives the command instead of the tight bound ..."""
 HUGE = 100_000
-"""... and with more than these no number at all."""
+"""... and with more than these, no number at all."""
 OCTAVES = 1.0
-"""Noise levels of the curve: from the chosen one halved to the chosen one doubled ..."""
+"""Noise levels of the curve: from half the chosen one to twice the chosen one ..."""
 PER_OCTAVE = 2
-"""... so many an octave, at fixed places: a small move of sigma finds most of them known."""
+"""... this many per octave, at fixed values: after a small change of sigma most are known."""
 PICTURED = 32
 """Steps of the strategy that are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class BracketQuestion:
-    """What is asked about one mechanism at one noise level."""
+    """A question about one mechanism at one noise level."""
 
     asked: Settings
     lower_only: bool = False
-    """The lower end comes long before the upper one, where it has a proof of its own."""
+    """Ask only for the lower end, which comes long before the upper one if it has its own proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseQuestion:
-    """How much noise a mechanism needs; the sigma of its settings is not looked at."""
+    """How much noise a mechanism needs; the sigma of its settings is ignored."""
 
     asked: Settings
     epsilon: float
@@ -56,7 +56,7 @@ class NoiseQuestion:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Errors:
-    """What the noise does to prefix sums."""
+    """The effect of the noise on prefix sums."""
 
     steps: FloatArray
     """Standard deviation of each prefix sum, in units of the clip norm."""
@@ -69,7 +69,7 @@ Answer = Bracket | Guarantee | float
 
 
 def check_size(asked: Settings) -> None:
-    """Refuse what a page cannot wait for."""
+    """Refuse questions that would keep a page waiting too long."""
     if asked.steps > HUGE:
         raise FieldError(
             "steps",
@@ -79,7 +79,7 @@ def check_size(asked: Settings) -> None:
 
 
 def check_scheme(asked: Settings) -> None:
-    """Refuse a scheme that does not fit the steps: no long wait."""
+    """Refuse a scheme that does not fit the steps before any long computation."""
     asked.build_scheme().check(asked.steps)
 
 
@@ -93,7 +93,7 @@ def answer(question: Question, progress: Progress | None = None) -> Answer:
 
 
 def answered(question: Question) -> Answer | MmccError:
-    """The answer at once, or why there is none."""
+    """The answer at once, or the error if there is none."""
     try:
         return answer(question)
     except MmccError as refusal:
@@ -128,7 +128,7 @@ def certified_noise(question: NoiseQuestion, progress: Progress | None = None) -
 
 
 def certified_lower(asked: Settings) -> float:
-    """No method can prove less than this; 0 where nothing is known."""
+    """A number that no method can undercut; 0 if nothing is known."""
     check_size(asked)
     problem = Problem(asked.build_strategy(), asked.build_scheme(), asked.sigma)
     return lower_epsilon(problem, asked.delta)
@@ -158,7 +158,7 @@ def _without_amplification(asked: Settings, scheme: Scheme) -> float | None:
             delta=asked.delta,
             method=PLAIN.name,
         )
-    except MmccError:  # the bracket has its own answer, and its own sentence
+    except MmccError:  # the bracket has its own answer, and its own message
         return None
     return found.epsilon
 
@@ -197,7 +197,7 @@ def questions(asked: Settings) -> list[Question]:
     levels = noise_levels(asked)
     levels.sort(key=lambda sigma: (abs(math.log(sigma / asked.sigma)), -sigma))
     mechanisms = [asked.at(sigma) for sigma in levels]
-    # With independent rounds the lower end is one direction's loss; elsewhere both ends come from
+    # With independent rounds the lower end is one direction's loss; otherwise both ends come from
     # one analysis.
     directed = asked.proven and asked.build_scheme().rounds(asked.steps) is not None
     if asked.steps > LARGEST:

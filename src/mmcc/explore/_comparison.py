@@ -1,7 +1,7 @@
-"""Several mechanisms held at one epsilon: the noise each needs, and what it does to prefix sums.
+"""Several mechanisms at the same epsilon: the noise each needs, and its effect on prefix sums.
 
-In: the values of the controls, and those of mechanisms set aside.  Out: rows and a figure.
-Every sigma is certified and rounded up; errors are those of that sigma.
+In: the values of the controls, and those of mechanisms kept for comparison.  Out: rows and a
+figure.  Every sigma is certified and rounded up; errors are those of that sigma.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from mmcc.sampling._registry import SCHEMES
 from mmcc.strategies._registry import IDENTITY
 
 MOST = 6
-"""Mechanisms side by side: as many as there are lines that can be told apart."""
+"""The most mechanisms side by side: as many as there are distinguishable lines."""
 BASELINE = "DP-SGD"
 PATIENCE = 0.4
-"""Seconds after which a page is told what is known so far."""
+"""Seconds after which a page receives what is known so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Row:
     rmse: str = ""
     largest: str = ""
     saving: str = ""
-    """How much less or more the error is than that of DP-SGD."""
+    """How much smaller or larger the error is than that of DP-SGD."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is shown."""
+    """The content of the comparison."""
 
     rows: tuple[Row, ...]
     figure: figures.Figure
@@ -55,7 +55,7 @@ def compare(
     desk: Desk[answers.Question, answers.Answer],
     patience: float = PATIENCE,
 ) -> Comparison:
-    """The mechanism of the controls beside DP-SGD and those that were set aside."""
+    """The mechanism of the controls beside DP-SGD and those that were kept."""
     try:
         target = read_target(values)
         chosen = read(values)
@@ -83,7 +83,7 @@ def compare(
 
 
 def describe(asked: Settings) -> str:
-    """A mechanism in a few words, known names and numbers alone."""
+    """A mechanism in a few words, made of known names and numbers only."""
     entry = STRATEGIES[asked.strategy]
     size = "" if asked.size is None else f", {asked.size_name} {asked.size}"
     rounds = "".join(f", {name.replace('-', ' ')} {value}" for name, value in asked.rounds)
@@ -93,7 +93,7 @@ def describe(asked: Settings) -> str:
 
 
 def _mechanisms(chosen: Settings, aside: Sequence[Settings]) -> dict[str, Settings]:
-    """DP-SGD under the same sampling first, then those set aside, then the one of the controls."""
+    """DP-SGD under the same sampling first, then the kept ones, then the one of the controls."""
     base = replace(chosen, strategy=IDENTITY.name, size=None)
     found = {BASELINE: base}
     for one in (*aside, chosen):

@@ -1,8 +1,9 @@
-"""One thread that answers questions for all pages: first ones first, of those the latest asked.
+"""One thread that answers the questions of all pages, by priority, then the latest first.
 
 In: hashable questions.  Out: what is known after a moment.  A page that still wants an answer asks
-again; what nobody has asked for lately is dropped, so pages neither know nor wait for each other's
-old questions, and a closed page costs nothing.  One thread: the accounting is not shared.
+again; questions that nobody has repeated lately are dropped, so pages do not wait for each other's
+old questions, and a closed page costs nothing.  There is one thread because the accounting is not
+shared.
 """
 
 from __future__ import annotations
@@ -21,33 +22,33 @@ Question = TypeVar("Question", bound=Hashable)
 Answer = TypeVar("Answer")
 
 FRESH = 1.5
-"""Seconds after which a question that was not repeated has to wait for all others."""
+"""Seconds after which a question that was not repeated comes after all others."""
 LEASE = 10.0
 """Seconds after which it is dropped."""
 KEPT = 2048
 """Answers that are remembered."""
 RETRIED = 3.0
-"""Seconds after which a fault is forgotten: all who wait hear of it, who asks later tries again."""
+"""Seconds after which a fault is forgotten: those waiting see it, and later questions try again."""
 
 
 class AbandonedError(Exception):
-    """Nobody waits for the answer any more."""
+    """Nobody is waiting for the answer any more."""
 
 
 class UnexpectedError(MmccError):
-    """A fault of the program, told as one sentence."""
+    """A fault of the program, reported in one sentence."""
 
 
 class Desk(Generic[Question, Answer]):
-    """Questions wait here; `ask` returns the answers there are."""
+    """A queue of questions; `ask` returns the answers that are known."""
 
     def __init__(self, answer: Callable[[Question, Progress], Answer]) -> None:
         self._answer = answer
         self._wanted: dict[Question, tuple[int, float]] = {}
-        """Open questions: minus the place in what was asked, and when it was last asked for."""
+        """Open questions: minus the position in its request, and when it was last asked for."""
         self._known: OrderedDict[Question, Answer | MmccError] = OrderedDict()
         self._faults: dict[Question, float] = {}
-        """Those of them that are faults, such as a passing lack of memory, and since when."""
+        """Answers that are faults, such as a temporary lack of memory, and since when."""
         self._news = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="mmcc explore", daemon=True)
@@ -56,7 +57,7 @@ class Desk(Generic[Question, Answer]):
     def ask(
         self, questions: Sequence[Question], seconds: float
     ) -> dict[Question, Answer | MmccError]:
-        """What is known of these after at most so many seconds; errors are answers as well."""
+        """The answers known after at most so many seconds; errors are answers too."""
         end = time.monotonic() + seconds
         with self._news:
             self._forget_faults()
@@ -74,7 +75,7 @@ class Desk(Generic[Question, Answer]):
                 self._news.wait(end - now)
 
     def close(self) -> None:
-        """Answer nothing any more; the question at hand is abandoned when it can be."""
+        """Stop answering; the current question is abandoned when it can be."""
         with self._news:
             self._closed = True
             self._news.notify_all()
@@ -110,7 +111,7 @@ class Desk(Generic[Question, Answer]):
             self._known.pop(question, None)
 
     def _next(self) -> Question | None:
-        """Wait for a question: what a page asks first, of those what was asked for last."""
+        """Wait for a question: the first in its request, and of those the last asked for."""
         with self._news:
             while not self._closed:
                 now = time.monotonic()
@@ -126,7 +127,7 @@ class Desk(Generic[Question, Answer]):
         return when > now - FRESH, place, when
 
     def _check(self, question: Question) -> None:
-        """Called by the accounting now and then."""
+        """Called by the accounting from time to time."""
         with self._news:
             when = self._wanted.get(question)
             if self._closed or when is None or when[1] < time.monotonic() - LEASE:

@@ -1,7 +1,8 @@
 """The plots of the page, as plain plotly descriptions.
 
-In: certified brackets, errors, a matrix.  Out: dictionaries.  Points are certified, the lines
-between them only join them.  Texts hold numbers and known names alone: plotly reads them as markup.
+In: certified brackets, errors, a matrix.  Out: dictionaries.  Points are certified; the lines
+between them only connect them.  Texts consist of numbers and known names only, as plotly reads them
+as markup.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ LINES = (
     (INK, "longdash"),
 )
 MOST_POINTS = 400
-"""Points of a line: more are not seen."""
+"""The most points of a line: more cannot be seen."""
 TALLEST = 60.0
 """Comparisons more than this many times the certified epsilon are left out."""
 WIDE = 1e4
-"""Over more than this factor no ticks are set within decades: plotly would write each of them."""
+"""Over more than this factor, no ticks are set within decades: plotly would label each of them."""
 
 Curve = Sequence[tuple[float, float]]
 """Sigma and epsilon, in the order of sigma."""
@@ -44,7 +45,7 @@ Curve = Sequence[tuple[float, float]]
 def epsilon_figure(
     chosen: float, *, uppers: Curve, lowers: Curve, unamplified: Curve, one_pass: Curve
 ) -> Figure:
-    """Epsilon against sigma: the bracket, and what a proof without sampling says."""
+    """Epsilon against sigma: the bracket, and what proofs without sampling give."""
     traces = [
         {
             **_places(lowers),
@@ -127,7 +128,7 @@ def error_figure(errors: Errors) -> Figure:
 
 
 def comparison_figure(mechanisms: Sequence[tuple[str, Errors]]) -> Figure:
-    """Errors of prefix sums of several mechanisms, each in a colour and a dash of its own."""
+    """Errors of prefix sums of several mechanisms, each with its own colour and dash pattern."""
     traces = []
     for place, (name, errors) in enumerate(mechanisms):
         stride = max(math.ceil(len(errors.steps) / MOST_POINTS), 1)
@@ -168,14 +169,14 @@ def strategy_figure(matrix: FloatArray) -> Figure:
     layout["showlegend"] = False
     for axis in ("xaxis", "yaxis"):
         layout[axis]["showgrid"] = False
-    # Told, not left to plotly: a figure that follows an empty one may keep its direction.
+    # Set explicitly: a figure that replaces an empty one may otherwise keep its direction.
     layout["xaxis"] |= {"range": [0.5, columns + 0.5], "autorange": False}
     layout["yaxis"] |= {"range": [rows + 0.5, 0.5], "autorange": False}
     return {"data": [heat], "layout": layout}
 
 
 def empty_figure() -> Figure:
-    """Nothing to show."""
+    """A figure without content."""
     layout = _layout("", "")
     for axis in ("xaxis", "yaxis"):
         layout[axis]["visible"] = False

@@ -1,7 +1,7 @@
-"""The page: its controls, its places for numbers and plots, nothing computed.
+"""The page: its controls and its places for numbers and plots; nothing is computed here.
 
 In: nothing.  Out: the layout, with native inputs that have labels.  Texts are children, which the
-browser never reads as markup.
+browser never interprets as markup.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOVED = ("steps", "prob", "sigma")
 ENDS: dict[str, tuple[float, float]] = {"steps": (1, 1000), "prob": (1e-4, 1), "sigma": (0.1, 1000)}
 NOTCHES = 200
 TYPING = 0.35
-"""Seconds after the last key in which a field is read."""
+"""Seconds after the last keystroke until a field is read."""
 HINTS = {
     "target": "at which all mechanisms are held",
     "prob": "a decimal or a fraction, such as 1/256",
@@ -34,7 +34,7 @@ HINTS = {
     "bins": "steps of an epoch; must divide n",
 }
 UNASKED = {"data-stamp": ""}
-"""A text with a stamp is shown while the stamp, the values it is for, is what the controls hold."""
+"""Texts with a stamp: they are shown while the controls hold the values in the stamp."""
 INDEX = """<!DOCTYPE html>
 <html lang="en">
     <head>
@@ -54,7 +54,7 @@ INDEX = """<!DOCTYPE html>
 
 
 def layout() -> html.Div:
-    """Everything, in the order in which it is read."""
+    """All parts, in reading order."""
     return html.Div(
         [
             html.Header(
@@ -174,7 +174,7 @@ def _results() -> html.Main:
 
 
 def _comparison() -> html.Section:
-    """Shown in the place of numbers and plots where epsilon is held."""
+    """Shown in place of numbers and plots where epsilon is held."""
     return html.Section(
         [
             html.H3("At the same certified ε"),

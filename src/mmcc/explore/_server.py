@@ -1,7 +1,7 @@
 """The page behind an address of this machine only.
 
 In: a port.  Out: a WSGI application and the server that runs it, bound to 127.0.0.1.  A request
-that names another host is refused: a foreign page could otherwise have its own name point here.
+that names another host is refused: a foreign page could otherwise make its own name point here.
 Nothing is loaded from elsewhere, and the browser is told to refuse it.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 HTTP_PORT = 80
-"""Browsers leave it out of the names of hosts and origins."""
+"""The port that browsers leave out of the names of hosts and origins."""
 CONTROLS = ("mode", "strategy", "scheme", *FIELDS, "target")
 FIGURES = ("epsilon-plot", "error-plot", "strategy-plot", "comparison-plot")
 UNSTAMPED = (*FIGURES, "problem")
@@ -49,7 +49,7 @@ PRIVACY = (
     "command",
     "snippet",
 )
-"""What belongs together comes in one answer: a command is for the epsilon that is shown."""
+"""Parts that come in one answer: a command is for the epsilon that is shown."""
 OTHERS = (
     "rmse",
     "rmse-note",
@@ -67,14 +67,14 @@ POLICY = (
 
 
 class QuietHandler(WSGIRequestHandler):
-    """Requests are not worth a line each."""
+    """A handler that does not log requests."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def make_app(port: int, desk: views.Answers) -> Dash:
-    """The page with its callbacks; what they know comes with the request, nothing is kept."""
+    """The page with its callbacks, which keep no state: everything comes with the request."""
     app = Dash(
         "mmcc.explore",
         assets_folder=str(Path(__file__).parent / "assets"),
@@ -96,12 +96,12 @@ def make_app(port: int, desk: views.Answers) -> Dash:
 
 
 def make_desk() -> views.Answers:
-    """Who computes, for all pages."""
+    """The desk that computes for all pages."""
     return Desk(answer)
 
 
 def open_port(port: int) -> socket.socket:
-    """A socket on this machine's own address; port 0 is any that is free."""
+    """A socket on this machine's own address; port 0 picks a free one."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.bind((HOST, port))
@@ -109,8 +109,8 @@ def open_port(port: int) -> socket.socket:
     except OSError as problem:
         listener.close()
         raise ParameterError(
-            f"port {port} of {HOST} cannot be used ({problem.strerror or problem}); choose another "
-            "one with --port, or --port 0 for any that is free."
+            f"port {port} of {HOST} cannot be used ({problem.strerror or problem}): choose another "
+            "one with --port, or --port 0 for a free one."
         ) from None
     return listener
 
@@ -127,7 +127,7 @@ def make_listening(port: int) -> tuple[BaseWSGIServer, views.Answers]:
             app.server,
             threaded=True,
             request_handler=QuietHandler,
-            fd=listener.fileno(),  # werkzeug takes a copy
+            fd=listener.fileno(),  # werkzeug duplicates it
         )
     return server, desk
 
@@ -159,7 +159,7 @@ def _guard(server: flask.Flask, port: int) -> None:
 
 
 def _expect_questions(app: Dash) -> None:
-    """Answer 400 to what the page never asks: dash would end in a traceback."""
+    """Answer 400 to requests that the page never makes: dash would raise an error."""
 
     def refuse_others() -> flask.Response | None:
         if flask.request.method != "POST":
@@ -168,7 +168,7 @@ def _expect_questions(app: Dash) -> None:
         output = body.get("output") if isinstance(body, dict) else None
         if isinstance(output, str) and output in app.callback_map:
             return None
-        return flask.Response("This is no question of the page.\n", 400, mimetype="text/plain")
+        return flask.Response("The page never asks this.\n", 400, mimetype="text/plain")
 
     app.server.before_request(refuse_others)
 
@@ -178,7 +178,7 @@ def _connect(app: Dash, desk: views.Answers) -> None:
 
     def show_privacy(values: Mapping[str, object], **_: object) -> dict[str, Any]:
         view = views.privacy_view(values, desk)
-        # Another value each time: that it is unfinished still is news.
+        # A different value each time, so that another unfinished answer counts as a change.
         unfinished = view["unfinished"] and time.monotonic()
         fields = _classes(values, view.pop("wrong"))
         stamps = _stamps(values, PRIVACY)
@@ -278,7 +278,7 @@ def _place(name: str) -> Output:
 
 
 def _stamp_places(names: Sequence[str]) -> dict[str, Output]:
-    """A text and its stamp are props of one component, which the browser changes together."""
+    """A text and its stamp are properties of one component, which the browser changes together."""
     return {name: Output(name, "data-stamp") for name in names if name not in UNSTAMPED}
 
 
@@ -289,7 +289,7 @@ def _stamps(values: Mapping[str, object], names: Sequence[str]) -> dict[str, str
 
 
 def _classes(values: Mapping[str, object], wrong: str) -> dict[str, str]:
-    """Fields that do not apply are out of the way; the wrong one is marked."""
+    """Hide fields that do not apply, and mark the wrong one."""
     shown = (
         FIELDS
         if wrong in ("strategy", "scheme")

@@ -1,7 +1,7 @@
-"""What the page shows: the values of its controls, read and checked.
+"""The settings of the page: the values of its controls, parsed and checked.
 
-In: text as it stands in the fields.  Out: a frozen `Settings`, which builds the mechanism.
-A wrong value is an error of one sentence that knows its field.
+In: the text of the fields.  Out: a frozen `Settings`, which builds the mechanism.
+A wrong value raises an error of one sentence that knows its field.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mmcc.strategies._registry import BINARY_TREE, ENTRIES
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 STRATEGIES = {entry.name: entry for entry in ENTRIES if entry.label}
-"""What is offered; names as on the command line."""
+"""The choices offered, under the same names as on the command line."""
 SIZES = tuple(dict.fromkeys(entry.size for entry in STRATEGIES.values() if entry.size))
 ROUNDS = tuple(
     dict.fromkeys(
@@ -35,7 +35,7 @@ ROUNDS = tuple(
     )
 )
 FIELDS = ("steps", *SIZES, "prob", *ROUNDS, "sigma", "delta")
-"""Everything that is typed."""
+"""The fields that are typed."""
 LABELS: Mapping[str, str] = {
     **{some.name: some.label for entry in STRATEGIES.values() for some in entry.arguments},
     "prob": "Probability p",
@@ -67,15 +67,15 @@ TIGHT = "tight"
 NOISE, ERRORS = "noise", "errors"
 MODES = {NOISE: "Hold the noise, see ε", ERRORS: "Hold ε, compare errors"}
 LONGEST = 40
-"""Characters of a field that are read: no number that anybody means is longer."""
+"""Characters of a field that are read: no reasonable number is longer."""
 MAX_SIZE = 10**6
 MAX_TARGET = 100.0
 FRACTION = re.compile(r"[1-9][0-9]{0,14}/[1-9][0-9]{0,14}")
-"""What Python and the command line read alike."""
+"""Numbers that Python and the command line read alike."""
 
 
 class FieldError(MmccError):
-    """A field does not hold a value that can be used."""
+    """A field holds a value that cannot be used."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -84,28 +84,28 @@ class FieldError(MmccError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One mechanism with its noise and delta.  Hashable: answers are kept by it."""
+    """One mechanism with its noise and delta.  Hashable, as answers are kept by settings."""
 
     strategy: str
     steps: int
     size: int | None
-    """Height, bands or buffers, where the strategy has one."""
+    """Height, bands or buffers, if the strategy has one of them."""
     scheme: str
     prob: str | None
     """A plain number or a fraction, written so that Python and the command line read it alike."""
     rounds: tuple[tuple[str, int], ...]
-    """Whole numbers that the scheme has, such as separation or bins, each with its option."""
+    """Whole numbers of the scheme, such as separation or bins, each with its option."""
     sigma: float
     delta: float
 
     @property
     def probability(self) -> float:
-        """What `prob` says."""
+        """The value of `prob`."""
         return number("prob", self.prob or "")
 
     @property
     def size_name(self) -> str | None:
-        """What the size of the strategy is called."""
+        """The name of the strategy's size."""
         return STRATEGIES[self.strategy].size or None
 
     @property
@@ -116,7 +116,7 @@ class Settings:
 
     @property
     def method(self) -> str:
-        """The best method there is: without amplification where none is proven."""
+        """The best method available: without amplification where none is proven."""
         return TIGHT if self.proven else PLAIN.name
 
     def at(self, sigma: float) -> Settings:
@@ -124,11 +124,11 @@ class Settings:
         return replace(self, sigma=sigma)
 
     def build_strategy(self) -> Strategy:
-        """The encoder; the last ones are kept."""
+        """The encoder; the most recent ones are cached."""
         return _strategy(self.strategy, self.steps, self.size)
 
     def build_scheme(self) -> Scheme:
-        """Who takes part when."""
+        """The sampling scheme."""
         entry, rounds = SCHEMES[self.scheme], dict(self.rounds)
         given = {
             one.name: self.probability if one.option == "prob" else rounds[one.option]
@@ -139,12 +139,12 @@ class Settings:
 
 
 def scheme_fields(name: str) -> tuple[str, ...]:
-    """What has to be typed for a scheme."""
+    """The fields that must be typed for a scheme."""
     return tuple(one.option for one in SCHEMES[name].arguments if one.required)
 
 
 def applicable(strategy: object, scheme: object) -> tuple[str, ...]:
-    """The fields that mean something for a strategy and a scheme, in the order of the page."""
+    """The fields that apply to a strategy and a scheme, in the order of the page."""
     size = STRATEGIES[_known("strategy", strategy, STRATEGIES)].size
     wanted = {"steps", "sigma", "delta", size}
     wanted.update(scheme_fields(_known("scheme", scheme, SCHEMES)))
@@ -152,7 +152,7 @@ def applicable(strategy: object, scheme: object) -> tuple[str, ...]:
 
 
 def read(values: Mapping[str, object]) -> Settings:
-    """The settings that the controls hold; fields that do not apply are not looked at."""
+    """The settings in the controls; fields that do not apply are ignored."""
     strategy = _known("strategy", values.get("strategy"), STRATEGIES)
     scheme = _known("scheme", values.get("scheme"), SCHEMES)
     found = {name: _field(name, values.get(name)) for name in applicable(strategy, scheme)}
@@ -169,7 +169,7 @@ def read(values: Mapping[str, object]) -> Settings:
 
 
 def read_target(values: Mapping[str, object]) -> float:
-    """The epsilon for which mechanisms are compared."""
+    """The epsilon at which mechanisms are compared."""
     return float(_field("target", values.get("target")))
 
 

@@ -1,8 +1,8 @@
-"""What is shown, to take away: a command and a Python snippet with the same answer.
+"""What is shown, for reuse: a command and a Python snippet with the same answer.
 
 Where no amplification is proven they ask for the bound without any, as the page does.
 
-In: settings.  Out: text made of known names and of numbers only, so that it is safe to paste.
+In: settings.  Out: text made of known names and numbers only, so it is safe to paste.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mmcc.sampling._registry import SCHEMES
 
 
 def command(shown: Settings) -> str:
-    """The question on the command line."""
+    """The question as a command."""
     words = [f"--strategy {shown.strategy} --steps {shown.steps}"]
     if shown.size is not None:
         words[0] += f" --{shown.size_name} {shown.size}"

@@ -1,7 +1,7 @@
-"""From settings to what stands on the page: one view of the privacy, one of the errors.
+"""From settings to the content of the page: one view of the privacy, one of the errors.
 
 In: the values of the controls.  Out: texts and figures by their place.  Epsilons are rounded up,
-lower ends down; a number that is only a first, looser proof says so.
+lower ends down; a number that is only a first, looser proof is labelled as such.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from mmcc.explore._settings import SIGMA, TIGHT, FieldError, Settings, read
 
 NONE = "\N{EM DASH}"
 PATIENCE = 0.4
-"""Seconds after which a page is told what is known so far."""
+"""Seconds after which a page receives what is known so far."""
 MODEST = 20.0
-"""A first proof of more than this, and far above the lower end, says nothing: it is not shown."""
+"""A first proof above this, and far above the lower end, says nothing: it is not shown."""
 EDGES = "per coordinate, in units of the clip norm"
 
 Answers = Desk[answers.Question, answers.Answer]
@@ -33,7 +33,7 @@ View = dict[str, Any]
 
 
 def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = PATIENCE) -> View:
-    """Epsilon, the bracket and their plot, as far as they are known, and how to ask for them."""
+    """Epsilon, the bracket and their plot, as far as they are known, and how to reproduce them."""
     asks = {"command": "", "snippet": ""}
     try:
         shown = read(values)
@@ -44,7 +44,7 @@ def privacy_view(values: Mapping[str, object], desk: Answers, patience: float = 
     except MmccError as wrong:
         return _refused(wrong) | asks
     asked = answers.questions(shown)
-    cheap = shown.method != TIGHT  # closed forms need not wait for anybody's long question
+    cheap = shown.method != TIGHT  # closed forms need not wait for long questions of others
     known: Known = {q: answers.answered(q) for q in asked} if cheap else desk.ask(asked, patience)
     chosen = known.get(BracketQuestion(shown))
     if isinstance(chosen, MmccError) and plain is None:
@@ -81,7 +81,7 @@ def other_view(values: Mapping[str, object]) -> View:
         shown = read(values)
         view["strategy-plot"] = figures.strategy_figure(answers.picture(shown))
         errors = answers.prefix_errors(shown)
-    except MmccError:  # the other view says what is wrong
+    except MmccError:  # the other view shows what is wrong
         return view
     worst = int(errors.steps.argmax()) + 1
     return view | {
@@ -95,7 +95,7 @@ def other_view(values: Mapping[str, object]) -> View:
 
 def _refused(wrong: MmccError) -> View:
     field = wrong.field if isinstance(wrong, FieldError) else ""
-    message = in_options(str(wrong))  # as the command below is to be read
+    message = in_options(str(wrong))  # in the same terms as the command below
     return {
         "problem": message[:1].upper() + message[1:],
         "wrong": field,
@@ -112,7 +112,7 @@ def _refused(wrong: MmccError) -> View:
 
 
 def _first_proof(plain: float | None, less: Guarantee | None, lower: float | None) -> View:
-    """Before the tight bound is there: what holds without sampling, or already with less noise."""
+    """Before the tight bound is known: what holds without sampling, or already with less noise."""
     view = {"wrong": "", "epsilon": NONE, "bracket": "…", "remark": ""}
     view |= {"epsilon-note": "being computed", "epsilon-flag": "", "bracket-note": ""}
     proofs = [(plain, "without amplification", "")] if plain is not None else []
@@ -126,19 +126,19 @@ def _first_proof(plain: float | None, less: Guarantee | None, lower: float | Non
         return view
     return view | {
         "bracket": f"[{rounded_down(lower)}, {rounded_up(upper)}]",
-        "bracket-note": "certified, and soon narrower",
+        "bracket-note": "certified, soon narrower",
     }
 
 
 def _number(upper: float, lower: float | None, why: str, then: str) -> View:
-    """A proof that is not the tight one: in large if it says something, else in small."""
+    """A proof that is not the tight one: in large print if it is useful, otherwise in small."""
     if upper <= max(MODEST, 3 * (lower or 0.0)):
         return {"epsilon": f"≤ {rounded_up(upper)}", "epsilon-note": f"{why}; {then}"}
     return {"epsilon": "…", "epsilon-note": f"{then}; at most {rounded_up(upper)} {why}"}
 
 
 def _only_plain(refusal: MmccError, plain: float) -> View:
-    """What holds where the tight bound is refused, and why it is."""
+    """What holds although the tight bound is refused, and why it is."""
     return {
         "wrong": "",
         "epsilon": rounded_up(plain),
@@ -151,7 +151,7 @@ def _only_plain(refusal: MmccError, plain: float) -> View:
 
 
 def _without_tight(steps: int, plain: float | None, lower: float | None) -> View:
-    """What is cheap for so many steps."""
+    """The cheap results for this many steps."""
     then = f"the tight bound of {steps} steps takes longer: run the command below"
     view = {"wrong": "", "epsilon": NONE, "epsilon-note": then, "epsilon-flag": ""}
     view |= {"bracket": NONE, "bracket-note": "", "remark": ""}
@@ -167,14 +167,14 @@ def _without_tight(steps: int, plain: float | None, lower: float | None) -> View
 
 
 def _with_less_noise(known: Known, asked: Settings) -> Guarantee | None:
-    """What is known for the most noise below the chosen one: it stays true when noise is added."""
+    """The result for the largest known noise below the chosen one: more noise keeps it valid."""
     found = [answer.guarantee for answer in known.values() if isinstance(answer, Bracket)]
     return max((g for g in found if g.sigma < asked.sigma), key=lambda g: g.sigma, default=None)
 
 
 def _flag(guarantee: Guarantee, proven: bool = True) -> str:
     if not proven:
-        return "No amplification is proven for this scheme here: no use is made of sampling"
+        return "No amplification is proven for this scheme here: sampling is not used"
     return f"Only in {guarantee.setting}" if guarantee.setting else ""
 
 
@@ -201,7 +201,7 @@ def _tightness(found: Bracket) -> str:
 
 
 def _lower(known: Known, asked: Settings) -> float | None:
-    """The certified lower end, if it is known and says anything."""
+    """The certified lower end, if it is known and useful."""
     both, alone = (
         known.get(BracketQuestion(asked)),
         known.get(BracketQuestion(asked, lower_only=True)),
@@ -226,7 +226,7 @@ def _curves(shown: Settings, known: Known) -> figures.Figure:
 
 def _progress(shown: Settings, known: Known, asked: Sequence[answers.Question]) -> str:
     if shown.steps > answers.LARGEST:
-        return f"Above {answers.LARGEST} steps this page shows what is cheap."
+        return f"Above {answers.LARGEST} steps, this page shows only what is cheap to compute."
     wanted = sum(isinstance(q, BracketQuestion) and not q.lower_only for q in asked)
     done = sum(isinstance(q, BracketQuestion) and not q.lower_only for q in known)
     if len(known) == len(asked):

@@ -1,4 +1,4 @@
-"""Every run on a data set, written down before its first step, and what all of them amount to."""
+"""A ledger records every run on a data set before its first step, and composes all of them."""
 
 from mmcc.ledger._book import Ledger
 from mmcc.ledger._delta_curves import planned

@@ -1,6 +1,6 @@
-"""The ledger itself: a file that knows every run before its first step.
+"""The ledger itself: a file that records every run before its first step.
 
-In: what a run is about to release.  Out: lines on disk, and what they amount to.
+In: what a run is about to release.  Out: lines on disk, and the total of what they record.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from mmcc.ledger._total import Total, total
 
 
 class Ledger:
-    """All that was ever released on data sets, one JSON object a line.
+    """Everything that was ever released on data sets, one JSON object per line.
 
     Any number of processes may write to the same file.  Every method that writes first reads and
-    checks the whole file, and returns when its line is on disk.
+    checks the whole file, and returns once its line is on disk.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(os.path.abspath(path))  # whatever folder a run changes to
+        self.path = Path(os.path.abspath(path))  # independent of later changes of folder
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
 
     def declare(self, plan: Sequence[Planned], *, data: str) -> None:
-        """Say which mechanisms will be run on a data set, before its first run.
+        """Declare which mechanisms will be run on a data set, before its first run.
 
-        A plan counts in full from then on, whether its runs are made or not: in exchange the
-        privacy losses of its runs are composed, not their pairs added.
+        A plan counts in full from then on, whether or not its runs are made: in return, the privacy
+        losses of its runs are composed, instead of adding up their pairs.
         """
         self._append(lambda _: DeclaredPlan(data, tuple(plan)))
 
@@ -60,9 +60,9 @@ class Ledger:
         steps: int,
         fingerprint: str | Mapping[str, str],
     ) -> str:
-        """Write down a run before its first step; returns its name.
+        """Record a run before its first step; returns its name.
 
-        It counts from now on, in full.  It is one of the plan's if a planned run has the same
+        It counts from now on, in full.  It is a run of the plan if a planned run has the same
         fingerprint and the same epsilon and delta, and no other run has taken that place.
         """
 
@@ -79,9 +79,9 @@ class Ledger:
     def resume(
         self, run: str, fingerprint: str | Mapping[str, str], *, data: str | None = None
     ) -> None:
-        """Go on with a run from its checkpoint: not counted again, so all of it must be the same.
+        """Continue a run from its checkpoint: it is not counted again, so it must be the same run.
 
-        What it had done after the checkpoint it must repeat bit for bit.  Refused if the run is
+        It must repeat bit for bit what it had done after the checkpoint.  Refused if the run is
         unknown, or began with another fingerprint, or on another data set than `data`.
         """
 
@@ -90,14 +90,14 @@ class Ledger:
             if data is not None and began != data:
                 raise LedgerError(
                     f"the run {run!r} began on the data set {began!r}, so on {data!r} it would be "
-                    "a run of its own"
+                    "a separate run"
                 )
             return Resume(run, fingerprinted(fingerprint))
 
         self._append(entry)
 
     def end(self, run: str, *, position: int) -> None:
-        """Write down that a run has ended after `position` steps; it still counts in full."""
+        """Record that a run has ended after `position` steps; it still counts in full."""
         self._append(lambda _: End(run, position))
 
     def history(self) -> History:

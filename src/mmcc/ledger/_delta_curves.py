@@ -1,6 +1,6 @@
-r"""Delta curves of mechanisms, as certified dots, and the privacy losses that lie above them.
+r"""Delta curves of mechanisms, as certified points, and privacy losses that dominate them.
 
-In: a mechanism, or dots of its curve.  Out: dots, or masses on a grid.  Rounding: upwards.
+In: a mechanism, or points of its curve.  Out: points, or masses on a grid.  Rounding: upwards.
 
 If h(x) is the curve of a pair (P, Q) at x = e^epsilon, that of (Q, P) is 1 - x + x h(1/x).  So dots
 (e^epsilon, delta) of both adjacencies at epsilon >= 0 are dots of each one at all their +-epsilon.
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
 
 DOTS = 40
-"""A curve has between this many dots and twice as many."""
+"""A curve has between this many points and twice as many."""
 END = 1e-4
-"""Share of delta at which a curve ends; what is left has infinite loss."""
+"""Share of delta at which a curve ends; the remaining mass has infinite loss."""
 LEAST_DELTA = 1e-195
-"""Of a planned run: `END` of it is still more than the least delta of the accounting."""
+"""The least delta of a planned run: `END` of it must exceed the least delta of the accounting."""
 FARTHEST = 600.0
-"""e^epsilon must fit into a float."""
+"""The largest epsilon for which e^epsilon fits into a float."""
 FINEST = 2.0**-45
-"""A grid finer than this would drown in the rounding of e^epsilon."""
+"""The finest grid: with a finer one, the rounding of e^epsilon would dominate."""
 
 
 def planned(
@@ -50,12 +50,12 @@ def planned(
     method: str = "tight",
     progress: Progress | None = None,
 ) -> Planned:
-    """A run for a plan: its guarantee at `delta`, and dots of its delta curve.
+    """A run for a plan: its guarantee at `delta`, and points of its delta curve.
 
-    `fingerprint` is the one with which the run will begin, `method` the one of its guarantee: runs
-    of `mmcc.training` under Shuffle have "unamplified".  Every dot holds under
-    what the guarantee assumes.  Each is a question to the accounting: up to a minute for strategies
-    that take a second each.
+    `fingerprint` is the one with which the run will begin, and `method` that of its guarantee: runs
+    of `mmcc.training` under Shuffle have "unamplified".  Every point holds under the assumptions of
+    the guarantee.  Each is a question to the accounting, so strategies that take a second per
+    question take up to a minute in all.
     """
     from mmcc.accounting import _questions as solve  # numba takes a second
     from mmcc.accounting._bounds import PLAIN
@@ -64,7 +64,7 @@ def planned(
     found = solve.epsilon(strategy, sampling, sigma=sigma, delta=delta, method=method)
 
     def ask(question: Callable[..., Guarantee], **at: float) -> Guarantee:
-        """By the method until it assumes too much; unamplified, which assumes least, from then."""
+        """Use the method until it assumes too much; then unamplified, which assumes least."""
         nonlocal method
         asked = question(strategy, sampling, sigma=sigma, method=method, **at)
         if not assumes_more(asked, found):
@@ -74,7 +74,7 @@ def planned(
 
     try:
         far = ask(solve.epsilon, delta=END * delta)
-    except NothingCertifiedError:  # no such delta is certified: the dots end where the guarantee is
+    except NothingCertifiedError:  # no such delta is certified: the curve ends at the guarantee
         far = found
     dots: list[DeltaDot] = []
     if 0 < far.epsilon <= FARTHEST:
@@ -97,7 +97,7 @@ def _sides(found: Guarantee) -> tuple[float, float]:
 
 
 def dots_of(run: Planned) -> tuple[DeltaDot, ...]:
-    """All dots of a planned run that fit on a grid: those of its curve, and its guarantee."""
+    """All points of a planned run that fit on a grid: those of its curve, and its guarantee."""
     pair = run.guarantee
     dots = run.curve
     if pair.epsilon <= FARTHEST:
@@ -117,16 +117,16 @@ def common_spacing(curves: Sequence[Sequence[DeltaDot]]) -> float:
 
 
 def losses_above(dots: Sequence[DeltaDot], spacing: float, remove: bool) -> GridLoss:
-    """Privacy losses on a grid whose delta curve lies above that of the dots' mechanism."""
+    """Privacy losses on a grid whose delta curve is above that of the mechanism of the points."""
     from mmcc.accounting._losses.dots import connect  # scipy and numba take a second
 
     return connect(*_lowest(dots, spacing, remove), spacing)
 
 
 def _lowest(dots: Sequence[DeltaDot], spacing: float, remove: bool) -> tuple[IntArray, FloatArray]:
-    """Grid places, negative ones too, with the smallest height known at each, rounded up.
+    """Grid indices, possibly negative, with the smallest height known at each, rounded up.
 
-    A dot moves up to the next place: a curve that never rises is at most as high there.
+    A point moves up to the next index: a curve that never rises is at most as high there.
     """
     lowest: dict[int, float] = {}
     for dot in dots:

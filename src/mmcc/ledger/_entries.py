@@ -1,11 +1,11 @@
-"""The lines of a ledger: what each kind holds, as objects and as JSON.
+"""The lines of a ledger: the content of each kind of entry, as objects and as JSON.
 
-In: fields as Python has them, or one line of the file.  Out: frozen entries, or one line.
+In: fields as Python values, or one line of the file.  Out: frozen entries, or one line.
 Rounding: none; floats are written so that they are read back to the last bit.
 
 A line is one object with sorted keys.  `check` is a hash of the line and of the `check` before it,
-so a line that was changed, moved, repeated or taken out from between two others shows itself.  It
-guards against accidents: whoever can write the file can also make new checks.
+so a line that was changed, moved, repeated or removed from between two others is detected.  It
+protects against accidents: anyone who can write the file can also make new checks.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from mmcc.errors import MmccError, real, shown, suggestion, whole
 
 VERSION = 1
 FIRST = ""
-"""What stands for the `check` before the first line."""
+"""Takes the place of the `check` before the first line."""
 MOST_STEPS = 10**12
 MOST_EXACT = 2**53
-"""Up to here every whole number is a float."""
+"""Up to here every whole number is exactly a float."""
 MOST_EPSILON = 1e100
 MOST_SIGMA = 1e300
 NAMES = ("method", "bound", "strategy", "sampling", "adjacency", "setting")
-"""What a guarantee assumed, in words."""
+"""The field with what a guarantee assumed, in words."""
 NUMBERS = ("epsilon", "delta", "sigma")
 GROUP = "group_size"
-"""Written where it is more than one example, which older files do not say."""
+"""The field for a group of more than one example, which older files do not have."""
 KIND, FAILURE = "kind", "failure"
-"""Written where a guarantee is not certified but verified, which older files do not know."""
+"""The field for a guarantee that is verified, not certified, which older files do not have."""
 FREE = ("setting",)
 """Text that may be empty."""
 
 Fingerprint = str | dict[str, str]
-"""What makes a mechanism what it is: text, or names with text."""
+"""What identifies a mechanism: text, or names with text."""
 
 
 class LedgerError(MmccError):
-    """A ledger that cannot be read, or an entry that does not fit what it holds."""
+    """A ledger that cannot be read, or an entry that does not fit its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ class DeltaDot:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One run of a plan: the mechanism, what it guarantees, and dots of its delta curve."""
+    """One run of a plan: the mechanism, its guarantee, and points of its delta curve."""
 
     mechanism: str
     fingerprint: Fingerprint
     guarantee: Guarantee
     curve: tuple[DeltaDot, ...] = ()
-    """Empty: nothing is known but the guarantee."""
+    """Points of the delta curve; empty if only the guarantee is known."""
 
     def __post_init__(self) -> None:
         text("mechanism", self.mechanism)
@@ -80,7 +80,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPlan:
-    """All that will be run on a data set, said before the first run."""
+    """All that will be run on a data set, declared before the first run."""
 
     data: str
     runs: tuple[Planned, ...]
@@ -114,7 +114,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """A run goes on from a checkpoint, with the noise that it would have had."""
+    """A run continues from a checkpoint, with the noise that it would have had."""
 
     run: str
     fingerprint: Fingerprint
@@ -146,13 +146,13 @@ KINDS: Mapping[str, type[Entry]] = {
 
 
 def certified(guarantee: object) -> Guarantee:
-    """The guarantee with what a ledger keeps of it, or an error: an estimate proves nothing.
+    """The guarantee with the parts that a ledger keeps; an estimate is an error, as it is no proof.
 
-    One that was verified stays so: its chance of error is part of its delta.
+    A verified guarantee stays verified: its chance of error is part of its delta.
     """
     if not isinstance(guarantee, Guarantee):
         raise LedgerError(
-            f"a ledger adds up guarantees, which are proven; {type(guarantee).__name__} is none. "
+            f"a ledger adds up guarantees, but a {type(guarantee).__name__} is not one. "
             "Use mmcc.epsilon, mmcc.delta or mmcc.sigma, or mmcc.verify."
         )
     if not isinstance(guarantee.adaptive, bool):
@@ -172,7 +172,7 @@ def certified(guarantee: object) -> Guarantee:
 
 
 def fingerprinted(value: object) -> Fingerprint:
-    """Text, or names with text; a copy."""
+    """A fingerprint, copied: text, or names with text."""
     if isinstance(value, str) and value:
         return value
     if isinstance(value, Mapping) and value:
@@ -183,7 +183,7 @@ def fingerprinted(value: object) -> Fingerprint:
 
 
 def text(name: str, value: object, empty: bool = False) -> str:
-    """Text that a person can read on one line, or an error."""
+    """Text that a person can read on one line; anything else is an error."""
     if not isinstance(value, str) or not (value or empty):
         raise LedgerError(f"{name} must be text, got {shown(value)}.")
     if not value.isprintable():  # nor is half of a surrogate pair, which no encoding has
@@ -194,7 +194,7 @@ def text(name: str, value: object, empty: bool = False) -> str:
 
 
 def sealed(body: Mapping[str, Any], previous: str) -> str:
-    """The line of an object, with its `check`; `previous` is the `check` of the line before."""
+    """An object as a line, with its `check`; `previous` is the `check` of the line before."""
     return _dumped({**body, "check": _check(body, previous)})
 
 
@@ -220,8 +220,8 @@ def from_line(line: bytes, previous: str) -> tuple[Entry, str]:
     check = text("check", body.pop("check"))
     if _dumped({**body, "check": check}).encode() != line or check != _check(body, previous):
         raise LedgerError(
-            "it is not what was written here: its check does not fit it and the line before it, so "
-            "one of them was changed, moved or taken out"
+            "it is not what was written here: its check fits neither it nor the line before it, so "
+            "one of them was changed, moved or removed"
         )
     text("time", body["time"])
     given = {f.name: body[f.name] for f in fields(KINDS[kind])}
@@ -241,15 +241,15 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _finite(digits: str) -> float:
-    """A float; NaN, Infinity and what is read as infinity, such as 1e999, are none."""
+    """A float; NaN, Infinity and numbers that overflow, such as 1e999, are refused."""
     value = float(digits)
     if not math.isfinite(value):
-        raise ValueError(f"{digits} is no finite number")
+        raise ValueError(f"{digits} is not a finite number")
     return value
 
 
 def _exact(digits: str) -> int:
-    """A whole number that is a float too, so that no sum is of less than what was written."""
+    """A whole number that is exactly a float, so that sums are of exactly what was written."""
     value = int(digits)
     if abs(value) > MOST_EXACT:
         raise ValueError(f"{shown(value)} has too many digits")
@@ -314,7 +314,7 @@ _READERS: Mapping[str, Callable[..., Entry]] = {"begin": _read_begin, "plan": _r
 
 
 def plain(value: Any) -> Any:
-    """Entries and what they are made of as objects, lists, text and numbers."""
+    """Entries and their parts as objects, lists, text and numbers."""
     if isinstance(value, Guarantee):
         more: dict[str, Any] = {GROUP: value.group_size} if value.group_size > 1 else {}
         if value.kind != CERTIFIED:

@@ -1,28 +1,32 @@
-"""Appending so that nothing is lost: by several processes at once, and killed at any moment.
+"""Appending to a file without loss, with several processes, each of which may be killed any time.
 
-In: a path, what to append.  Out: the file has the old content and the new line, or the old alone.
+In: a path, a line to append.  Out: a file with the old content and the new line, or the old alone.
 
-A writer opens the file (made empty if there is none) and takes its lock (`flock`, freed by the
-system when its holder dies).  If the path has come to name another file meanwhile, it lets go and
-starts again.  Otherwise it writes old content and new line to a second file, flushes that to disk,
-renames it over the first, and flushes the folder.
+A writer opens the file (created empty if there is none) and takes its lock (`flock`, which the
+system releases when its holder dies).  If the path names another file by then, it releases the lock
+and starts again.  Otherwise it writes old content and new line to a second file, flushes that to
+disk, renames it over the first, and flushes the folder.
 
-Why no line is lost.  Say that a writer is in if it holds the lock of the file that the path names,
-and has seen so.
+Why no line is lost.  Say that a writer is *in* if it holds the lock of the file that the path
+names, and has checked that.
+
 1.  While it is in, the path keeps naming that file F: only writers that are in rename or unlink,
-    and another one would need the lock of F too.  (While somebody has a file open no other gets
-    its inode number, so equal numbers are the same file.)  So one writer is in at a time, what it
-    has read is all there is when it renames, and the content after it is that before it and a line.
-2.  From the rename on the path names a new file, whose content is on disk.  Whoever waited for the
-    lock of F finds that, and starts again; whoever locks the new file is in, and reads the line.
-    The second file is unlinked, made and renamed by a writer that is in: no two write to it.
+    and another one would need the lock of F too.  (While a process has a file open, no other file
+    gets its inode number, so equal numbers mean the same file.)  So one writer is in at a time,
+    what it has read is all there is when it renames, and the content afterwards is the content
+    before plus one line.
+2.  From the rename on, the path names a new file, whose content is on disk.  A writer that waited
+    for the lock of F notices that, and starts again; one that locks the new file is in, and reads
+    the line.  The second file is unlinked, created and renamed by a writer that is in: no two
+    write to it.
 3.  `append` returns when the folder is flushed: after a power cut the path names the new file or a
     later one, and both have the line.
-4.  Killed before the rename a writer has changed nothing (but made an empty file if there was
-    none), killed after it all.  A reader sees the file before or after a rename: no half line.
+4.  A writer killed before the rename has changed nothing (but created an empty file if there was
+    none); killed afterwards, it has done everything.  A reader sees the file before or after a
+    rename: never half a line.
 
-There is no lock file to delete.  Somebody else who deletes or replaces the ledger itself while it
-is written is noticed before the rename, and the entry refused; not in the moment between the two.
+There is no lock file to delete.  If somebody else deletes or replaces the ledger itself during a
+write, this is noticed before the rename and the entry is refused, but not in the moment between.
 """
 
 from __future__ import annotations
@@ -37,9 +41,9 @@ from typing import BinaryIO
 from mmcc.ledger._entries import LedgerError
 
 FRESH = ".new"
-"""What the name of the second file beside a ledger ends in."""
+"""The ending of the name of the second file beside a ledger."""
 MODE = 0o666
-"""Of a new ledger; the system takes away what its mask says."""
+"""The mode of a new ledger, from which the system removes the bits of its mask."""
 
 
 def content_of(path: Path) -> bytes | None:
@@ -52,8 +56,8 @@ def content_of(path: Path) -> bytes | None:
 
 
 def append(path: Path, line: Callable[[bytes], str]) -> None:
-    """Append the line made from the content, which nobody else changes meanwhile."""
-    path = Path(os.path.realpath(path))  # a rename over a link would leave its target behind
+    """Append a line made from the content, which nobody else changes meanwhile."""
+    path = Path(os.path.realpath(path))  # a rename over a link would detach its target
     with _in_one_sentence(path, "written"):
         if not path.parent.is_dir():
             raise LedgerError(f"there is no folder {str(path.parent)!r} for a ledger; make it.")
@@ -77,17 +81,17 @@ def _in_one_sentence(path: Path, done: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO]:
-    """The file that the path names, locked; an empty one made here goes if nothing was entered.
+    """The file that the path names, locked; an empty one created here is removed if unused.
 
-    That leaves no trace of a refused entry, and loses nothing: whoever waits for the lock of the
-    file finds that the path no longer names it.
+    A refused entry then leaves no trace, and nothing is lost: a writer that waits for the lock of
+    the file notices that the path no longer names it.
     """
     try:
         import fcntl
     except ImportError:
         raise LedgerError(
-            "a ledger needs file locks as POSIX has them, which this system lacks. Write it from "
-            "a machine that has them."
+            "a ledger needs POSIX file locks, which this system lacks. Write to it from a machine "
+            "that has them."
         ) from None
     while True:
         descriptor, made = _opened(path)
@@ -104,12 +108,12 @@ def _locked(path: Path) -> Iterator[BinaryIO]:
                     os.unlink(path)
                 raise
             finally:
-                # Closing would not do if another thread has forked: the child has the handle too.
+                # Closing is not enough if another thread has forked: the child has the handle too.
                 fcntl.flock(held, fcntl.LOCK_UN)
 
 
 def _opened(path: Path) -> tuple[int, bool]:
-    """A descriptor of the file, and whether it was made here."""
+    """A descriptor of the file, and whether the file was created here."""
     while True:
         with suppress(FileNotFoundError):
             return os.open(path, os.O_RDWR | os.O_NOFOLLOW), False
@@ -128,19 +132,19 @@ def _named(path: Path, held: int) -> bool:
 def _check_kind(path: Path, held: int) -> None:
     found = os.fstat(held)
     if not stat.S_ISREG(found.st_mode):
-        raise LedgerError(f"{str(path)!r} is no plain file, so it cannot be a ledger.")
+        raise LedgerError(f"{str(path)!r} is not a regular file, so it cannot be a ledger.")
     if found.st_nlink > 1:
         raise LedgerError(
             f"the ledger {str(path)!r} has {found.st_nlink} names (hard links), and a new line "
-            "would be known to one of them only: leave one, and make the others symbolic links."
+            "would appear under only one of them: keep one, and make the others symbolic links."
         )
 
 
 def _replace(path: Path, held: int, content: bytes) -> None:
-    """The content in place of the locked file, with its mode, on disk."""
+    """Write the content to disk in place of the locked file, with its mode."""
     fresh = path.with_name(path.name + FRESH)
     with suppress(FileNotFoundError):
-        os.unlink(fresh)  # a killed writer's; or a link, which is not followed
+        os.unlink(fresh)  # left by a killed writer; or a link, which is not followed
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with open(os.open(fresh, flags, 0o600), "wb") as handle:
@@ -154,9 +158,9 @@ def _replace(path: Path, held: int, content: bytes) -> None:
                 "was entered. Put it back, with all its lines, and enter this again."
             )
         os.replace(fresh, path)
-    except (OSError, LedgerError):  # and no interruption: that may come after the rename
+    except (OSError, LedgerError):  # not for interruptions, which may come after the rename
         with suppress(OSError):
-            os.unlink(fresh)  # of no use to anybody, and the disk may be full
+            os.unlink(fresh)  # nobody needs it, and the disk may be full
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -1,7 +1,7 @@
-"""What the lines of a ledger amount to: plans and runs, checked line by line.
+"""The content of a ledger: plans and runs, checked line by line.
 
 In: the content of the file.  Out: `History`.
-A line that is not right is an error with its number; none is ever skipped.
+A line with anything wrong is an error that gives its number; no line is ever skipped.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Run:
 
     begin: Begin
     position: int | None = None
-    """Steps made when it ended; None: killed, or still running."""
+    """Steps made when it ended; None if it was killed or is still running."""
     resumed: int = 0
 
     @property
     def state(self) -> str:
-        """What became of it, in words."""
+        """What became of the run, in words."""
         times = "once" if self.resumed == 1 else f"{self.resumed} times"
         again = f", resumed {times}" if self.resumed else ""
         if self.position is None:
@@ -50,10 +50,10 @@ class History:
     check: str = FIRST
     lines: int = 0
     adjacency: dict[str, str] = field(default_factory=dict)
-    """The relation that all guarantees on a data set are for."""
+    """The adjacency relation of all guarantees on a data set."""
 
     def admit(self, entry: Entry) -> None:
-        """Take in one more entry, or say why it does not fit."""
+        """Add an entry, or raise an error that says why it does not fit."""
         if isinstance(entry, DeclaredPlan):
             self._plan(entry)
         elif isinstance(entry, Begin):
@@ -101,7 +101,7 @@ class History:
         if run.begin.fingerprint != entry.fingerprint:
             raise LedgerError(
                 f"the run {entry.run!r} has another mechanism: its fingerprint is not the one it "
-                "began with, so what follows would be a run of its own"
+                "began with, so what follows would be a separate run"
             )
         self.runs[entry.run] = replace(run, position=None, resumed=run.resumed + 1)
 
@@ -123,7 +123,7 @@ class History:
 
 
 def read_history(content: bytes, name: str) -> History:
-    """The history that a file's content tells; `name` is what the file is called in errors.
+    """The history in a file's content; `name` is what errors call the file.
 
     An empty file is a ledger without runs: a writer killed before its first line leaves one.
     """

@@ -3,10 +3,10 @@ r"""All runs on a data set as one guarantee.
 In: the history of a ledger, the name of a data set.  Out: `Total`.
 Rounding: upwards; the order of the runs changes no bit.
 
-Pairs (epsilon_i, delta_i) of runs add up, also if each run and its pair were chosen after seeing
-what the runs before released.  Privacy losses compose to less than that, but only for mechanisms
-fixed in advance: those of a plan, which counts in full from its declaration on.  docs/ledger.md
-has the proofs.
+Pairs (epsilon_i, delta_i) of runs add up, even if each run and its pair were chosen after seeing
+what earlier runs released.  Privacy losses compose to less than that, but only for mechanisms fixed
+in advance: those of a plan, which counts in full from its declaration on.  The proofs are in
+docs/ledger.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PAIRS = "sum of pairs"
 LOSSES = "composed losses"
 LEAST_TRIED = 1e-25
-"""Round-off is more than this part of a mass of one."""
+"""Round-off is larger than this part of a total mass of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class PlanPart:
 class Total:
     """(epsilon, delta)-differential privacy of everything released on a data set.
 
-    For runs with independent noise and sampling.  It assumes all that the runs' guarantees assume.
-    Certified, unless some of these were verified by simulation; then the chance that one of their
-    verdicts is wrong, `failure`, is part of delta.
+    It holds for runs with independent noise and sampling, under the assumptions of their
+    guarantees.  It is certified, unless some of these were verified by simulation; then the chance
+    that one of their verdicts is wrong, `failure`, is part of delta.
     """
 
     data: str
@@ -69,13 +69,13 @@ class Total:
     adjacency: str
     adaptive: bool
     settings: tuple[str, ...]
-    """What some run assumes about the other examples; empty where nothing is."""
+    """What some run assumes about the other examples; empty if none does."""
     runs: tuple[Run, ...]
     outside: int
     """Runs outside the plan, whose pairs are added."""
     plan: PlanPart | None = None
     verified: int = 0
-    """Guarantees that were verified by simulation, not certified; those of a plan count too."""
+    """Guarantees that were verified by simulation, not certified, including those of a plan."""
     failure: float = 0.0
     """The chance of a wrong verdict among them: part of delta."""
 
@@ -96,7 +96,7 @@ class Total:
 
     @property
     def method(self) -> str:
-        """How the number came about, in words."""
+        """How the number was obtained, in words."""
         parts = [str(self.plan)] if self.plan else []
         if self.outside or not parts:
             beyond = " outside it" if self.plan else ""
@@ -115,7 +115,7 @@ class Total:
 
     @property
     def resumed(self) -> int:
-        """How many runs went on from a checkpoint, whatever became of them."""
+        """How many runs continued from a checkpoint, whatever became of them."""
         return sum(run.resumed > 0 for run in self.runs)
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ def total(
     delta: float | None = None,
     progress: Progress | None = None,
 ) -> Total:
-    """Everything that was ever released on a data set; `delta` is the plan's share."""
+    """Everything that was ever released on a data set; `delta` is the share of the plan."""
     known = history.data_sets()
     if data not in known:
         there = suggestion(data, known) if known else "the ledger has no run at all."
@@ -169,7 +169,7 @@ def total(
     runs, plan = history.runs_on(data), history.plans.get(data)
     if plan is None and delta is not None:
         raise LedgerError(
-            f"a delta can be chosen for a plan only, and none was declared for {data!r} before its "
+            f"a delta can be chosen for a plan only, but none was declared for {data!r} before its "
             "first run: the pairs of its runs have their own. Leave it out."
         )
     begun, outside = _places(plan, runs)
@@ -207,8 +207,8 @@ def totals(
         return [total(history, data, delta=delta, progress=progress)]
     if delta is not None and not history.plans:
         raise LedgerError(
-            "a delta (--delta) is for a plan declared before the first run, and none was; "
-            "the pairs of its runs have their own deltas. Leave it out."
+            "a delta (--delta) is for a plan declared before the first run, but there is none: the "
+            "pairs of the runs have their own deltas. Leave it out."
         )
     return [
         total(history, name, delta=delta if name in history.plans else None, progress=progress)
@@ -263,7 +263,7 @@ def _losses(plan: DeclaredPlan, progress: Progress | None = None) -> GridDistrib
     from mmcc.accounting._losses.gridded import GridDistribution  # scipy and numba take a second
     from mmcc.ledger._delta_curves import common_spacing, dots_of, losses_above
 
-    # Equal curves once, in an order of their own: the order of the runs changes no bit.
+    # Equal curves once, in canonical order: the order of the runs changes no bit.
     counts: Counter[tuple[DeltaDot, ...]] = Counter(dots_of(run) for run in plan.runs)
     curves = sorted(counts, key=lambda dots: [(d.epsilon, d.remove, d.add) for d in dots])
     spacing = common_spacing(curves)
@@ -279,15 +279,15 @@ def _losses(plan: DeclaredPlan, progress: Progress | None = None) -> GridDistrib
 def _too_small(
     plan: DeclaredPlan, at: float, needed: float, problem: PrecisionError
 ) -> PrecisionError:
-    """What to say of a delta that was given for a plan and cannot be certified."""
+    """The error for a delta of a plan that cannot be certified."""
     try:
         if any(run.guarantee.kind == VERIFIED for run in plan.runs):
             raise problem
         least, why = _least_delta(_losses(plan), needed), "the curves of its runs end there"
-    except PrecisionError:  # nothing can be composed, at whatever delta
+    except PrecisionError:  # nothing can be composed, whatever the delta
         least, why = needed, str(problem).rstrip(".")
     return PrecisionError(
-        f"delta = {at:g} was given for the plan, and the least that can be certified is "
+        f"delta = {at:g} was given for the plan, but the least that can be certified is "
         f"{rounded_up(least)}: {why}. Give a larger delta, or leave it out for the sum of the "
         f"plan's deltas, {rounded_up(needed)}."
     )
@@ -296,7 +296,7 @@ def _too_small(
 def _least_delta(losses: GridDistribution, needed: float) -> float:
     """About the least delta at which these losses have a certified epsilon; at most `needed`.
 
-    It is just above their mass at infinity; where round-off is more than that, within twice of it.
+    It is just above their mass at infinity; if round-off is more than that, within a factor of two.
     """
     infinite = max(
         -math.expm1(math.fsum(count * math.log1p(-loss.infinite) for loss, count in side))

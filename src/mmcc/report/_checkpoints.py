@@ -1,12 +1,12 @@
 """The report of a training run, from its checkpoint.
 
 In: a file of `mmcc.training.save_checkpoint`, a delta.  Out: a `Report` of all planned steps and of
-those made so far.  It needs torch to read the file, and runs no code from it.
-Of the file only the fingerprint of the mechanism, the position and the name of the generator are
-used: keys and parameters stay where they are.
+those made so far.  Reading the file needs torch, and runs no code from it.
+Only the fingerprint of the mechanism, the position and the name of the generator are used: keys and
+parameters stay where they are.
 
-A checkpoint describes its strategy by a call and by a digest of its numbers.  The call is made
-again where it says all; the digest decides whether that is the strategy.
+A checkpoint describes its strategy by a constructor call and by a digest of its numbers.  The
+strategy is rebuilt from the call where that is complete; the digest decides whether it is the same.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ FACTS = (
     "max_grad_norm",
     "loss_reduction",
 )
-"""What a fingerprint has, all of it text."""
+"""Entries of a fingerprint, all of them text."""
 CLIPPING = "clipping"
-"""What it has beside that, where gradients are not clipped as a whole."""
+"""Further entries, where gradients are not clipped as a whole."""
 
 
 def of_checkpoint(
@@ -64,15 +64,15 @@ def of_checkpoint(
     tuning: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """The report of the run in a checkpoint; `delta` and `method` as they were for the run.
+    """The report of the run in a checkpoint; `delta` and `method` are those of the run.
 
-    `strategy` is needed where the checkpoint's description of it does not say all its numbers:
-    matrices, and prefixes of optimised strategies.  One that is not the run's is refused.
-    `sampling` is needed where the scheme is one from elsewhere.  `units` and what follows as for a
-    mechanism.
+    `strategy` is needed where the checkpoint's description does not contain all its numbers: for
+    matrices, and prefixes of optimised strategies.  A strategy other than the run's is refused.
+    `sampling` is needed for a scheme defined outside mmcc.  `units` and the options after it are
+    those of `of_mechanism`.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
-    from mmcc.training._mechanism import amplified, declared, training_method
+    from mmcc.training._mechanism import amplified, declared_strategy, training_method
 
     name, content = Path(path).name, _content(path)
     run = _mechanism(content["fingerprint"], strategy, sampling, name)
@@ -88,7 +88,7 @@ def of_checkpoint(
     notes = [_progress_words(position, run.steps)]
     if 0 < position < run.steps:
         try:
-            part = declared(run.strategy, run.sampling, position)
+            part = declared_strategy(run.strategy, run.sampling, position)
             so_far = bracket(part, run.sampling, **asked)
             heading = f"The {position:,} steps made so far"
             claims.append(claim(heading, so_far, _only_if_declared(position)))
@@ -103,8 +103,8 @@ def of_checkpoint(
     recorded = content["ledger"].get("run")
     if recorded:
         notes.append(
-            f"The run is entered in a ledger as {recorded}; all runs on the data together are in "
-            "the report of that ledger."
+            f"The run is entered in a ledger as {recorded}; the report of that ledger covers all "
+            "runs on the data together."
         )
     return described(
         whole,
@@ -149,14 +149,14 @@ def _content(path: str | Path) -> Mapping[str, Any]:
 def _mechanism(
     fingerprint: Mapping[str, Any], given: Strategy | None, scheme: Scheme | None, name: str
 ) -> Mechanism:
-    """The mechanism whose fingerprint this is, to the last bit."""
+    """The mechanism with this fingerprint, to the last bit."""
     from mmcc.training._clipping import FLAT, Clipping
     from mmcc.training._mechanism import DIGEST, Mechanism
 
     if {*fingerprint} - {CLIPPING} != {*FACTS} or not all(
         isinstance(v, str) for v in fingerprint.values()
     ):
-        raise _unknown(name, "its fingerprint does not have the entries that are known")
+        raise _unknown(name, "its fingerprint does not have the expected entries")
     described = fingerprint["strategy"].rpartition(DIGEST)[0]
     strategy = given if given is not None else _strategy(described, name)
     decoder = fingerprint["decoder"]
@@ -177,25 +177,25 @@ def _mechanism(
     differences = found.differences(fingerprint)
     if differences:
         hint = _HINT if given is None else "Give the strategy of the run."
-        raise _unknown(name, f"its mechanism is another one: {'; '.join(differences)}", hint)
+        raise _unknown(name, f"its mechanism is a different one: {'; '.join(differences)}", hint)
     return found
 
 
 def _strategy(described: str, name: str) -> Strategy:
-    """The strategy made again from its description, if that can be done."""
+    """The strategy rebuilt from its description, where that is possible."""
     try:
         made_again = {entry.python: entry for entry in TYPED.values()}
         constructor, positional, named = _call(described, tuple(made_again))
         found = made_again[constructor].make(*positional, **named)
     except (MmccError, TypeError) as problem:
-        text = f"its strategy, {described}, cannot be made again from its description"
+        text = f"its strategy, {described}, cannot be rebuilt from its description"
         raise _unknown(name, text, _HINT) from problem
     assert isinstance(found, Strategy)
     return found
 
 
 def _scheme(described: str, name: str) -> Scheme:
-    """The scheme made again from its description: one of ours, for others say where they are."""
+    """The scheme rebuilt from its description; schemes from elsewhere must be given."""
     known = {entry.class_name: entry for entry in SCHEMES.values()}
     if " with digest " in described:
         text = f"its scheme, {described}, is not one of mmcc.sampling"
@@ -204,13 +204,13 @@ def _scheme(described: str, name: str) -> Scheme:
         constructor, positional, named = _call(described, tuple(known))
         return known[constructor].load()(*positional, **named)
     except TypeError:
-        raise _unknown(name, f"{described!r} is no sampling scheme") from None
+        raise _unknown(name, f"{described!r} is not a sampling scheme") from None
     except MmccError as problem:
         raise _unknown(name, str(problem).rstrip(".")) from None
 
 
 def _call(text: str, known: tuple[str, ...]) -> tuple[str, list[Any], dict[str, Any]]:
-    """A call of a known name with numbers and text, taken apart; nothing is evaluated."""
+    """The parts of a call of a known name with literal arguments; nothing is evaluated."""
     try:
         tree = ast.parse(text, mode="eval").body
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
@@ -220,7 +220,7 @@ def _call(text: str, known: tuple[str, ...]) -> tuple[str, list[Any], dict[str, 
         positional = [_argument(node) for node in tree.args]
         named = {str(word.arg): _argument(word.value) for word in tree.keywords}
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise ParameterError(f"{text!r} is no call of {', '.join(known)}.") from None
+        raise ParameterError(f"{text!r} is not a call of {', '.join(known)}.") from None
     return tree.func.id, positional, named
 
 
@@ -253,16 +253,16 @@ def _progress_words(position: int, steps: int) -> str:
     if position == 0:
         return f"The run has not made a step yet; {counted(steps, 'step')} are planned."
     return (
-        f"The run has made {position:,} of {counted(steps, 'step')}. What counts is the guarantee "
-        "of all planned steps, wherever it stops."
+        f"The run has made {position:,} of {counted(steps, 'step')}. The guarantee that counts is "
+        "that of all planned steps, wherever it stops."
     )
 
 
 def _only_if_declared(position: int) -> str:
     return (
         "Holds only if it was fixed before the first step that the run would end here "
-        f"(stop_after={position}). A run that stops because of what it has shown, or that goes on, "
-        "has the guarantee of all planned steps."
+        f"(stop_after={position}). A run that stops because of what it has shown, or that "
+        "continues, has the guarantee of all planned steps."
     )
 
 

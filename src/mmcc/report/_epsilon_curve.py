@@ -1,9 +1,9 @@
-"""The epsilon-delta curve of a mechanism around one delta, as certified dots.
+"""The epsilon-delta curve of a mechanism around one delta, as certified points.
 
-In: a mechanism and the bracket at the delta that was asked for.  Out: dots, by increasing delta,
+In: a mechanism and the bracket at the delta that was asked for.  Out: points, by increasing delta,
 and a note for each that cannot be certified.
-Rounding: upper ends upwards, lower ends downwards.  Every dot holds under what the guarantee
-assumes.  The deltas are fixed ones: a report does not depend on how busy the machine is.
+Rounding: upper ends upwards, lower ends downwards.  Every point holds under the assumptions of the
+guarantee.  The deltas are fixed: a report does not depend on how busy the machine is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mmcc.sampling import Scheme
 from mmcc.strategies._base import Order, Strategy
 
 DECADES = (1, -1, 2, -2, 3, -3)
-"""Where dots lie, from the delta asked for: near ones first."""
+"""Where the points are, in powers of ten from the delta asked for: near ones first."""
 LARGEST = 0.1
 SMALLEST = max(1e-30, MIN_DELTA)
 
@@ -33,7 +33,7 @@ def dots_around(
     order: Order | None = None,
     progress: Progress | None = None,
 ) -> tuple[tuple[Dot, ...], tuple[str, ...]]:
-    """The dot that was asked for and those around it, and why one is missing."""
+    """The point that was asked for and those around it, and why any is missing."""
     found, missing = [_dot(asked)], []
     guarantee = asked.guarantee
     given: dict[str, Any] = {"sigma": guarantee.sigma, "progress": progress}
@@ -48,7 +48,7 @@ def dots_around(
             )
             if assumes_more(other.guarantee, guarantee):
                 other = bracket(strategy, scheme, delta=delta, method=PLAIN.name, **given)
-        except MmccError as problem:  # the answer stands; this dot cannot be certified
+        except MmccError as problem:  # the answer stands without this point
             missing.append(f"Nothing is certified at δ = {delta!r}: {problem}")
             continue
         found.append(_dot(other))

@@ -1,8 +1,8 @@
-"""Text from elsewhere that shall stay text, whatever it looks like.
+"""Text from elsewhere that must stay text, whatever it looks like.
 
-In: any text.  Out: text that can be seen, and Markdown that says it and nothing else.
-Titles, names of data sets and of files may be made to deceive: markup, links, code, characters
-that turn the direction of writing or have no width.
+In: any text.  Out: text whose characters are all visible, and Markdown that shows exactly it.
+Titles and names of data sets and files may be made to deceive: with markup, links, code, and
+characters that reverse the direction of writing or have no width.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import re
 import unicodedata
 
 ACTIVE = re.compile(r"([\\`*_{}\[\]<>#|~&!@$]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
-"""What begins something within a line of Markdown, bare addresses included."""
+"""What starts markup within a line of Markdown, including bare addresses."""
 
 BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
 )
-"""Letters, marks and symbols that show nothing: printable for Python, which looks at classes.
+"""Letters, marks and symbols that show nothing, although their class makes Python print them.
 
 They are the default-ignorable characters of Unicode, and a few that are drawn empty."""
 
 
 def visible(text: str) -> str:
-    """Text on one line; what cannot be seen is named by its number.
+    """Text on one line, with invisible characters replaced by their numbers.
 
-    So are marks that have no character to stand on: they would change what is written before.
+    So are marks without a character to combine with: they would change the text before them.
     """
     shown: list[str] = []
     stands = False
@@ -46,7 +46,7 @@ def markdown_text(text: object) -> str:
 
 
 def markdown_code(text: object) -> str:
-    """A code span, also for a cell of a table: fences longer than any row of backticks inside."""
+    """A code span, also for table cells: its fences are longer than any run of backticks inside."""
     shown = visible(str(text)).replace("|", r"\|")
     fence = "`" * (_longest(shown) + 1)
     space = " " if shown.startswith("`") or shown.endswith("`") or not shown.strip() else ""
@@ -54,12 +54,12 @@ def markdown_code(text: object) -> str:
 
 
 def markdown_block(text: str, language: str) -> str:
-    """A block of code with lines of its own."""
+    """A fenced block of code."""
     lines = "\n".join(visible(line) for line in text.split("\n"))
     fence = "`" * max(_longest(lines) + 1, 3)
     return f"{fence}{language}\n{lines}\n{fence}"
 
 
 def _longest(text: str) -> int:
-    """The longest row of backticks."""
+    """The length of the longest run of backticks."""
     return max((len(row) for row in re.findall("`+", text)), default=0)

@@ -1,8 +1,8 @@
-"""What a report says, as plain facts: nothing here is computed, drawn or escaped.
+"""The content of a report, as plain facts: nothing here is computed, drawn or escaped.
 
-In: numbers and text from the accounting.  Out: `Report`, which knows how to become a page.
-Rounding: numbers are kept as computed; the properties that put them into text round upper bounds
-up and lower bounds down.
+In: numbers and text from the accounting.  Out: `Report`, which can turn into a page.
+Rounding: numbers are kept as computed; the properties that format them round upper bounds up and
+lower bounds down.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 UNIT = "one training example"
 LARGEST_EXPONENT = 700.0
-"""e^epsilon fits into a float."""
+"""The largest epsilon for which e^epsilon fits into a float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RunLine:
     delta: float
     mechanism: str
     digest: str = ""
-    """Of its mechanism, where the ledger knows all of it."""
+    """The digest of its mechanism, where the ledger knows all of it."""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -61,22 +61,22 @@ class Claim:
     epsilon: float
     delta: float
     lower: float | None = None
-    """Certified: the true epsilon is at least this; None where it was not looked for."""
+    """Certified: the true epsilon is at least this; None if no lower bound was computed."""
     adaptive: bool = True
     settings: tuple[str, ...] = ()
-    """What is assumed about the other examples; empty where nothing is."""
+    """What is assumed about the other examples; empty if nothing is."""
     how: str = ""
-    """What gave the number."""
+    """Which bound or argument gave the number."""
     remark: str = ""
-    """When it holds."""
+    """The condition under which it holds."""
     runs: tuple[RunLine, ...] = ()
     kind: str = CERTIFIED
     failure: float = 0.0
-    """The chance of a wrong verdict, part of delta, where it was verified."""
+    """The chance of a wrong verdict, part of delta, if it was verified."""
 
     @property
     def basis(self) -> str:
-        """What it rests on, in words."""
+        """What the number rests on, in words."""
         if self.kind == CERTIFIED:
             return f"certified by: {self.how}" if self.how else ""
         wrong = f"the chance of a wrong verdict, {rounded_up(self.failure)}, is part of δ"
@@ -90,48 +90,48 @@ class Claim:
 
     @property
     def exact_delta(self) -> str:
-        """Delta to the last digit: a lower end at one that is rounded up would be no lower end."""
+        """Delta to the last digit: a lower end at a delta rounded up would be no lower end."""
         return repr(self.delta)
 
     @property
     def shown_lower(self) -> str:
-        """The lower end for print, rounded down; empty where nothing is known."""
+        """The lower end for print, rounded down; empty if nothing is known."""
         return rounded_down(self.lower or 0.0) if self.lower or not self.epsilon else ""
 
     @property
     def ratio(self) -> str:
-        """Upper end over lower end, rounded up; empty where nothing is known."""
+        """Upper end over lower end, rounded up; empty if nothing is known."""
         if not self.epsilon:
             return "1"
         return rounded_up(self.epsilon / self.lower * (1 + 2**-50)) if self.lower else ""
 
     @property
     def factor(self) -> str:
-        """e^epsilon, rounded up; empty where no float holds it."""
+        """e^epsilon, rounded up; empty if no float holds it."""
         if self.epsilon > LARGEST_EXPONENT:
             return ""
         return rounded_up(math.exp(self.epsilon) * (1 + 1e-14))
 
     @property
     def guess(self) -> str:
-        r"""How often the better of two equally likely cases is guessed at most, in per cent.
+        r"""How often the right one of two equally likely cases is guessed at most, in per cent.
 
         A test between P and Q, each with chance 1/2, is right with chance (1 + TV) / 2, and
         P(A) - Q(A) <= (e^eps - 1 + 2 delta) / (e^eps + 1) for every A by adding both inequalities,
-        of A and of its complement: together at most (1 + delta e^-eps) / (1 + e^-eps).
+        of A and of its complement: in total at most (1 + delta e^-eps) / (1 + e^-eps).
         """
         small = math.exp(-self.epsilon)
         return rounded_up(min((1 + self.delta * small) / (1 + small) * (1 + 1e-14), 1.0) * 100)
 
     @property
     def reserved(self) -> bool:
-        """Whether the number does not hold for training, in which inputs depend on releases."""
+        """Whether the number is invalid for training, in which inputs depend on releases."""
         return bool(self.settings) or not self.adaptive
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """Certified at delta: lower <= true epsilon <= upper."""
+    """A certified point of the curve: at delta, lower <= true epsilon <= upper."""
 
     delta: float
     lower: float
@@ -157,10 +157,10 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """How to get the numbers again."""
+    """How to obtain the numbers again."""
 
     command: str
-    """Empty where no command knows the mechanism."""
+    """The command; empty if none can describe the mechanism."""
     snippet: str
     notes: tuple[str, ...] = ()
 
@@ -180,26 +180,26 @@ class Report:
     reproduction: Reproduction
     versions: tuple[Fact, ...]
     made: str
-    """The day, UTC."""
+    """The date, in UTC."""
     notes: tuple[str, ...] = ()
     dots: tuple[Dot, ...] = ()
     """The epsilon-delta curve of the headline, by increasing delta."""
     strategy: Strategy | None = field(default=None, repr=False)
-    """To be drawn."""
+    """The strategy to draw."""
     group_size: int = 1
-    """Units that are protected together."""
+    """How many units are protected together."""
     units: Units | None = None
     """The headline in other units, if they were asked for."""
     beside: tuple[Fact, ...] = ()
     """Other numbers of the same mechanism."""
     attacks: tuple[tuple[str, str, str], ...] = ()
-    """What an attack can reach, by the curve."""
+    """What an attack can achieve, by the points of the curve."""
     missing: tuple[str, ...] = ()
-    """Why the curve lacks a dot."""
+    """Why points of the curve are missing."""
     about: tuple[Fact, ...] = ()
-    """The model, the code, who wrote the report."""
+    """The model, the code, the author of the report."""
     tuning: str = ""
-    """What is declared about other runs that were made to tune this one."""
+    """What the author declares about other runs, made to tune this one."""
 
     @property
     def protected(self) -> str:
@@ -210,21 +210,21 @@ class Report:
 
     @property
     def verified(self) -> bool:
-        """Whether some number is not certified but verified."""
+        """Whether any number is verified instead of certified."""
         return any(claim.kind == VERIFIED for claim in self.claims)
 
     @property
     def differ(self) -> str:
-        """In what neighbours differ."""
+        """How neighbours differ."""
         return f"the contributions of {named(self.unit, self.group_size)}"
 
     @property
     def runs(self) -> bool:
-        """Whether it is about runs in a ledger, each claim about a data set."""
+        """Whether the report is about runs in a ledger, with one claim for each data set."""
         return self.strategy is None
 
     def html(self) -> str:
-        """One page without scripts, that asks for nothing from elsewhere."""
+        """One page without scripts that loads nothing from elsewhere."""
         from mmcc.report._pages import html_page
 
         return html_page(self)
@@ -236,7 +236,7 @@ class Report:
         return markdown_page(self)
 
     def save(self, path: str | Path, format: str | None = None) -> None:
-        """Write the page; without `format` ("html", "markdown") the file's ending says which."""
+        """Write the page; without `format` ("html", "markdown") the file's extension decides."""
         from mmcc.report._pages import page_format
 
         kind = page_format(path, format)
@@ -245,12 +245,12 @@ class Report:
 
 
 def named(unit: str, group_size: int = 1) -> str:
-    """The protected unit within a sentence, as it was named."""
+    """The protected unit within a sentence, in the user's words."""
     return unit if group_size == 1 else f"{group_size:,} of the protected units ({unit} each)"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun."""
+    """A number with its noun, in the plural if need be."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 

@@ -44,23 +44,23 @@ def of_ledger(
     tuning: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """The report of one data set of a ledger, or of all; `delta` is the plan's share.
+    """The report of one data set of a ledger, or of all; `delta` is the share of the plan.
 
-    Totals, and what is refused, are those of `mmcc ledger`.
+    Totals and refusals are those of `mmcc ledger`.
     """
     from mmcc.ledger import Ledger
     from mmcc.ledger._total import totals
 
     history = Ledger(path).history()
     if data is None and not history.data_sets():
-        raise ParameterError(f"no run is known: the ledger {str(path)!r} is empty.")
+        raise ParameterError(f"the ledger {str(path)!r} is empty: it has no runs.")
     found = totals(history, data, delta=delta, progress=progress)
     unit = words("unit", unit, UNIT)
     signed = Signed(model, commit, author, tuning)
     adaptive = all(total.adaptive for total in found)
     settings = tuple(dict.fromkeys(setting for total in found for setting in total.settings))
     relations = dict.fromkeys(total.adjacency for total in found)
-    # Of several data sets the smallest: what protects more protects so many too.
+    # Of several data sets the smallest size: protecting more units also protects that many.
     sizes = [run.begin.guarantee.group_size for total in found for run in total.runs]
     names = listed([f"“{total.data}”" for total in found])
     return Report(
@@ -121,8 +121,8 @@ def _digest(path: Path) -> str:
 
 
 def _run_digest(fingerprint: object) -> str:
-    """The digest that the reports of its mechanism and of its checkpoints have; else empty."""
-    from mmcc.report._beside import digest_of
+    """The digest also in the reports of its mechanism and of its checkpoints, or empty text."""
+    from mmcc.report._related_numbers import digest_of
 
     if not isinstance(fingerprint, dict):
         return ""

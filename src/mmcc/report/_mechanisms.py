@@ -1,6 +1,6 @@
 """The report of a mechanism: strategy, sampling scheme, noise level, delta.
 
-In: the objects that `mmcc.epsilon` takes.  Out: a `Report`, or the error that `mmcc.epsilon` has.
+In: the arguments of `mmcc.epsilon`.  Out: a `Report`, or the error that `mmcc.epsilon` raises.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 TITLE = "Privacy report"
 DIGEST = "Digest of the mechanism"
-"""The same in the report of a mechanism, of a checkpoint and of a ledger's run."""
+"""The same name in the reports of a mechanism, of a checkpoint and of a ledger's run."""
 LONGEST = 1000
-"""Characters of a title, a unit or a name."""
+"""The most characters in a title, a unit or a name."""
 
 
 def of_mechanism(
@@ -55,15 +55,16 @@ def of_mechanism(
     tuning: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """The report of a mechanism; what has no proof is refused as by `mmcc.epsilon`.
+    """The report of a mechanism; mechanisms without a proof are refused as by `mmcc.epsilon`.
 
-    `unit` is what the training treats as one example, `data` what the data set is called, `file`
-    where the strategy came from.  `seconds=0` leaves out what takes longest, the curve and DP-SGD's
-    noise; no other value means anything.  `group_size` units are protected together, `groups` are
-    sizes for which epsilon is told beside the headline.  `model`, `commit` and `author` say what
-    the report is of and whose it is, `tuning` what other runs were made to tune this one.
-    `units=True` tells the guarantee in other units too, which takes a few dozen questions.
-    `verified`, what `mmcc.verify` gave for the same mechanism, is told beside the certified number.
+    `unit` is what the training treats as one example, `data` the name of the data set, `file` the
+    file that holds the strategy.  `seconds=0` leaves out what takes longest, the curve and DP-SGD's
+    noise; other values have no effect.  `group_size` units are protected together, and `groups` are
+    sizes for which epsilon is given beside the headline.  `model`, `commit` and `author` identify
+    what the report is about and who is responsible for it, `tuning` describes other runs that were
+    made to tune this one.  `units=True` gives the guarantee in other units too, which takes a few
+    dozen evaluations.  `verified`, a result of `mmcc.verify` for the same mechanism, is given
+    beside the certified number.
     """
     from mmcc.accounting._questions import bracket  # numba takes a second
 
@@ -101,7 +102,7 @@ def of_mechanism(
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What only the author knows; left empty, the report has a place for it."""
+    """What only the author knows; the report leaves room for what is missing."""
 
     model: str | None = None
     commit: str | None = None
@@ -109,7 +110,7 @@ class Signed:
     tuning: str | None = None
 
     def facts(self) -> tuple[Fact, ...]:
-        """The model, the code, the author, as far as they are told."""
+        """The model, the code, the author, as far as they are given."""
         names = ("model", "commit", "author")
         titles = ("Model", "Code", "Author")
         told = [words(name, getattr(self, name), "") for name in names]
@@ -138,10 +139,10 @@ def described(
     assumptions: Sequence[Assumption] = (),
     notes: Sequence[str] = (),
 ) -> Report:
-    """The report around a bracket; `facts` and what follows them are added."""
+    """The report around a bracket; `facts` and the arguments after it are added."""
     from mmcc.accounting._units import units_of
-    from mmcc.report._beside import attacks, beside
     from mmcc.report._epsilon_curve import dots_around
+    from mmcc.report._related_numbers import attacks, beside
 
     guarantee = found.guarantee
     unit = words("unit", unit, UNIT)
@@ -196,7 +197,7 @@ def described(
 
 
 def claim(heading: str, found: Bracket, remark: str = "") -> Claim:
-    """What a bracket says, as a claim."""
+    """A bracket, as a claim."""
     guarantee = found.guarantee
     return Claim(
         heading=heading,
@@ -223,22 +224,22 @@ def _verified_claim(steps: int, found: Guarantee) -> Claim:
 
 
 def _of_the_same(verified: object, certified: Guarantee) -> Guarantee:
-    """What was verified, if it is about the mechanism of the certified number."""
+    """The verified guarantee, if it is about the same mechanism as the certified number."""
     from mmcc.accounting._guarantee import VERIFIED, Guarantee
 
     if not isinstance(verified, Guarantee) or verified.kind != VERIFIED:
-        raise ParameterError("verified must be a guarantee that mmcc.verify gave.")
+        raise ParameterError("verified must be a guarantee returned by mmcc.verify.")
     for name in ("strategy", "sampling", "sigma", "group_size", "adaptive"):
         one, other = getattr(verified, name), getattr(certified, name)
         if one != other:
             raise ParameterError(
-                f"what was verified is about another mechanism: its {name} is {one}, not {other}."
+                f"verified is about another mechanism: its {name} is {one}, not {other}."
             )
     return verified
 
 
 def words(name: str, given: str | None, otherwise: str) -> str:
-    """Free text, or what stands for it."""
+    """Free text, or what replaces it if it is missing."""
     if given is None or (isinstance(given, str) and not given.strip()):
         return otherwise
     if not isinstance(given, str) or len(given) > LONGEST:
@@ -247,21 +248,21 @@ def words(name: str, given: str | None, otherwise: str) -> str:
 
 
 def versions() -> tuple[Fact, ...]:
-    """What computed the numbers."""
+    """The software that computed the numbers."""
     found = [Fact("mmcc", mmcc.__version__), Fact("Python", platform.python_version())]
     found += [Fact(name, version(name)) for name in ("numpy", "scipy", "numba")]
     return tuple(found)
 
 
 def today() -> str:
-    """The day, UTC."""
+    """The date, in UTC."""
     return datetime.now(timezone.utc).date().isoformat()
 
 
 def _mechanism_facts(
     guarantee: Guarantee, strategy: Strategy, scheme: Scheme, clip_norm: float | None
 ) -> list[Fact]:
-    from mmcc.report._beside import mechanism_digest, noise_multiplier, participations
+    from mmcc.report._related_numbers import mechanism_digest, noise_multiplier, participations
 
     inputs = "may depend on everything released before (adaptive)"
     if not guarantee.adaptive:
@@ -297,7 +298,7 @@ def _mechanism_facts(
 def _reproduction(
     guarantee: Guarantee, strategy: Strategy, scheme: Scheme, order: Order | None, file: str | None
 ) -> Reproduction:
-    """The command and the Python that give the headline again."""
+    """The command and the Python code that reproduce the headline."""
     from mmcc.strategies._records import strategy_digest
 
     written = written_strategy(strategy, file)

@@ -1,4 +1,4 @@
-"""Reports into pages: HTML that shows itself and nothing else, and Markdown.
+"""Reports as pages: self-contained HTML, and Markdown.
 
 In: a `Report`.  Out: text.  HTML is escaped by jinja2 wherever it is not written here; Markdown by
 `mmcc.report._escape`.  The page's policy forbids scripts and every request.
@@ -25,9 +25,9 @@ NEEDED = {"html": ("jinja2", "matplotlib"), "markdown": ("jinja2",)}
 
 
 def page_format(path: str | Path, format: str | None = None) -> str:
-    """The format, one of `FORMATS`: as asked, or by the ending of the file.
+    """The format, one of `FORMATS`: as asked for, or by the file's extension.
 
-    Refuses what could not be written, so that it can be known before the long work starts.
+    Refuses what could not be written, so the error comes before the long work starts.
     """
     if not str(path):
         raise ParameterError("the report has no file name; give one that ends in .html or .md.")
@@ -36,7 +36,7 @@ def page_format(path: str | Path, format: str | None = None) -> str:
     found = format or ENDINGS.get(Path(path).suffix.lower())
     if found is None:
         raise ParameterError(
-            f"a report is a {', '.join(ENDINGS)} file, got {Path(path).name!r}; name it so, or say "
+            f"a report is a {', '.join(ENDINGS)} file, got {Path(path).name!r}: rename it, or give "
             "the format."
         )
     check_place(path, "report")
@@ -52,7 +52,7 @@ def check_packages(format: str) -> None:
 
 
 def html_page(report: Report) -> str:
-    """One file with its pictures."""
+    """One HTML file that contains its pictures."""
     check_packages("html")
     from mmcc.report._pictures import curve_picture, strategy_pictures
 
@@ -63,7 +63,7 @@ def html_page(report: Report) -> str:
 
 
 def markdown_page(report: Report) -> str:
-    """One file without pictures."""
+    """One Markdown file without pictures."""
     check_packages("markdown")
     return _environment(escaped=False).get_template("page.md.j2").render(report=report)
 
@@ -90,14 +90,14 @@ def _environment(escaped: bool) -> Environment:
 
 
 def _seen(value: object) -> object:
-    """What a template shows, without characters that cannot be seen; marked HTML is left alone."""
+    """A value for a template, with invisible characters shown; marked HTML is left alone."""
     from markupsafe import Markup
 
     return value if isinstance(value, Markup) or not isinstance(value, str) else visible(value)
 
 
 def _lines(text: str) -> str:
-    """Text whose lines are lines, for HTML."""
+    """Text with its line breaks, for HTML."""
     from markupsafe import Markup, escape
 
     return Markup("\n").join(escape(visible(line)) for line in text.split("\n"))

@@ -1,7 +1,7 @@
-"""Pictures for a report, as SVG to be put into the page itself.
+"""Pictures for a report, as SVG to be embedded in the page itself.
 
-In: dots of a curve, a strategy.  Out: `Picture`: SVG without scripts, styles or references to
-elsewhere, with a title and a description for those who do not see it.
+In: points of a curve, a strategy.  Out: `Picture`: SVG without scripts, styles or external
+references, with a title and a description for screen readers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mmcc.strategies._base import Strategy
 
 BLUE, DARK, GREY = "#0b5394", "#1b1b1b", "#595959"
 CELLS = 128
-"""Rows and columns of a heat map, at most."""
+"""The most rows and columns of a heat map."""
 MOST_ENTRIES = 2**24
-"""Larger matrices are shown by their first steps."""
+"""Of matrices with more rows than this, only the first steps are drawn."""
 FIRST = 64
-"""How many of these."""
+"""How many steps are drawn then."""
 WIDE, PANEL = (5.2, 3.5), (3.6, 3.1)
-"""Inches of a picture alone, and of one beside another: letters stay readable on a telephone."""
+"""Inches of a picture alone, and of one beside another: text stays readable on a phone."""
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -47,7 +47,7 @@ BARE = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is inside an <svg> element, and what it shows in words."""
+    """The content of an <svg> element, and a description of it in words."""
 
     name: str
     box: str
@@ -68,7 +68,7 @@ class View:
 
 
 def curve_picture(dots: Sequence[Dot], claim: Claim) -> Picture:
-    """Epsilon against delta: certified from above at the dots, from below at the bars."""
+    """Epsilon against delta: certified upper bounds as dots, lower bounds as bars."""
     known = [dot for dot in dots if dot.lower > 0]
     epsilon, delta = claim.shown
     title = "Certified epsilon-delta curve"
@@ -142,7 +142,7 @@ def strategy_pictures(strategy: Strategy) -> list[Picture]:
 
 
 def thinned(strategy: Strategy) -> View:
-    """C itself, the largest entries of its blocks, or its first steps: whatever can be drawn."""
+    """C itself, the largest entries of its blocks, or its first steps: whatever fits."""
     rows, steps = strategy.rows, strategy.steps
     if rows * steps > MOST_ENTRIES and not strategy.is_array:
         first = strategy.prefix(FIRST)
@@ -158,7 +158,7 @@ def thinned(strategy: Strategy) -> View:
 
 
 def _edges(length: int) -> IntArray:
-    """Where blocks begin: as many as there are cells, or one for each row."""
+    """Where blocks begin: at most as many as there are cells, or one for each row."""
     return np.unique(np.arange(min(length, CELLS)) * length // min(length, CELLS))
 
 
@@ -170,7 +170,7 @@ def _heat_map(view: View, figure: Any) -> None:
     image = axes.imshow(
         view.values,
         cmap="Blues",
-        norm=PowerNorm(0.5, vmin=0.0, vmax=largest),  # small entries shall be seen
+        norm=PowerNorm(0.5, vmin=0.0, vmax=largest),  # makes small entries visible
         interpolation="none",
         aspect="auto",
         extent=(0, view.steps, view.rows, 0),
@@ -185,7 +185,7 @@ def _heat_map(view: View, figure: Any) -> None:
 
 
 def _coefficients(coefficients: FloatArray, figure: Any) -> None:
-    """c_k against the lag k; many are thinned out evenly on a logarithmic axis."""
+    """c_k against the lag k; large numbers are thinned out evenly on a logarithmic axis."""
     from matplotlib.ticker import NullLocator
 
     axes = figure.add_subplot()
@@ -221,7 +221,7 @@ def _picture(
     title: str,
     description: str,
 ) -> Picture:
-    """Draw on a figure of its own; `name` keeps the ids of two pictures on one page apart."""
+    """Draw on a new figure; `name` keeps the ids of two pictures on one page apart."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -237,9 +237,9 @@ def _picture(
 
 
 def _inside(svg: str, name: str) -> str:
-    """What is inside the <svg> element, for a page that may have other pictures.
+    """The content of the <svg> element, for a page that may have other pictures.
 
-    Ids are made unique, and the style that matplotlib writes is left out: it would be one for the
+    Ids are made unique, and the style that matplotlib writes is left out: it would apply to the
     whole page.
     """
     opened = svg.index(">", svg.index("<svg")) + 1

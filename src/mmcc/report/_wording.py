@@ -1,7 +1,7 @@
-"""Plain words: what a reader has to check by other means.
+"""What a reader has to check by other means, in plain words.
 
-In: schemes and facts of a mechanism.  Out: sentences.  They say what docs/guarantees.md,
-docs/training.md and docs/ledger.md prove or ask for, and nothing more.
+In: schemes and facts of a mechanism.  Out: sentences.  They state what docs/guarantees.md,
+docs/training.md and docs/ledger.md prove or require, and nothing more.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ REAL_NUMBERS = Assumption(
 
 VERDICTS = Assumption(
     "Verdicts were not picked.",
-    "A number that is verified rests on random numbers drawn after everything else was fixed. "
-    "Every attempt to verify the mechanism is in the record, or was made by the same process; an "
-    "attempt that was hidden, or a choice among several verified mechanisms that was not paid for, "
-    "makes a wrong verdict likelier than stated.",
+    "A verified number rests on random numbers that were drawn after everything else was fixed. "
+    "Every attempt to verify the mechanism is in the record, or was made by the same process; a "
+    "hidden attempt, or a choice among several verified mechanisms that was not paid for, makes a "
+    "wrong verdict likelier than stated.",
 )
 
 
@@ -51,7 +51,7 @@ def of_training(
     group_size: int = 1,
     verified: bool = False,
 ) -> tuple[Assumption, ...]:
-    """What the guarantee of one mechanism assumes, the gravest first."""
+    """What the guarantee of one mechanism assumes, most important first."""
     differ = f"the contributions of {named(unit, group_size)}"
     return (
         *_reservations(adaptive, settings),
@@ -72,8 +72,8 @@ def of_training(
         ),
         Assumption(
             "All other runs count too.",
-            "Every run on the same data is part of what was released, also one that was killed or "
-            "whose model nobody uses. A ledger (mmcc ledger) adds them up.",
+            "Every run on the same data is part of what was released, including one that was "
+            "killed or whose model nobody uses. A ledger (mmcc ledger) adds them up.",
         ),
         TUNING,
         Assumption(
@@ -92,17 +92,17 @@ def of_training(
 
 
 def of_loops() -> tuple[Assumption, ...]:
-    """What a training loop of mmcc.training cannot see by itself."""
+    """What a training loop of mmcc.training cannot detect by itself."""
     return (
         Assumption(
-            "Examples do not meet.",
+            "Examples do not interact.",
             "No layer, loss or collate function mixes the examples of a batch (BatchNorm, MixUp, "
             "contrastive losses), and each example is used through the loader only.",
         ),
         Assumption(
             "Repeated steps were repeated exactly.",
-            "If the run was resumed, only one version of each step was published: the same noise "
-            "with other gradients, told twice, shows their difference.",
+            "If the run was resumed, only one version of each step was published: releasing the "
+            "same noise with other gradients as well reveals their difference.",
         ),
     )
 
@@ -117,7 +117,7 @@ def of_runs(
     """What a total over runs assumes."""
     again = (
         "Runs that were resumed from a checkpoint repeated bit for bit what they had done after "
-        "it: same code, same data, same learning rate. A ledger cannot see that."
+        "it: same code, same data, same learning rate. A ledger cannot detect that."
     )
     return (
         *_reservations(adaptive, settings),
@@ -127,9 +127,9 @@ def of_runs(
             "missing from the total.",
         ),
         Assumption(
-            "Runs have noise of their own.",
-            "Noise and sampling of different runs are independent. Two runs with one seed are not "
-            "two runs.",
+            "Runs have independent noise.",
+            "Noise and sampling of different runs are independent. Two runs with the same seed do "
+            "not count as two.",
         ),
         *([Assumption("Resumed runs were repeated exactly.", again)] if resumed else []),
         Assumption(
@@ -150,7 +150,7 @@ def of_runs(
 
 
 def _reservations(adaptive: bool, settings: tuple[str, ...]) -> list[Assumption]:
-    """Why a number is no guarantee for training, if it is none."""
+    """Why a number is no guarantee for training, if it is not."""
     found = [
         Assumption("This is not a guarantee for training.", f"The number holds only in {setting}.")
         for setting in settings
@@ -167,9 +167,9 @@ def _reservations(adaptive: bool, settings: tuple[str, ...]) -> list[Assumption]
 def _sampled(scheme: Scheme) -> Assumption:
     if not scheme.random:
         return Assumption(
-            "Participation keeps its limits.",
-            f"Those described under Sampling. {scheme.caution} For anyone beyond the limits the "
-            "number does not hold.",
+            "Participation stays within its limits.",
+            f"These are described under Sampling. {scheme.caution} For anyone beyond the limits "
+            "the number does not hold.",
         )
     return Assumption(
         "Sampling is what the training does.",

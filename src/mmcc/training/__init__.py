@@ -1,7 +1,7 @@
 """Training with exactly the mechanism that was accounted: noise, samplers, PyTorch.
 
-Noise streams and participants need numpy alone; whatever trains needs torch and opacus, and is
-loaded when it is first used.
+Noise streams and participants need only numpy; everything that trains needs torch and opacus, which
+are loaded on first use.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ _PACKAGES = {
     "transformers": "transformers accelerate",
     "lightning": "lightning",
 }
-"""What is needed by what trains, and what to install for it."""
+"""Packages that the training parts need, and what to install for each."""
 
 
 class MissingPackageError(MmccError, ImportError):
-    """A package is needed that is not installed."""
+    """A package that is needed is not installed."""
 
 
 def __getattr__(name: str) -> Any:

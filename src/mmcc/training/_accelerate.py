@@ -1,11 +1,11 @@
-"""What accelerate's `prepare` finds: objects of a run, which it is to leave as they are.
+"""accelerate's `prepare` and the objects of a run, which it must leave as they are.
 
-In: a run, and the state that accelerate keeps for its process.  Out: "prepared already", or a
+In: a run, and the state that accelerate keeps for its process.  Out: "already prepared", or a
 refusal.
-`prepare` would make another loader from the batches of ours, half of them for each of two
-processes; put a module into DistributedDataParallel, which averages gradients before they are
-clipped; and let an optimizer step now and then.  It asks each object first whether it is prepared.
-What it would have done for device and precision is done here.
+`prepare` would build another loader from the batches of ours (and give each of two processes half
+of them), put the module into DistributedDataParallel, which averages gradients before they are
+clipped, and make the optimizer step only now and then.  It first asks each object whether it is
+already prepared.  Whatever it would have done for device and precision is done here.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from mmcc.training._run import TrainingRun
 
 PRECISIONS = ("no", "bf16")
-"""Of accelerate: all that needs no scaled losses."""
+"""The mixed precisions of accelerate that need no scaled losses."""
 NATIVE = "NO"
 PARALLEL = (NATIVE, "MULTI_CPU", "MULTI_GPU", "MULTI_XPU", "MULTI_NPU", "MULTI_HPU")
-"""Of accelerate's kinds of processes: those in which each has the whole module."""
+"""The kinds of distributed setups of accelerate in which every process has the whole module."""
 
 
 class Prepared:
-    """An object of a run, which passes through accelerate's `prepare` as it is."""
+    """An object of a run, which passes through accelerate's `prepare` unchanged."""
 
     @property
     def _is_accelerate_prepared(self) -> bool:
-        """What accelerate asks, and nobody else."""
+        """Only accelerate reads this attribute."""
         state = _state()
         if state is not None:
             self._meet_accelerate(state)
@@ -44,15 +44,15 @@ class Prepared:
 
     @_is_accelerate_prepared.setter
     def _is_accelerate_prepared(self, value: bool) -> None:
-        """Accelerate notes what it has seen, which is known."""
+        """Accelerate writes here what it has prepared; there is nothing to record."""
 
     def _meet_accelerate(self, state: Any) -> None:
-        """Refuse a setting in which the run would not be what was accounted, or take it over."""
+        """Refuse settings under which the run is not what was accounted; adopt the others."""
         raise NotImplementedError
 
 
 def check_setting(state: Any, run: TrainingRun) -> None:
-    """Refuse what accelerate was told to do and cannot be done to a run."""
+    """Refuse settings of accelerate that a run cannot follow."""
     from accelerate.state import GradientState
 
     count = GradientState().num_steps
@@ -60,13 +60,13 @@ def check_setting(state: Any, run: TrainingRun) -> None:
         raise RunError(
             f"gradient_accumulation_steps={count} would hide batches from the run: every batch of "
             "its loader is one step, whose noise is released. Leave it at 1 and pass "
-            "physical_batch_size to make_private, which cuts the accounted batches."
+            "physical_batch_size to make_private, which splits the accounted batches."
         )
     if state.mixed_precision not in PRECISIONS:
         raise RunError(
-            f"mixed_precision={state.mixed_precision!r} multiplies the loss, so that every "
-            "gradient would be clipped as if it were thousands of times as long. Use 'bf16', which "
-            "needs no scaler, or 'no'."
+            f"mixed_precision={state.mixed_precision!r} scales the loss, so every gradient would "
+            "be clipped as if it were thousands of times as long. Use 'bf16', which needs no "
+            "scaler, or 'no'."
         )
     kind = state.distributed_type.name
     if kind not in PARALLEL:
@@ -77,19 +77,19 @@ def check_setting(state: Any, run: TrainingRun) -> None:
         )
     if state.num_processes != run.peers.count:
         raise RunError(
-            f"accelerate has {state.num_processes} processes and the run {run.peers.count}: each "
-            "would make a release of its own. Make the Accelerator first, and then pass "
+            f"accelerate has {state.num_processes} processes but the run has {run.peers.count}: "
+            "each would make a release of its own. Create the Accelerator first, then pass "
             "distributed=True to make_private."
         )
     if state.dynamo_plugin.backend.name != NATIVE:
         raise RunError(
-            "accelerate was told to compile the module (dynamo_backend), and a compiled module is "
-            "not to be wrapped again. Call torch.compile before make_private, and leave it out."
+            "accelerate was told to compile the module (dynamo_backend), but a wrapped module must "
+            "not be compiled. Leave that out, and call torch.compile before make_private."
         )
 
 
 def check_place(state: Any, parameters: Iterable[torch.Tensor]) -> None:
-    """Refuse parameters that are elsewhere than accelerate puts the batches."""
+    """Refuse parameters that are not on the device to which accelerate moves the batches."""
     check_device(
         parameters, state.device, "accelerate puts batches on", "module.to(accelerator.device)"
     )
@@ -98,26 +98,26 @@ def check_place(state: Any, parameters: Iterable[torch.Tensor]) -> None:
 def check_device(
     parameters: Iterable[torch.Tensor], meant: torch.device, does: str, remedy: str
 ) -> None:
-    """Refuse parameters, where the noise is made too, that are elsewhere than a tool has them."""
+    """Refuse parameters, and so noise, on another device than the one that a tool uses."""
     for parameter in parameters:
         at = parameter.device
         another = None not in (at.index, meant.index) and at.index != meant.index
-        if at.type != meant.type or another:  # the CPU may have a number, and may not
+        if at.type != meant.type or another:  # the CPU may or may not have a number
             raise RunError(
-                f"a parameter is on {at} and {does} {meant}: call {remedy} before the optimizer is "
-                "made, and then make_private."
+                f"a parameter is on {at} but {does} {meant}: call {remedy} before creating the "
+                "optimizer, and then call make_private."
             )
 
 
 def precision(state: Any) -> AbstractContextManager[Any]:
-    """In which the module is to be called."""
+    """The autocast context in which the module is called."""
     if state.mixed_precision == "no":
         return nullcontext()
     return torch.autocast(state.device.type, torch.bfloat16)
 
 
-def moved(batch: Any, device: torch.device | None) -> Any:
-    """A batch where accelerate would put it."""
+def move(batch: Any, device: torch.device | None) -> Any:
+    """A batch on the device to which accelerate would move it."""
     if device is None:
         return batch
     from accelerate.utils import send_to_device
@@ -126,7 +126,7 @@ def moved(batch: Any, device: torch.device | None) -> Any:
 
 
 def _state() -> Any:
-    """What accelerate knows of this process; None where nobody has started it."""
+    """Accelerate's state of this process; None where accelerate was not started."""
     module = sys.modules.get("accelerate.state")
     if module is None or not module.AcceleratorState._shared_state:
         return None

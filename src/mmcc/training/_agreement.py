@@ -1,8 +1,8 @@
-"""Whether two ways to compute the same gradients agree, and what is said if they do not.
+"""Whether two ways of computing the same gradients agree, and the errors raised if they do not.
 
-In: gradients as this run makes them, and as plain autograd makes them.  Out: a refusal that names
-the parameter that disagrees most, or nothing; the sentences for all that may be wrong with them.
-Rounding: the tolerances leave room for floating point alone.  Models whose per-example gradients
+In: gradients as this run computes them, and as plain autograd does.  Out: a refusal that names the
+parameter that disagrees most, or nothing; the messages for everything that can be wrong with them.
+Rounding: the tolerances allow for floating-point error only.  Models whose per-example gradients
 are right agree to about 1e-7 in single precision and 3e-3 under bfloat16; wrong ones have been off
 by 2 % and more.
 """
@@ -19,33 +19,33 @@ from torch import Tensor
 from mmcc.training._lengths import squared_lengths
 from mmcc.training._run import RunError
 
-MOST_SAID = 200
-"""Characters of somebody else's error message."""
+MAX_QUOTED = 200
+"""Characters quoted from another package's error message."""
 
 MEETS = (
-    "examples meet in the module (first seen in {}): an example's output changes when the others "
-    "are left out, so clipping does not bound what one example can do. Remove layers that look at "
-    "the whole batch."
+    "examples interact in the module (first seen in {}): an example's output changes when the "
+    "others are left out, so clipping does not bound what one example can do. Remove layers that "
+    "look at the whole batch."
 )
 AVERAGED = (
-    "examples meet in the loss that the module computes itself: the loss of a batch is not made up "
-    "of its examples' own losses (a mean over all tokens with padding, for instance), so one "
-    "example changes the gradients of the others and clipping does not bound it. Use "
+    "examples interact in the loss that the module computes itself: the loss of a batch is not "
+    "made up of its examples' own losses (a mean over all tokens with padding, for instance), so "
+    "one example changes the gradients of the others and clipping does not bound it. Use "
     "mmcc.training.per_example_loss on the module's outputs."
 )
 UNCLEAR_OUTPUT = (
     "the loss uses an output that depends on the examples but has no row for each of them, such as "
-    "a mean over the batch: examples meet in it, so clipping does not bound what one example can "
-    "do. Use outputs with one row per example."
+    "a mean over the batch: examples interact in it, so clipping does not bound what one example "
+    "can do. Use outputs with one row per example."
 )
 REDUCTION = (
-    "the loss that the module computes itself is not reduced over the examples as loss_reduction "
-    "says, so every gradient would be clipped at the wrong norm. Pass the other one of 'mean' and "
-    "'sum' to make_private."
+    "the loss that the module computes itself is not reduced over the examples the way "
+    "loss_reduction says, so every gradient would be clipped at the wrong norm. Pass the other of "
+    "'mean' and 'sum' to make_private."
 )
 REMEMBERS = (
     "the module gives an example a different output after other examples have passed through it: "
-    "it keeps something of the data in an attribute, where it carries no noise. Remove running "
+    "it stores information about the data in an attribute, where no noise is added. Remove running "
     "means, queues and any state carried from batch to batch."
 )
 WRONG = (
@@ -65,22 +65,22 @@ MISSING = (
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far apart two gradients of a parameter may be: parts of two lengths, added up."""
+    """How far apart two gradients of a parameter may be: the sum of two relative tolerances."""
 
     own: float
-    """Of the parameter's own gradient."""
+    """Relative to the parameter's own gradient."""
     all: float
-    """Of the gradient of all parameters: that of some is zero in exact arithmetic, such as the
-    bias of attention keys, and theirs is the rounding errors of others."""
+    """Relative to the gradient of all parameters: some gradients are zero in exact arithmetic, such
+    as that of the bias of attention keys, and consist of the rounding errors of others."""
 
 
 FINE = Tolerance(1e-3, 1e-5)
 COARSE = Tolerance(2e-2, 1e-2)
-"""For bfloat16, and for products in TensorFloat-32."""
+"""For bfloat16, and for matrix products in TensorFloat-32."""
 
 
 def tolerance(device: torch.device, dtypes: Sequence[torch.dtype]) -> Tolerance:
-    """What floating point may do to a gradient here."""
+    """How much floating-point error a gradient may have on this device and in these types."""
     low = any(dtype in (torch.bfloat16, torch.float16) for dtype in dtypes)
     shortened = device.type == "cuda" and (
         torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
@@ -89,10 +89,10 @@ def tolerance(device: torch.device, dtypes: Sequence[torch.dtype]) -> Tolerance:
 
 
 def worst(rows: Sequence[Sequence[float]], allowed: Tolerance) -> int | None:
-    """The place with the largest difference beyond what is allowed.
+    """The index of the largest difference beyond what is allowed; None if there is none.
 
-    A row has the length of a difference, of the true vector, and what that length would be if its
-    terms did not happen to cancel.
+    A row holds the norm of a difference, the norm of the true vector, and what that norm would be
+    if none of its terms cancelled.
     """
     usual = [max(true, uncancelled) for _, true, uncancelled in rows]
     total = math.hypot(*usual)
@@ -112,12 +112,12 @@ def check_gradients(
     dtypes: Iterable[torch.dtype],
     reduction: str,
 ) -> bool:
-    """Refuse per-example gradients whose sum or mean is not the gradient that autograd has found.
+    """Refuse per-example gradients whose sum or mean is not the gradient that autograd found.
 
-    `sums` are theirs, found in `dtypes`; they may be large, and each is looked at in its turn.
-    `squares` has the squared norm of each example's gradient, a column a parameter.  False where
-    nothing can be said, for the ordinary gradient is not finite, as it should be for such an
-    example.
+    `sums` are the sums of the per-example gradients, which were computed in `dtypes`; they may be
+    large, so they are looked at one by one.  `squares` has the squared norm of each example's
+    gradient, a column a parameter.  Returns False where no conclusion is possible: an example's
+    gradient is not finite, and as is to be expected, neither is the ordinary one.
     """
     count = len(squares)
     divisor = count if reduction == "mean" else 1
@@ -137,7 +137,7 @@ def check_gradients(
         return True
     if all(truth is None for truth in truths):
         raise RunError(
-            f"parameter {names[place]!r} has gradients by example and no ordinary one to compare "
+            f"parameter {names[place]!r} has per-example gradients but no ordinary one to compare "
             "them with: call loss.backward(), not torch.autograd.grad."
         )
     apart, true, _ = table[place]
@@ -152,7 +152,7 @@ def check_gradients(
 
 
 def wrong_count(name: str, rows: object, examples: int) -> str:
-    """The sentence for gradients that are not one for each example."""
+    """The message for gradients that are not one for each example."""
     return (
         f"parameter {name!r} has gradients of {rows} rows for {examples} examples: its layer "
         "received something other than one row per example, such as positions without a batch "
@@ -162,15 +162,15 @@ def wrong_count(name: str, rows: object, examples: int) -> str:
 
 
 def first_sentence(problem: BaseException) -> str:
-    """What somebody else's error says, in short."""
+    """The first sentence of another package's error message, shortened."""
     words = " ".join(str(problem).split()) or type(problem).__name__
-    return words.partition(". ")[0][:MOST_SAID].rstrip(". ")
+    return words.partition(". ")[0][:MAX_QUOTED].rstrip(". ")
 
 
 def difference(found: Tensor | None, truth: Tensor | None, norm: Tensor | None = None) -> Tensor:
-    """Length of the difference and of the truth, and the latter again: nothing cancels in one.
+    """Norms of the difference, of the true vector, and the latter again: nothing cancels in it.
 
-    With a `norm` that is said to be that of the truth: the difference of the two, if it is larger.
+    With a `norm`, claimed to be the true vector's: the difference of the two norms, if larger.
     """
     apart, true = _lengths(found, truth)
     if norm is not None:

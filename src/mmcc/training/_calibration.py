@@ -1,8 +1,8 @@
-"""The guarantee of a run: what a noise level is worth, or the least noise for a target.
+"""The guarantee of a run: what a noise level provides, or the least noise for a target.
 
 In: a mechanism without its sigma, and a sigma or a target.  Out: a `Guarantee`.
-Rounding: that of the accounting.  A noise level that was found before is read from a file, and is
-certified anew before it is used: whatever is written in the file, epsilon is not too small.
+Rounding: that of the accounting.  A noise level found earlier is read from a file and certified
+again before it is used: whatever the file says, epsilon is not too small.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from mmcc.sampling import Scheme
 from mmcc.sampling._registry import identity_of
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._records import strategy_digest
-from mmcc.training._mechanism import certified
+from mmcc.training._mechanism import certify
 
 if TYPE_CHECKING:
     from mmcc.accounting._guarantee import Guarantee
     from mmcc.accounting._parallel import Progress
 
 CLOSE = 1e-3
-"""Epsilon may be this much (relative) below the target for a noise level to be used again."""
+"""A noise level is reused if its epsilon is at most this much (relative) below the target."""
 
 
-def calibrated(
+def calibrate(
     strategy: Strategy,
     sampling: Scheme,
     *,
@@ -42,15 +42,15 @@ def calibrated(
     progress: Progress | None = None,
     remembered: bool = True,
 ) -> Guarantee:
-    """The guarantee of all steps: `certified`, with the noise for a target remembered in a file.
+    """The guarantee of all steps, as `certify` finds it; the noise for a target is kept in a file.
 
-    What was found by simulation (method "verify") is not: its own record remembers it.
+    Noise found by simulation (method "verify") is not kept here: its own record holds it.
     """
     from mmcc._simulation.claims import METHOD as VERIFY
 
     folder = cache_folder() if remembered and method != VERIFY else None
     if folder is None or epsilon is None:
-        return certified(
+        return certify(
             strategy,
             sampling,
             delta=delta,
@@ -71,13 +71,13 @@ def calibrated(
     file = file_of(folder, "noise", facts)
     known = _sigma_in(file, facts)
     if known is not None:
-        with suppress(MmccError):  # a file that anybody may have written: it is no reason to fail
-            found = certified(
+        with suppress(MmccError):  # anybody may have written the file: never fail because of it
+            found = certify(
                 strategy, sampling, delta=delta, method=method, sigma=known, progress=progress
             )
             if (1 - CLOSE) * epsilon <= found.epsilon <= epsilon:
                 return found
-    found = certified(
+    found = certify(
         strategy, sampling, delta=delta, method=method, epsilon=epsilon, progress=progress
     )
     write(file, {"of": facts, "sigma": found.sigma})
@@ -85,7 +85,7 @@ def calibrated(
 
 
 def _sigma_in(file: Path, facts: Mapping[str, Any]) -> float | None:
-    """The noise level in a file; None if there is none, or the file says something else."""
+    """The noise level in a file; None if there is no file, or it is about something else."""
     content = content_of(file, facts)
     sigma = content.get("sigma")
     usable = isinstance(sigma, float) and math.isfinite(sigma) and sigma > 0

@@ -1,9 +1,9 @@
-"""A data set with canaries: examples that are in it or not by a fair coin, for an audit.
+"""A data set with canaries: examples that a fair coin includes or leaves out, for an audit.
 
-In: a data set and canaries.  Out: a data set with the canaries behind the examples, and who of them
-is left out.
-Whoever is left out is drawn like all others, and contributes nothing wherever it was drawn: the
-other side of zero-out.  The number of examples stays public, and the same either way.
+In: a data set and canaries.  Out: a data set with the canaries after the examples, and the indices
+of those that are left out.
+A canary that is left out is drawn like all others and contributes nothing wherever it is drawn: the
+other side of zero-out adjacency.  The number of examples is public, and the same either way.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mmcc.errors import ParameterError, whole
 
 
 class Canaries:
-    """The examples of `data` and behind them the canaries, half of which are left out by coins.
+    """The examples of `data`, followed by canaries, half of which are left out by coin flips.
 
-    Give it to `make_private` as the data, or as the data set of a loader.  `included` says whose
-    coin came up: it must not be looked at before the canaries have their scores.  With a seed the
-    coins are the same every time, as a run that is resumed needs; without one they come from the
+    Pass it to `make_private` as the data, or as the data set of a loader.  `included` says which
+    canaries are in: it must not be looked at before the canaries have their scores.  With a seed
+    the coins are the same every time, as resuming a run needs; without one they come from the
     operating system.
     """
 
@@ -34,7 +34,7 @@ class Canaries:
         count = whole("the number of canaries", len(canaries), 1, 2**31)
         if isinstance(data, Canaries):
             raise ParameterError(
-                "the data set has canaries already; put all of them into one Canaries."
+                "the data set has canaries already: put all canaries into one Canaries object."
             )
         seed = secrets.randbits(128) if seed is None else whole("seed", seed, 0, 2**128)
         generator = np.random.Generator(np.random.PCG64([seed, *_TAG]))
@@ -56,9 +56,9 @@ class Canaries:
 
 
 _TAG = tuple(hashlib.sha256(b"mmcc.training.canaries").digest()[:8])
-"""Part of every seed: noise and batches of the same number are unrelated."""
+"""Part of every seed, so that noise and batches made from the same number are unrelated."""
 
 
 def absent_of(data: object) -> IntArray:
-    """Who of a data set is left out: nobody, but of canaries."""
+    """The indices left out of a data set: some of its canaries, or none if it has no canaries."""
     return data.absent if isinstance(data, Canaries) else np.empty(0, np.int64)

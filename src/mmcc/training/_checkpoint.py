@@ -1,13 +1,13 @@
-"""Checkpoints: a run in one file, written whole or not at all, and taken up again bit by bit.
+"""Checkpoints: a run in one file, written whole or not at all, and resumed bit for bit.
 
-In: the optimizer of a run, which knows its module.  Out: a file, and beside it a folder where
-parameters are sharded (`mmcc.training._checkpoint_shards`), with parameters, the state of the
-optimizer inside, noise, keys, position, global random generators and the fingerprint of the
-mechanism.
+In: the optimizer of a run, which knows its module.  Out: a file with the parameters, the state of
+the wrapped optimizer, noise, keys, position, global random generators and the fingerprint of the
+mechanism; where parameters are sharded, also a folder beside it
+(`mmcc.training._checkpoint_shards`).
 How the file is written and read: `_checkpoint_file`.
 
-The file holds the keys of noise and sampling: it is as secret as the data.  It is created readable
-for its owner only.
+The file holds the keys of noise and sampling: it is as secret as the data.  Only its owner may read
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mmcc.errors import ParameterError, harmless, whole
 from mmcc.training._checkpoint_file import (
     FORMAT,
     MASTERS,
-    MOST_SAID,
+    MAX_QUOTED,
     SHARDS,
     CheckpointError,
     check_plain,
@@ -50,12 +50,12 @@ def save_checkpoint(
 ) -> None:
     """Write a run to a file, between two steps or before the first.
 
-    `run` is the optimizer that make_private returned.  Module, optimizer and loader in a row are
-    the same run; parts of different runs are refused.  All processes of a distributed run call it;
-    process 0 writes.  Where parameters are sharded, each writes its own to a folder beside the
-    file, which names it.
+    `run` is the optimizer that make_private returned.  (module, optimizer, loader) of one run is
+    accepted too; parts of different runs are refused.  All processes of a distributed run call it;
+    process 0 writes.  Where parameters are sharded, each process writes its own part to a folder
+    beside the file, and the file names that folder.
 
-    `extra` is handed back by `load_checkpoint`: numbers, text, tensors, and lists, tuples and dicts
+    `extra` is returned by `load_checkpoint`: numbers, text, tensors, and lists, tuples and dicts
     of them, such as a learning-rate schedule's `state_dict()`.
     """
     saved = _the_optimizer(run, optimizer, loader)
@@ -82,12 +82,12 @@ def load_checkpoint(
     optimizer: PrivateOptimizer | None = None,
     loader: PrivateLoader | None = None,
 ) -> Any:
-    """Take up the run of a file; returns the `extra` that was saved with it.
+    """Resume the run of a file; returns the `extra` that was saved with it.
 
     `run` is the optimizer of a `make_private` with the same mechanism, as for `save_checkpoint`;
-    its seed does not matter, for the keys come from the file.  Another mechanism is refused.  All
-    processes of a distributed run call it, and find the same file; there may be more or fewer of
-    them than before.
+    its seed does not matter, because the keys come from the file.  Another mechanism is refused.
+    All processes of a distributed run call it and must find the same file; there may be more or
+    fewer of them than before.
     """
     loaded = _the_optimizer(run, optimizer, loader)
     path = _path(path)
@@ -98,8 +98,8 @@ def load_checkpoint(
         _check_same(content, training, path)
     peers.same({"the digest of the checkpoint": digest}, "Give all of them the same file.")
     content = _with_shards(content, training, path)
-    with training.taken_up(), peers.agreeing():
-        _take_up(content, loaded, path)
+    with training.restoring(), peers.agreeing():
+        _restore(content, loaded, path)
     if training.finished:
         training.end()
     loaded.zero_grad()
@@ -107,10 +107,10 @@ def load_checkpoint(
 
 
 def _write_sharded(path: Path, content: dict[str, Any], peers: Peers) -> None:
-    """All processes write their shards, and then process 0 the file that says where they are."""
+    """All processes write their shards; then process 0 writes the file that names their folder."""
     from mmcc.training import _checkpoint_shards as shards  # takes a second
 
-    plain, tensors = shards.taken_apart(content)
+    plain, tensors = shards.take_apart(content)
     name = peers.every(shards.new_name(path))[0]
     folder = path.with_name(name)
     with peers.agreeing():
@@ -125,7 +125,7 @@ def _write_sharded(path: Path, content: dict[str, Any], peers: Peers) -> None:
 
 
 def _with_shards(content: dict[str, Any], run: TrainingRun, path: Path) -> dict[str, Any]:
-    """The content with the tensors that are in a folder."""
+    """The content, with the sharded tensors loaded from their folder."""
     named = content.get(SHARDS)
     if named is None and not run.sharding.spread:
         return content
@@ -134,7 +134,7 @@ def _with_shards(content: dict[str, Any], run: TrainingRun, path: Path) -> dict[
     with run.peers.agreeing():
         if named is None:
             raise CheckpointError(
-                f"{path.name!r} is of a run whose parameters were not sharded: take it up without "
+                f"{path.name!r} is of a run whose parameters were not sharded: resume it without "
                 "fully_shard."
             )
         folder = shards.folder_of(path, named.get("folder"))
@@ -147,11 +147,11 @@ def _with_shards(content: dict[str, Any], run: TrainingRun, path: Path) -> dict[
 
 
 def _the_optimizer(*parts: object) -> PrivateOptimizer:
-    """The optimizer among the parts of a run, which must be of one."""
+    """The optimizer among the parts of a run, which must all belong to the same run."""
     given = [part for part in parts if part is not None]
     found = next((part for part in given if isinstance(part, PrivateOptimizer)), None)
     if found is None:
-        raise CheckpointError("a checkpoint takes the optimizer that make_private returned.")
+        raise CheckpointError("pass the optimizer that make_private returned.")
     if any(getattr(part, "run", None) is not found.run for part in given):
         raise CheckpointError(
             "these come from different runs, or not from make_private: pass the optimizer that it "
@@ -181,7 +181,7 @@ def _content(
 
 
 def _check_same(content: Mapping[str, Any], run: TrainingRun, path: Path) -> None:
-    """Refuse the checkpoint of another mechanism, and other noise for steps that were made."""
+    """Refuse a checkpoint of another mechanism, or with other noise for steps already made."""
     differences = run.mechanism.differences(content["fingerprint"])
     if differences:
         raise CheckpointError(
@@ -191,20 +191,20 @@ def _check_same(content: Mapping[str, Any], run: TrainingRun, path: Path) -> Non
     if content["layout"].get("digest") != run.layout:
         raise CheckpointError(
             f"{path.name!r} belongs to a module whose parameters have other names, shapes or "
-            "types, or are in another order in the optimizer: its noise would go to others. Make "
-            "module and optimizer as they were made for the run."
+            "types, or another order in the optimizer: its noise would go to the wrong parameters. "
+            "Create module and optimizer as they were created for the run."
         )
     run.record.check(content["ledger"].get("run", ""))
     if run.position and run.noise.state()["key"] != content["noise"].get("key"):
         raise CheckpointError(
-            f"this run has made {run.position} steps with noise of its own, and {path.name!r} has "
-            "other noise for the same steps. Load a checkpoint before the first step."
+            f"this run has already made {run.position} steps with its own noise, and {path.name!r} "
+            "has other noise for the same steps. Load a checkpoint before the first step."
         )
 
 
-def _take_up(content: Mapping[str, Any], optimizer: PrivateOptimizer, path: Path) -> None:
+def _restore(content: Mapping[str, Any], optimizer: PrivateOptimizer, path: Path) -> None:
     run = optimizer.run
-    run.record.take_up(content["ledger"].get("run", ""))
+    run.record.resume(content["ledger"].get("run", ""))
     try:
         if SHARDS in content:
             run.noise.load_state_dict(content["noise"])
@@ -214,29 +214,29 @@ def _take_up(content: Mapping[str, Any], optimizer: PrivateOptimizer, path: Path
         run.watch.module.load_state_dict(content["module"])
         run.masters.load(content.get(MASTERS, {}))
         optimizer.original_optimizer.load_state_dict(content["optimizer"])
-        if len(content["random"]) == run.peers.count:  # else nobody has a predecessor
+        if len(content["random"]) == run.peers.count:  # otherwise nobody has a predecessor
             _restore_random(content["random"][run.peers.rank])
-    except Exception as problem:  # whatever torch trips over in what a file says
-        said = " ".join(str(problem).split())[:MOST_SAID].rstrip(".")
+    except Exception as problem:  # whatever torch raises on the content of a file
+        said = " ".join(str(problem).split())[:MAX_QUOTED].rstrip(".")
         raise CheckpointError(
-            f"{path.name!r} does not fit: {said}. Make module and optimizer as they were made for "
-            "the run."
+            f"{path.name!r} does not fit: {said}. Create module and optimizer as they were created "
+            "for the run."
         ) from problem
 
 
 def _path(path: str | Path) -> Path:
     if not isinstance(path, (str, Path)) or not str(path):
-        raise CheckpointError(f"a checkpoint is a file, got {path!r}.")
+        raise CheckpointError(f"a checkpoint needs the path of a file, got {path!r}.")
     return Path(path)
 
 
 def _random_state() -> dict[str, Any]:
-    """Global generators: dropout and random transforms draw from them."""
+    """The state of the global generators, from which dropout and random transforms draw."""
     numpy = np.random.get_state(legacy=False)  # noqa: NPY002 (the one that others use)
     if numpy["bit_generator"] != "MT19937":
         raise CheckpointError(
             f"numpy's global generator is {numpy['bit_generator']}, which a checkpoint cannot "
-            "hold; leave the global one as it is and use generators of your own."
+            "store: leave the global one as it is and use generators of your own."
         )
     version, words, cached = random.getstate()
     return {

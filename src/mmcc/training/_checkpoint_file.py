@@ -1,9 +1,9 @@
-"""The file of a checkpoint, written and read without the packages that train: torch alone.
+"""The file of a checkpoint, written and read with torch alone, without the training packages.
 
-In: a path, and entries to write.  Out: the entries and the digest of what is read.
-A file is written beside its final place, synced, and renamed: whoever is killed leaves the old file
-or the new one.  No code from a file is run: its digest is checked, then `torch.load` reads tensors,
-numbers and text and refuses all else.
+In: a path, and entries to write.  Out: the entries that were read, and their digest.
+A file is written beside its final place, synced, and renamed: a process that is killed leaves
+either the old file or the new one.  No code from a file is run: its digest is checked, then
+`torch.load` reads tensors, numbers and text and refuses everything else.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ ENTRIES = {
     "extra",
 }
 MASTERS = "masters"
-"""An entry that is there where parameters are in 16 bits."""
+"""The entry with master copies, present where parameters have 16 bits."""
 SHARDS = "shards"
-"""An entry that is there where parameters are sharded: the folder of their numbers."""
+"""The entry with the folder of the tensors, present where parameters are sharded."""
 TEXTS = ("fingerprint", "layout", "ledger")
-"""Entries that hold names with text and nothing else."""
+"""Entries that map names to text and hold nothing else."""
 PLAIN = (int, float, bool, str, type(None))
-MOST_SAID = 400
-"""Letters of what somebody else says about a file."""
+MAX_QUOTED = 400
+"""Characters quoted from another package's error about a file."""
 
 
 class CheckpointError(MmccError):
@@ -52,7 +52,7 @@ class CheckpointError(MmccError):
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Put the content where the file was, whole or not at all."""
+    """Replace the file by this content, whole or not at all."""
     parts = _packed(content)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -74,7 +74,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name last; systems that cannot open folders have no need to."""
+    """Make the new name durable; systems that cannot open folders do not need it."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -86,7 +86,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _packed(content: dict[str, Any]) -> list[bytes | memoryview]:
-    """The parts of the file."""
+    """The parts of the file, in order."""
     check_plain(content, "the checkpoint")
     buffer = io.BytesIO()
     torch.save(content, buffer)
@@ -104,10 +104,10 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
     start = len(MAGIC) + DIGEST
     payload = memoryview(stored)[start:]
     if not stored.startswith(MAGIC):
-        raise CheckpointError(f"{path.name!r} is not a checkpoint of mmcc.")
+        raise CheckpointError(f"{path.name!r} is not an mmcc checkpoint.")
     if hashlib.sha256(payload).digest() != stored[len(MAGIC) : start]:
         raise CheckpointError(
-            f"{path.name!r} is damaged or cut off (its digest does not match): use an older one."
+            f"{path.name!r} is damaged or truncated (its digest does not match): use an older one."
         )
     content = _unpacked(payload)
     if (
@@ -127,16 +127,16 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
         _check_nesting(content)
         _check_tensors(content)
     except (MmccError, RecursionError) as problem:
-        said = str(problem)[:MOST_SAID].rstrip(".")
-        raise CheckpointError(f"{path.name!r} cannot be taken up: {said}.") from None
+        said = str(problem)[:MAX_QUOTED].rstrip(".")
+        raise CheckpointError(f"{path.name!r} cannot be loaded: {said}.") from None
     return content, stored[len(MAGIC) : start].hex()
 
 
 def _unpacked(payload: memoryview) -> Any:
-    """What `torch.save` wrote; None for anything else, of which nothing is run.
+    """What `torch.save` wrote; None for anything else.  No code from the payload is run.
 
-    It writes an archive whose members are stored as they are.  Compressed ones, which could be a
-    thousand times as large as the file, and torch's older formats are not for us.
+    `torch.save` writes an archive whose members are not compressed.  Compressed members, which
+    could expand to a thousand times the size of the file, and torch's older formats are refused.
     """
     file = io.BytesIO(payload)
     try:
@@ -147,7 +147,7 @@ def _unpacked(payload: memoryview) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about formats that are refused below
             return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception:  # whatever the reader trips over
+    except Exception:  # whatever the reader raises
         return None
 
 
@@ -156,7 +156,7 @@ def _is_text(entry: Mapping[Any, Any]) -> bool:
 
 
 def check_plain(value: Any, where: str) -> None:
-    """Refuse what could be written but not be read again without running code from the file."""
+    """Refuse values that could be written but not read back without running code from the file."""
     if isinstance(value, Mapping) and type(value).__module__ in ("builtins", "collections"):
         for name, entry in value.items():
             check_plain(entry, f"{where}[{name!r}]")
@@ -171,24 +171,24 @@ def check_plain(value: Any, where: str) -> None:
 
 
 def _check_nesting(content: Mapping[str, Any]) -> None:
-    """Refuse a tensor where names are looked up: torch takes a name for a list of letters."""
+    """Refuse a tensor where names are looked up: torch would iterate over a name's characters."""
     state, groups = (content["optimizer"].get(name) for name in ("state", "param_groups"))
     if not (isinstance(state, dict) and isinstance(groups, list)):
-        raise ParameterError("its optimizer has no state and groups.")
+        raise ParameterError("its optimizer entry has no state and groups.")
     for part in (*state.values(), *groups, *content["random"].values()):
         if not isinstance(part, dict):
-            raise ParameterError("a part of its optimizer or generators has no names.")
+            raise ParameterError("part of its optimizer or generator state has no names.")
 
 
 def _check_tensors(content: Mapping[str, Any]) -> None:
-    """Refuse tensors that are no plain real numbers, or larger than what the file holds of them."""
+    """Refuse tensors other than plain real numbers, or larger than their storage in the file."""
     for name in ("module", "optimizer", MASTERS):
         for tensor in _tensors(content.get(name, {})):
             plain = tensor.layout == torch.strided and not tensor.is_quantized
             if not plain or tensor.is_complex() or tensor.device.type != "cpu":
-                raise ParameterError(f"a tensor of its {name} is no array of real numbers.")
-            if tensor._backward_hooks != {}:  # whatever a file may put there
-                raise ParameterError(f"a tensor of its {name} has more than numbers.")
+                raise ParameterError(f"a tensor of its {name} is not an array of real numbers.")
+            if tensor._backward_hooks != {}:  # a file may contain anything
+                raise ParameterError(f"a tensor of its {name} has hooks besides its numbers.")
             if name == "optimizer" and tensor.nbytes > tensor.untyped_storage().nbytes():
                 raise ParameterError(f"a tensor of its {name} is larger than what was saved.")
 

@@ -1,11 +1,11 @@
 """The sharded part of a checkpoint: tensors of which every process writes and reads its own part.
 
-In: the entries of a checkpoint, among them DTensors.  Out: the same entries with names in their
-places, and a folder that `torch.distributed.checkpoint` writes; the entries again, with tensors as
-the processes of now have them, however many they are.
-The folder stands beside the file, which is written last and has its name and digest: whoever is
-killed leaves the old file with the old folder, or the new ones.  Of the index of the folder, which
-is a pickle, only names, sizes and places are read; no code from it is run.
+In: the entries of a checkpoint, some of them DTensors.  Out: the same entries with names in place
+of the DTensors, and a folder written by `torch.distributed.checkpoint`; on loading, the entries
+with tensors sharded over the present processes, however many there are.
+The folder is beside the file.  The file is written last and has the folder's name and digest: a
+process that is killed leaves either the old file with the old folder, or the new ones.  The
+folder's index is a pickle, of which only names, sizes and offsets are read; no code from it is run.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageIn
 from torch.distributed.checkpoint.state_dict_loader import load as read
 from torch.distributed.checkpoint.state_dict_saver import save as write
 
-from mmcc.training._checkpoint_file import MOST_SAID, CheckpointError
+from mmcc.training._checkpoint_file import MAX_QUOTED, CheckpointError
 from mmcc.training._sharding import is_spread
 
 NAME = "sharded tensor"
-"""In the place of a tensor there is a mapping with its name by this one."""
+"""The key of the mapping that stands in place of a tensor and holds its name."""
 INFIX = ".shards-"
-"""Between the names of file and folder and what tells folders apart."""
+"""Separates the name of the file from the unique part of its folder's name."""
 PIECE = 2**20
 """Bytes that are read at once."""
 INDEX = ".metadata"
-"""Where the package keeps what is in a folder."""
+"""The module of torch that defines what an index contains."""
 KNOWN: dict[tuple[str, str], Any] = {
     (kind.__module__, kind.__qualname__): kind
     for kind in (
@@ -53,12 +53,12 @@ KNOWN: dict[tuple[str, str], Any] = {
         torch.serialization._get_layout,
     )
 } | {("torch", "Size"): torch.Size}
-"""What the index of a folder may be made of, beside types of numbers and paths."""
+"""The classes that an index may contain, besides data types and paths."""
 FOREIGN = (ValueError, TypeError, KeyError, AttributeError, EOFError, pickle.UnpicklingError)
 
 
-def taken_apart(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The content with names in the place of DTensors, and the DTensors by their names."""
+def take_apart(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The content with names in place of its DTensors, and the DTensors by name."""
     tensors: dict[str, Tensor] = {}
 
     def apart(value: Any, name: str) -> Any:
@@ -85,7 +85,7 @@ def _described(tensor: Any, name: str) -> dict[str, Any]:
 
 
 def put_together(content: Mapping[str, Any], folder: Path, like: Tensor) -> dict[str, Any]:
-    """The content with tensors from a folder, spread over as many processes as `like` is."""
+    """The content with tensors loaded from a folder, sharded over the processes like `like`."""
     tensors: dict[str, Tensor] = {}
     room = sum(file.stat().st_size for file in _files(folder))
 
@@ -104,7 +104,7 @@ def put_together(content: Mapping[str, Any], folder: Path, like: Tensor) -> dict
 
 
 def _empty(described: Mapping[str, Any], like: Any, room: int) -> Tensor:
-    """A tensor to load into, which cannot be larger than the files."""
+    """An empty tensor to load into, at most as large as the files."""
     from torch.distributed.tensor import Replicate, Shard, zeros
 
     kind = getattr(torch, str(described.get("type")), None)
@@ -112,13 +112,13 @@ def _empty(described: Mapping[str, Any], like: Any, room: int) -> Tensor:
     sizes = shape if isinstance(shape, list) else [-1]
     counts = all(type(size) is int and size >= 0 for size in sizes)
     if not isinstance(kind, torch.dtype) or kind.is_complex or not counts:
-        raise CheckpointError("a sharded tensor of the checkpoint is no array of real numbers.")
+        raise CheckpointError("a sharded tensor of the checkpoint is not an array of real numbers.")
     if math.prod(sizes) * kind.itemsize > room:
         raise CheckpointError("a sharded tensor of the checkpoint is larger than what was saved.")
     if not is_spread(like):
         return torch.zeros(sizes, dtype=kind, device=like.device)
     if dimension is not None and dimension not in range(len(sizes)):
-        raise CheckpointError("a sharded tensor of the checkpoint is cut where it has no extent.")
+        raise CheckpointError("a sharded tensor of the checkpoint is cut along a wrong dimension.")
     placement = Replicate() if dimension is None else Shard(dimension)
     mesh = like.device_mesh
     found: Tensor = zeros(sizes, dtype=kind, device_mesh=mesh, placements=[placement])
@@ -126,7 +126,7 @@ def _empty(described: Mapping[str, Any], like: Any, room: int) -> Tensor:
 
 
 def folder_of(path: Path, name: object) -> Path:
-    """The folder that a file names, which is beside it."""
+    """The folder that a file names, which must be beside it."""
     beside = isinstance(name, str) and name.startswith(path.name + INFIX)
     if not isinstance(name, str) or not beside or Path(name).name != name:
         raise CheckpointError(f"{path.name!r} does not name the folder of its sharded tensors.")
@@ -134,18 +134,18 @@ def folder_of(path: Path, name: object) -> Path:
     if not folder.is_dir():
         raise CheckpointError(
             f"the sharded tensors of {path.name!r} are in the folder {name!r}, which is not beside "
-            "it: copy both, and let all processes see them."
+            "it: copy both, and make both visible to all processes."
         )
     return folder
 
 
 def new_name(path: Path) -> str:
-    """For a folder that is not there yet."""
+    """A name for a folder that does not exist yet."""
     return path.name + INFIX + secrets.token_hex(8)
 
 
 def make(folder: Path) -> None:
-    """An empty folder that nobody else reads."""
+    """Create an empty folder that only its owner can read."""
     try:
         folder.mkdir(mode=0o700)
     except OSError as problem:
@@ -159,24 +159,24 @@ def save(tensors: dict[str, Tensor], folder: Path) -> None:
     try:
         write(tensors, checkpoint_id=folder)
     except (CheckpointException, RuntimeError, OSError) as problem:
-        raise CheckpointError(f"cannot write the folder {folder.name!r}: {_said(problem)}.") from (
-            problem
-        )
+        raise CheckpointError(
+            f"cannot write the folder {folder.name!r}: {_reason(problem)}."
+        ) from (problem)
 
 
 def _load(tensors: dict[str, Tensor], folder: Path) -> None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that there is one process, which is as it should be
+            warnings.simplefilter("ignore")  # about a single process, which is fine here
             read(tensors, storage_reader=_Reader(folder))
     except (CheckpointException, RuntimeError, OSError, *FOREIGN) as problem:
         raise CheckpointError(
-            f"the folder {folder.name!r} cannot be taken up: {_said(problem)}."
+            f"the folder {folder.name!r} cannot be loaded: {_reason(problem)}."
         ) from problem
 
 
 def digest(folder: Path) -> str:
-    """Of everything in a folder."""
+    """The digest of all files in a folder."""
     total = hashlib.sha256()
     for file in _files(folder):
         part = hashlib.sha256()
@@ -188,7 +188,7 @@ def digest(folder: Path) -> str:
 
 
 def remove_others(path: Path, kept: str) -> None:
-    """Folders of a file that it does not name: older ones, and those of somebody who was killed."""
+    """Remove a file's folders that it does not name: older ones, and those of killed processes."""
     for found in path.parent.iterdir():
         if found.name.startswith(path.name + INFIX) and found.name != kept:
             shutil.rmtree(found, ignore_errors=True)
@@ -198,12 +198,12 @@ def _files(folder: Path) -> Iterable[Path]:
     return sorted(file for file in folder.iterdir() if file.is_file())
 
 
-def _said(problem: BaseException) -> str:
-    """What somebody else's error says, in short; of one of several processes that of the first."""
+def _reason(problem: BaseException) -> str:
+    """Another package's error message, shortened; of several processes, that of the first."""
     failures = getattr(problem, "failures", None)
     first = next(iter(failures.values()), problem) if failures else problem
     told = first[0] if isinstance(first, tuple) else first
-    return " ".join(str(told).split())[:MOST_SAID].rstrip(".") or type(told).__name__
+    return " ".join(str(told).split())[:MAX_QUOTED].rstrip(".") or type(told).__name__
 
 
 class _Reader(FileSystemReader):
@@ -213,13 +213,13 @@ class _Reader(FileSystemReader):
         with (Path(self.path) / INDEX).open("rb") as file:
             found = _Index(file).load()
         if not isinstance(found, index.Metadata):
-            raise pickle.UnpicklingError("its index is something else")
+            raise pickle.UnpicklingError("its index has the wrong type")
         found.storage_meta = index.StorageMeta(load_id=self.load_id)
         return found
 
 
 class _Index(pickle.Unpickler):
-    """Names, sizes and places."""
+    """An unpickler that accepts names, sizes and offsets only."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in KNOWN:
@@ -227,5 +227,5 @@ class _Index(pickle.Unpickler):
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
         if module.partition(".")[0] == "pathlib" and name in ("PosixPath", "WindowsPath"):
-            return Path  # of where the folder was, which is not used
-        raise pickle.UnpicklingError(f"its index has a {module}.{name}, which is no description")
+            return Path  # where the folder was when it was written, which is not used
+        raise pickle.UnpicklingError(f"its index contains {module}.{name}, which is not allowed")

@@ -1,7 +1,7 @@
-"""Which recursion makes the noise of a strategy: the one that holds the fewest vectors.
+"""Which recursion makes the noise of a strategy: the one that keeps the fewest vectors.
 
 In: a strategy, its decoder, sigma.  Out: a `Correlation`, which starts recursions.
-Rounding: that of the recursions; a strategy whose inverse would make it show is refused.
+Rounding: that of the recursions; a strategy whose inverse would amplify it noticeably is refused.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from mmcc.training._recursions import (
 
 KEEP, REGENERATE = "keep", "regenerate"
 MEMORIES = (KEEP, REGENERATE)
-"""Old noise that a step needs is kept, or made again from the key."""
+"""Whether old noise that a step needs is kept, or made again from the key."""
 LOST = 1e-3
-"""The largest rounding error of the noise, in units of sigma, with which a strategy is accepted."""
+"""The largest rounding error of the noise, in units of sigma, at which a strategy is accepted."""
 GROWTH_WORK = 2**27
-"""Products spent on finding out whether C^-1 grows."""
+"""The number of products spent on finding out whether C^-1 grows."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Correlation:
     memory: int
     start: Callable[[Vectors], Recursion]
     block: int = 0
-    """Outputs made at once where z is made again and again (numpy only); 0 where it is not."""
+    """How many outputs are made at once where z is regenerated (numpy only); 0 otherwise."""
     again: bool = False
-    """Whether fresh vectors of earlier steps are made again for each step."""
+    """Whether fresh vectors of earlier steps are regenerated for each step."""
 
 
 def correlation(
@@ -65,9 +65,9 @@ def correlation(
     spacing: float,
     kept: str = KEEP,
 ) -> Correlation:
-    """The recursion with the least memory; `spacing` is that of the stream's numbers at 1.
+    """The recursion with the least memory; `spacing` is the rounding unit of the noise's type.
 
-    With `kept="regenerate"`: the one that keeps nothing, where there is one.
+    With `kept="regenerate"`: the recursion that keeps nothing, if there is one.
     """
     decoder = decoder_name(strategy, decoder)
     if decoder == FULL:
@@ -84,9 +84,9 @@ def correlation(
     again = next((way for way in ways if way.again), None)
     if again is None:
         raise MethodError(
-            f"memory={REGENERATE!r} needs noise that is a short sum of fresh vectors, and that of "
+            f"memory={REGENERATE!r} needs noise that is a short sum of fresh vectors, but that of "
             f"{strategy!r} with decoder {decoder!r} is not. Use banded_inverse or a tree with "
-            f"decoder={ONLINE!r}, or leave memory out: {found.memory} vectors are held."
+            f"decoder={ONLINE!r}, or leave memory out, which keeps {found.memory} vectors."
         )
     return again
 
@@ -94,7 +94,7 @@ def correlation(
 def _ways(
     strategy: Strategy, decoder: str, sigma: float, block: int | None, spacing: float
 ) -> list[Correlation]:
-    """All that make the noise of a strategy; those that keep vectors first."""
+    """All recursions that make the noise of a strategy; those that keep vectors come first."""
     if strategy.tree is not None:
         return _tree(strategy.tree, decoder, sigma)
     steps, toeplitz = strategy.steps, strategy.toeplitz
@@ -126,7 +126,7 @@ def _tree(tree: Tree, decoder: str, sigma: float) -> list[Correlation]:
 
 
 def _toeplitz(strategy: Toeplitz, decoder: str, sigma: float, spacing: float) -> list[Correlation]:
-    """What is known to need few vectors, the simplest first."""
+    """The recursions known to need few vectors, the simplest first."""
     c = strategy.coefficients
     ways = [Correlation(decoder, c.size, lambda v: PastOutputs(lambda _: c, c.size, sigma, v))]
     numbers, inverse = strategy.buffer_numbers, strategy.inverse_coefficients
@@ -145,7 +145,7 @@ def _toeplitz(strategy: Toeplitz, decoder: str, sigma: float, spacing: float) ->
 
 
 def _toeplitz_rows(strategy: Toeplitz) -> InverseRows:
-    """Rows of C^-1 from its coefficients, which are found when they are first needed."""
+    """Rows of C^-1 from its coefficients, which are computed on first use."""
     found: list[FloatArray] = []
 
     def rows(start: int, stop: int) -> Callable[[int, int], FloatArray]:
@@ -162,7 +162,7 @@ def _toeplitz_rows(strategy: Toeplitz) -> InverseRows:
 
 
 def _matrix_row(matrix: FloatArray, bands: int) -> Callable[[int], FloatArray]:
-    """C[t, t], C[t, t-1], ... as far as the bands go."""
+    """A function for C[t, t], C[t, t-1], ... within the bands."""
 
     def row(step: int) -> FloatArray:
         return matrix[step, max(step - bands + 1, 0) : step + 1][::-1]
@@ -171,7 +171,7 @@ def _matrix_row(matrix: FloatArray, bands: int) -> Callable[[int], FloatArray]:
 
 
 def _matrix_rows(matrix: FloatArray) -> InverseRows:
-    """Rows of C^-1, solved for block by block: R C = I."""
+    """Rows of C^-1, solved for block by block from R C = I."""
 
     def rows(start: int, stop: int) -> Callable[[int, int], FloatArray]:
         from scipy.linalg import solve_triangular  # takes a while to import
@@ -185,12 +185,12 @@ def _matrix_rows(matrix: FloatArray) -> InverseRows:
 
 
 def _triangular(strategy: Strategy, spacing: float) -> FloatArray:
-    """C as an array; refused where no step-by-step inverse exists."""
+    """C as an array; refused if it has no step-by-step inverse."""
     from scipy.linalg import solve_triangular
 
     if not strategy.adaptive:
         raise StrategyError(
-            f"{strategy!r} is accounted for inputs that do not depend on earlier releases, and "
+            f"{strategy!r} is accounted for inputs that do not depend on earlier releases, but "
             "those of a training run do. Use an encoder with adaptive=True."
         )
     matrix = strategy.to_dense()
@@ -203,7 +203,7 @@ def _triangular(strategy: Strategy, spacing: float) -> FloatArray:
     if zero.size:
         raise StrategyError(
             f"{strategy!r} is singular: entry ({zero[0]}, {zero[0]}) on its diagonal is zero, so "
-            f"step {zero[0]} cannot be decoded. Put a positive number there."
+            f"step {zero[0]} cannot be decoded. Make that entry positive."
         )
     sample = np.random.default_rng(0).standard_normal(strategy.steps)
     outputs = solve_triangular(matrix, sample, lower=True, check_finite=False)
@@ -215,16 +215,16 @@ def _largest_output(c: FloatArray, steps: int) -> float:
     """|C| times the largest standard deviation of an output, from the impulse response of 1/c."""
     if c.size == 1:
         return 1.0
-    # Few bands show within a few times their number whether the response grows.
+    # With few bands, a few times their number of steps show whether the response grows.
     response = quotient(np.ones(1), c, min(steps, max(GROWTH_WORK // c.size, 4 * c.size)))
     with np.errstate(over="ignore", invalid="ignore"):
         return float(c.sum() * np.sqrt(np.square(response).sum()))
 
 
 def _check_growth(strategy: Strategy, size: float, spacing: float) -> None:
-    """Refuse noise whose rounding would show: C w differs from z by about spacing |C| |w|."""
+    """Refuse noise with visible rounding errors: C w differs from z by about spacing |C| |w|."""
     if not size * spacing <= LOST:
         raise PrecisionError(
             f"the inverse of {strategy!r} grows so much over the steps that rounding would change "
-            "the law of its noise. Use fewer steps, or coefficients that fall."
+            "the distribution of its noise. Use fewer steps, or decreasing coefficients."
         )

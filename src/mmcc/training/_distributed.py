@@ -1,4 +1,4 @@
-"""The processes of a torch.distributed group, working on one run.
+"""The processes of a torch.distributed group that work on one run.
 
 In: each process's clipped sums, over its part of the batch.  Out: the sums over the whole batch.
 Rounding: sums are added in the parameters' precision, in an order that depends on the number of
@@ -6,9 +6,9 @@ processes; every process gets the same bits.
 
 All processes draw the same participants and the same noise, from the keys of process 0.  A step
 sums the parts of the batch over the processes, once, and then each process adds the *same* full
-noise to the *same* sum: there is one release with one noise, as accounted, however many there are
-that computed it.  In the buffer that is summed every process has a few numbers of its own, which
-say where it stands; so all of them see, before there is any noise, whether they are together.
+noise to the *same* sum: there is one release with one noise, as accounted, no matter how many
+processes computed it.  The buffer that is summed has a few numbers for each process that say where
+it stands; so all of them see, before there is any noise, whether they are in step.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from mmcc.training._run import RunError
 
 SEED_BITS = 256
 LIMB = 16
-"""Bits in a number that single precision holds, also as a sum with zeros."""
+"""Bits of an integer that single precision holds exactly, also when it is added to zeros."""
 LIMBS = (1, 3, 4)
-"""For the act, the step (below 10^12) and the check sum of the parameters (64 bits)."""
+"""For the act, the step (below 10^12) and the checksum of the parameters (64 bits)."""
 
 
 def peers_of(distributed: bool) -> Peers:
@@ -44,7 +44,7 @@ def peers_of(distributed: bool) -> Peers:
             raise ParameterError(
                 f"this is one of {dist.get_world_size()} processes of a group, and without "
                 "distributed=True each would make a run and a release of its own. Pass "
-                "distributed=True to all of them."
+                "distributed=True on all of them."
             )
         return ALONE
     if not started:
@@ -55,7 +55,7 @@ def peers_of(distributed: bool) -> Peers:
         )
     if "cpu:" not in str(dist.get_backend_config()):
         raise ParameterError(
-            f"the process group ({dist.get_backend_config()}) cannot send what stands on the CPU, "
+            f"the process group ({dist.get_backend_config()}) cannot send tensors on the CPU, "
             "such as keys: initialise it with 'gloo' or 'cpu:gloo,cuda:nccl'."
         )
     return Several(dist.get_rank(), dist.get_world_size())
@@ -63,15 +63,15 @@ def peers_of(distributed: bool) -> Peers:
 
 @dataclass(frozen=True, slots=True)
 class Stance:
-    """Where a process stands when it meets the others."""
+    """What a process does, and at which step, when it meets the others."""
 
     act: int
     position: int
     replica: int
-    """Check sum of the parameters' bits."""
+    """The checksum of the parameters' bits."""
 
     def numbers(self) -> list[int]:
-        """As numbers of 16 bits each."""
+        """The stance as 16-bit numbers."""
         return [
             value >> LIMB * place & (1 << LIMB) - 1
             for value, limbs in zip(astuple(self), LIMBS, strict=True)
@@ -80,7 +80,7 @@ class Stance:
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Stance:
-        """The stance that has these numbers."""
+        """The stance with these numbers."""
         left = iter(numbers)
         return cls(
             *(sum(int(next(left)) << LIMB * place for place in range(limbs)) for limbs in LIMBS)
@@ -91,7 +91,7 @@ class Stance:
 
 
 class Several:
-    """The processes of the default group.  After a failure it does nothing more."""
+    """The processes of the default group.  After one failure it refuses all further work."""
 
     def __init__(self, rank: int, count: int) -> None:
         self.rank, self.count = rank, count
@@ -117,7 +117,7 @@ class Several:
         try:
             yield
         except Exception as problem:
-            with suppress(RunError):  # the problem here is told, whatever became of the others
+            with suppress(RunError):  # the problem here is raised, whatever happens to the others
                 self.every(str(problem) or type(problem).__name__)
             raise
         for rank, told in enumerate(self.every("")):
@@ -146,7 +146,7 @@ class Several:
                 tensor.detach().copy_(content)
 
     def meet(self, act: str, position: int, replica: Sequence[Tensor]) -> None:
-        # In the form of a step, so that one who steps meanwhile is met and not misunderstood.
+        # It has the form of a step, so a process that is making a step meanwhile is recognised.
         self._sum(act, [torch.zeros_like(p) for p in replica], position, replica)
 
     def any(self, value: bool) -> bool:
@@ -162,7 +162,7 @@ class Several:
     def _sum(
         self, act: str, sums: Sequence[Tensor], position: int, replica: Sequence[Tensor]
     ) -> list[Tensor]:
-        """One collective: all sums and, in a place of its own, where each process stands."""
+        """One collective: all sums and, in a separate place for each process, where it stands."""
         stance = Stance(ACTS.index(act), position, sum(check_sums(replica)) % 2**64)
         stances = torch.zeros(self.count, sum(LIMBS))
         stances[self.rank] = torch.tensor(stance.numbers())
@@ -181,17 +181,18 @@ class Several:
             self._failed = True
             if str(other) != str(stances[0]):
                 raise RunError(
-                    f"process 0 is {stances[0]} and process {rank} {other}: all processes make the "
-                    "same calls, checkpoints included. Start all of them again from the last one."
+                    f"process 0 is {stances[0]} and process {rank} {other}: all processes must "
+                    "make the same calls, checkpoints included. Restart all of them from the last "
+                    "checkpoint."
                 )
             raise RunError(
-                f"at step {other.position} the parameters of process {rank} are not those of "
-                "process 0: every process must do the same to them (learning rates, also), on the "
-                "same kind of machine. Start all of them again from the last checkpoint."
+                f"at step {other.position} the parameters of process {rank} differ from those of "
+                "process 0: every process must treat them the same way (the same learning rates, "
+                "for example) on the same kind of machine. Restart all from the last checkpoint."
             )
 
     def _first(self, own: bytes) -> bytes:
-        """What process 0 has."""
+        """The bytes that process 0 has."""
         size = torch.tensor([len(own)])
         self._call(dist.broadcast, size, 0)
         content = _tensor(own) if self.rank == 0 else torch.zeros(int(size), dtype=torch.uint8)
@@ -199,7 +200,7 @@ class Several:
         return _bytes(content)
 
     def _call(self, collective: Callable[..., Any], *arguments: Any) -> None:
-        """Talk to the others; nothing is known about a group in which that failed once."""
+        """Run a collective; once one has failed, nothing is known about the group."""
         try:
             if self._failed:
                 raise RuntimeError("an earlier call failed")
@@ -207,13 +208,13 @@ class Several:
         except (RuntimeError, ValueError) as problem:
             self._failed = True
             raise RunError(
-                "a process of the group is gone, or did not answer in time: start all of them "
-                "again from the last checkpoint."
+                "a process of the group is gone, or did not answer in time: restart all of them "
+                "from the last checkpoint."
             ) from problem
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """All in one vector, on the device of the first, in a type that holds each."""
+    """All tensors in one vector, on the device of the first, in a type that holds each."""
     kind = torch.float64 if any(p.dtype == torch.float64 for p in parts) else torch.float32
     return torch.cat([part.reshape(-1).to(parts[0].device, kind) for part in parts])
 

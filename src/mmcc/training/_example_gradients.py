@@ -1,13 +1,13 @@
-"""Gradients of the examples of a pass, as far as clipping needs them: norms, and weighted sums.
+"""Per-example gradients of a pass, as far as clipping needs them: norms and weighted sums.
 
-In: a parameter.  Out: the squared norms of its gradients by example; their sum with a factor for
+In: a parameter.  Out: the squared norms of its per-example gradients; their sum with a factor for
 each example; one of them.
 Rounding: squares and sums are in single precision at least, whatever the parameters' type: what an
-example adds is bounded by its norm, and a sum that is rounded coarsely would not be.
+example adds is bounded by its norm, and a coarsely rounded sum would not be.
 
 There are two kinds: `KeptRows` has every row, as Opacus leaves them at `p.grad_sample`;
-`mmcc.training._ghost` has only what rows are made of.  Under sharding a process would have a part
-of every row, and squares are what processes add up before there are factors.
+`mmcc.training._ghost` has only what rows are made of.  Under sharding a process would hold a part
+of every row, and the processes sum squares before there are factors.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from mmcc.training._lengths import squared_lengths
 from mmcc.training._run import RunError
 
 LEFT = ("activations", "max_batch_len")
-"""What Opacus keeps at a layer between a forward pass and its backward pass."""
+"""Attributes that Opacus keeps at a layer between a forward pass and its backward pass."""
 
 
 class ExampleGradients(ABC):
-    """What the last backward pass has found, by example."""
+    """The per-example gradients that the last backward pass found."""
 
     leaves_ordinary: bool
-    """Whether every backward pass leaves ordinary gradients too, or only those looked at."""
+    """Whether every backward pass leaves ordinary gradients too, or only one that is inspected."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget everything, also passes that are under way."""
+        """Forget everything, including passes in progress."""
 
     @abstractmethod
     def forget(self, parameters: Iterable[Tensor]) -> None:
@@ -44,11 +44,11 @@ class ExampleGradients(ABC):
 
     @abstractmethod
     def counts(self, parameter: Tensor) -> list[int]:
-        """Of how many examples there are gradients; one number for each backward pass."""
+        """How many examples have gradients; one number for each backward pass."""
 
     @abstractmethod
     def dtypes(self) -> set[torch.dtype]:
-        """In what types gradients were found."""
+        """The types in which gradients were found."""
 
     @abstractmethod
     def squares(self, parameter: Tensor) -> Tensor | None:
@@ -62,7 +62,7 @@ class ExampleGradients(ABC):
     def add(self, total: Tensor, parameter: Tensor, factors: Tensor, counted: Tensor) -> None:
         """Add every example's gradient, times its factor, to a total of the parameter's shape.
 
-        What is not `counted` is left out, whatever it is.
+        Gradients that are not `counted` are left out, whatever their values.
         """
 
     def total(self, parameter: Tensor, factors: Tensor) -> Tensor | None:
@@ -74,7 +74,7 @@ class ExampleGradients(ABC):
         return found
 
     def check_count(self, parameter: Tensor, name: str, examples: int) -> None:
-        """Refuse gradients that are not one for each example, or come from several passes."""
+        """Refuse gradients that are not one for each example, or that come from several passes."""
         counts = self.counts(parameter)
         if counts not in ([], [examples]):
             raise RunError(wrong_count(name, counts if len(counts) > 1 else counts[0], examples))
@@ -88,7 +88,7 @@ class KeptRows(ExampleGradients):
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters: list[Any] = list(parameters)
         self.hooked: Sequence[nn.Module] = ()
-        """Layers at which Opacus may leave something."""
+        """Layers at which Opacus may leave attributes."""
 
     def clear(self) -> None:
         for parameter in self._parameters:
@@ -134,13 +134,13 @@ class KeptRows(ExampleGradients):
 
 
 def summed_type(dtype: torch.dtype) -> torch.dtype:
-    """The type in which gradients of a type are added up."""
+    """The type in which gradients of a given type are summed."""
     return torch.promote_types(dtype, torch.float32)
 
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Products in the precision of their factors: not in bfloat16 or TensorFloat-32."""
+    """Matrix products in the precision of their factors: not in bfloat16 or TensorFloat-32."""
     before = torch.get_float32_matmul_precision()
     convolutions = torch.backends.cudnn.allow_tf32
     try:
@@ -158,7 +158,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 def _samples(parameter: Tensor) -> list[Tensor]:
-    """What backward passes have left, one after another."""
+    """The gradients that backward passes left, one after another."""
     found: Tensor | list[Tensor] | None = getattr(parameter, "grad_sample", None)
     if found is None:
         return []

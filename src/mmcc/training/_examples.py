@@ -1,6 +1,6 @@
-"""Where tensors have their examples.
+"""Which dimension of a tensor holds the examples.
 
-In: what a module is called with, and what it returns.  Out: the same for some of the examples.
+In: the arguments of a module, and its outputs.  Out: the same for some of the examples.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Take = Callable[[Arguments, int, Sequence[int]], Arguments]
 
 
 def is_plain_object(value: Any) -> bool:
-    """Whether something holds values in attributes and is nothing else: a record, a result."""
+    """Whether an object only holds values in attributes: a record, a result."""
     return (
         hasattr(value, "__dict__")
         and not isinstance(value, type | Tensor | nn.Module | ModuleType)
@@ -28,31 +28,31 @@ def is_plain_object(value: Any) -> bool:
 
 
 def tensors_of(inputs: Any, depth: int = 4) -> Iterator[Tensor]:
-    """The tensors in arguments or outputs, in their order."""
+    """The tensors in arguments or outputs, in order."""
     for entry in tree_leaves(inputs):
         if isinstance(entry, Tensor):
             yield entry
-        elif depth and isinstance(entry, Mapping):  # not one that torch knows: a BatchEncoding
+        elif depth and isinstance(entry, Mapping):  # one unknown to torch, such as a BatchEncoding
             yield from tensors_of(list(entry.values()), depth - 1)
         elif depth and is_plain_object(entry):
             yield from tensors_of(list(vars(entry).values()), depth - 1)
 
 
 def first_tensor(inputs: Any) -> Tensor | None:
-    """The first tensor among arguments, with a dimension for the examples."""
+    """The first tensor among the arguments that has a dimension for the examples."""
     return next((tensor for tensor in tensors_of(inputs) if tensor.dim()), None)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where an output has its examples: a dimension, with `each` rows for each of them in turn."""
+    """Where an output has its examples: a dimension, with `each` consecutive rows per example."""
 
     dimension: int = 0
     each: int = 1
     by_example: bool = True
 
     def of(self, output: Tensor, count: int) -> Tensor:
-        """The output with the examples first."""
+        """The output with the examples in the first dimension."""
         first = output.movedim(self.dimension, 0)
         if self.each == 1:
             return first
@@ -61,15 +61,15 @@ class Layout:
         return first.reshape(self.each, count, *first.shape[1:]).transpose(0, 1)
 
 
-class Other(Enum):
-    """Outputs that have no rows for examples."""
+class Rowless(Enum):
+    """Kinds of outputs without rows for examples."""
 
     LOSS = "one number"
-    MEETING = "rows that are others in company"
+    MEETING = "rows that change with the other examples"
     UNKNOWN = "something else that depends on the examples"
 
 
-LOSS, MEETING, UNKNOWN = Other
+LOSS, MEETING, UNKNOWN = Rowless
 
 
 def is_square(tensor: Tensor, count: int) -> bool:
@@ -78,7 +78,7 @@ def is_square(tensor: Tensor, count: int) -> bool:
 
 
 def layouts(output: Tensor, count: int) -> Iterator[Layout]:
-    """How an output might have its examples: in a dimension, alone or with something else."""
+    """The ways in which an output might hold its examples: in one dimension, alone or combined."""
     for dimension in range(output.dim()):
         each, over = divmod(output.shape[dimension], count)
         if each and not over:
@@ -88,14 +88,14 @@ def layouts(output: Tensor, count: int) -> Iterator[Layout]:
 
 
 def fits(some: Tensor, pair: Tensor, dimension: int, each: int) -> bool:
-    """Whether an output for two has the shape of the one for some, but for the examples."""
+    """Whether an output for two examples has the shape of one for some, apart from the examples."""
     shape = list(some.shape)
     shape[dimension] = 2 * each
     return list(pair.shape) == shape
 
 
 def take_rows(arguments: Arguments, count: int, members: Sequence[int]) -> Arguments:
-    """The arguments of some examples: the rows of every tensor that has one for each."""
+    """The arguments of some examples: the rows of every tensor that has one for each example."""
 
     def taken(value: Any) -> Any:
         if isinstance(value, Tensor) and value.dim() and len(value) == count:
@@ -109,7 +109,7 @@ def take_rows(arguments: Arguments, count: int, members: Sequence[int]) -> Argum
 
 
 def take_squares(arguments: Arguments, count: int, members: Sequence[int]) -> Arguments:
-    """The same, and the columns too of what has a row and a column for each example."""
+    """Like `take_rows`; of tensors with a row and a column for each example, the columns too."""
     first = first_tensor(arguments)
 
     def taken(value: Any) -> Any:

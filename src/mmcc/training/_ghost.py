@@ -1,14 +1,14 @@
-"""Modules whose gradients by example are never made: what they are made of is kept instead.
+"""Modules whose per-example gradients are never formed: what they consist of is kept instead.
 
 In: a module, and the batches that it is called with.  Out: the module's own outputs; after the
-backward pass terms for each trained parameter (`mmcc.training._ghost_terms`), from which come the
-norms of all examples and, once the factors are known, the clipped sum.
+backward pass, terms for each trained parameter (`mmcc.training._ghost_terms`), which give the norms
+of all examples and, once the factors are known, the clipped sum.
 Rounding: that of the terms.
 
-One backward pass does it (the book-keeping of Bu et al. 2023): the input of each layer and the
-gradient of its output are kept until the step.  While a layer works, its parameters need no
-gradient, so that autograd spends nothing on the gradient of the batch, which nobody asks for; on
-batches that are looked at closely it does, and the two are compared.  The loss is as usual.
+One backward pass suffices (the book-keeping of Bu et al. 2023): the input of each layer and the
+gradient of its output are kept until the step.  During a layer's forward pass its parameters need
+no gradient, so autograd spends nothing on the gradient of the batch, which nobody needs; on batches
+that are inspected they do, and the two gradients are compared.  The loss is as usual.
 
 On all other batches a gradient that autograd leaves at a parameter comes from outside the layers,
 where it was not clipped: such a step is refused.
@@ -47,7 +47,7 @@ MOST_NAMED = 5
 
 
 class Terms(ExampleGradients):
-    """Terms of every parameter's gradients."""
+    """The terms of every parameter's gradients."""
 
     leaves_ordinary = False
 
@@ -55,7 +55,7 @@ class Terms(ExampleGradients):
         self._mean = reduction == "mean"
         self._terms: dict[Tensor, list[Term]] = {}
         self.generation = 0
-        """Of how many passes everything was forgotten."""
+        """Grows whenever everything is forgotten, so that older passes are recognised."""
 
     def clear(self) -> None:
         self._terms.clear()
@@ -66,7 +66,7 @@ class Terms(ExampleGradients):
             self._terms.pop(parameter, None)
 
     def note(self, parameter: Tensor, term: Term) -> None:
-        """A use of a parameter."""
+        """Record one use of a parameter."""
         self._terms.setdefault(parameter, []).append(term)
 
     def counts(self, parameter: Tensor) -> list[int]:
@@ -96,7 +96,7 @@ class Terms(ExampleGradients):
             return
         with full_precision(parameter.device):
             factors = factors * self._scale(terms)
-            if not counted.all():  # nothing times zero is not zero where it is not finite
+            if not counted.all():  # zero times a number that is not finite is not zero
                 members = counted.nonzero().flatten()
                 terms, factors = [term.take(members) for term in terms], factors[members]
             for term in terms:
@@ -111,12 +111,12 @@ class Terms(ExampleGradients):
         return terms
 
     def _scale(self, terms: list[Term]) -> int:
-        """The gradient of a mean is a part of the example's own."""
+        """The factor that turns gradients of a mean loss into the examples' own."""
         return terms[0].count if self._mean else 1
 
 
 class Ghost(Watched):
-    """A module that keeps what its layers are given, and the gradients of what they give."""
+    """A module that keeps its layers' inputs and the gradients of their outputs."""
 
     def __init__(self, module: nn.Module, reduction: str, watch: Watch) -> None:
         AbstractGradSampleModule.__init__(self, module, loss_reduction=reduction)
@@ -139,26 +139,26 @@ class Ghost(Watched):
         self._handles = [
             layer.register_forward_pre_hook(self._before, with_kwargs=True) for layer in layers
         ]
-        # By this name Opacus, and make_private, know that a module is private already.
+        # By this name Opacus, and make_private, recognise a module that is already private.
         module.__dict__["autograd_grad_sample_hooks"] = self._handles
-        self._say_what_is_kept([layer for layer in layers if not is_ghostly(layer)])
+        self._warn_of_large_rows([layer for layer in layers if not is_ghostly(layer)])
 
-    def _say_what_is_kept(self, layers: list[nn.Module]) -> None:
+    def _warn_of_large_rows(self, layers: list[nn.Module]) -> None:
         if layers:
             names = ", ".join(repr(self.layer_name(layer)) for layer in layers[:MOST_NAMED])
             kinds = ", ".join(sorted({kind_of(layer).__name__ for layer in layers}))
             left = len(layers) - MOST_NAMED
             warnings.warn(
                 f"there is no rule to clip layers of these kinds ({kinds}) without per-example "
-                f"gradients, which are therefore made for {names}"
-                f"{f' and {left} more' if left > 0 else ''}: that takes memory, and no other harm.",
+                f"gradients, so these are computed for {names}"
+                f"{f' and {left} more' if left > 0 else ''}: this only costs memory.",
                 stacklevel=4,
             )
 
     def by_example(self, args: Any, kwargs: Any, count: int, *, ordinary: bool = False) -> Any:
         self._count, self._ordinary = count, ordinary
         self.shared.clear()
-        self._enabled = bool(count)  # nobody took part: there are no gradients to be told apart
+        self._enabled = bool(count)  # without examples there are no gradients to separate
         try:
             return self._module(*args, **kwargs)
         finally:
@@ -185,7 +185,7 @@ class Ghost(Watched):
         return self._enabled and self.training and torch.is_grad_enabled()
 
     def _wake(self, *layers: nn.Module) -> None:
-        """The parameters of layers that have done their work, or of all, need gradients again."""
+        """The parameters of these layers, or of all, need gradients again."""
         for layer in layers or list(self._resting):
             for parameter in self._resting.pop(layer, ()):
                 parameter.requires_grad_(True)
@@ -208,14 +208,14 @@ class Ghost(Watched):
         self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> Any:
         self._wake(layer)
-        if not self._active() or output is None:  # nothing comes out where an error does
+        if not self._active() or output is None:  # an error leaves no output
             return None
         name = f"layer {self.layer_name(layer)!r} ({kind_of(layer).__name__})"
         if not isinstance(output, Tensor):
             raise RunError(
-                f"{name} returns several tensors, and gradients by example can be made for a layer "
-                "with one. If it holds parameters of its own beside other layers, put them into a "
-                "small module with one input and one output."
+                f"{name} returns several tensors, but per-example gradients are only possible for "
+                "a layer that returns one. If it holds parameters of its own beside other layers, "
+                "put them into a small module with one input and one output."
             )
         if not args or not isinstance(args[0], Tensor):
             raise RunError(IMPOSSIBLE.format(name, "it is called without a tensor"))
@@ -229,7 +229,7 @@ class Ghost(Watched):
 
 @dataclass
 class _Call:
-    """A layer that was called, until the gradients of what it gave are known."""
+    """A layer that was called, until the gradients of its output are known."""
 
     owner: Ghost
     layer: nn.Module
@@ -240,7 +240,7 @@ class _Call:
     done: bool = False
 
     def gradients_of(self, gradients: Tensor) -> None:
-        """The backward pass has come by."""
+        """Compute the terms: the backward pass has reached the layer's output."""
         terms, count = self.owner.terms, self.owner._count
         if self.done or self.generation != terms.generation:
             raise RunError(
@@ -251,8 +251,8 @@ class _Call:
         self.done = True
         if self.given._version != self.version:
             raise RunError(
-                f"what {self.name} was given was changed in place after it, and its gradients by "
-                "example cannot be found: write out = out + x, not out += x."
+                f"the input of {self.name} was changed in place after the layer used it, so its "
+                "per-example gradients cannot be computed: write out = out + x, not out += x."
             )
         names, sharding = self.owner.watch.names, self.owner.watch.sharding
         whole = map(sharding.computed_with, self.layer.parameters())
@@ -266,14 +266,14 @@ class _Call:
                 found = terms_of(self.layer, self.given, gradients.detach())
         except MmccError:
             raise
-        except Exception as problem:  # whatever Opacus and torch trip over in a layer
+        except Exception as problem:  # whatever Opacus and torch raise in a layer
             raise RunError(IMPOSSIBLE.format(self.name, first_sentence(problem))) from problem
         for parameter, term in found.items():
             terms.note(sharding.computed_with(parameter), term)
 
 
 class _Root(torch.autograd.Function):
-    """Makes an output need gradients that depends on nothing else that does."""
+    """Makes an output require gradients although nothing that it depends on does."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, _anchor: Tensor, given: bool) -> Tensor:

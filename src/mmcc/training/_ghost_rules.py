@@ -1,11 +1,10 @@
-"""How a layer's gradients by example come about, layer by layer.
+"""How each kind of layer yields the terms of its per-example gradients.
 
-In: a layer, what it was given, and the gradients of what it gave.  Out: a term for each of its
-trained parameters (`mmcc.training._ghost_terms`).
-Rounding: that of Opacus's rules, in single precision at least where there is a rule here.
-
-Layers without a rule here, and whose parameters are vectors, such as norms, get rows from Opacus's
-rules or by functorch.  So do others, and then the rows may be large: `is_ghostly` tells.
+In: a layer, its input, and the gradients of its output.  Out: a term for each of its trained
+parameters (`mmcc.training._ghost_terms`).
+Rounding: that of Opacus's rules; in single precision at least where there is a rule here.
+Layers without a rule here whose parameters are vectors, such as norms, get rows from Opacus's rules
+or from functorch.  So do other layers, and then the rows may be large: `is_ghostly` says which.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ BUILTIN = {"weight", "bias"}
 
 
 def hooked_layers(module: nn.Module) -> Iterator[nn.Module]:
-    """Layers that are taken apart, each with its parameters: in the order of the module.
+    """Layers that are handled one by one, each with its parameters, in the order of the module.
 
-    A layer with parameters of its own and no rule is taken as a whole, with all that is in it.
-    One that stands in several places is one layer.
+    A layer that has parameters of its own and no rule is handled as a whole, with everything in it.
+    A layer that is used in several places is yielded once.
     """
     yield from dict.fromkeys(_met(module))
 
 
 def _met(module: nn.Module) -> Iterator[nn.Module]:
-    """As often as they stand somewhere."""
+    """The same layers, each as often as it is used."""
     # Opacus's recurrent layers list the parameters of their cells as their own too.
     listed = isinstance(module, DPRNNBase)
     own = not listed and any(p.requires_grad for p in module.parameters(recurse=False))
@@ -59,33 +58,33 @@ def has_rule(layer: nn.Module) -> bool:
 
 
 def prepare(layer: nn.Module) -> None:
-    """Make ready for functorch what has no rule; before any hooks are put on it."""
+    """Prepare a layer without a rule for functorch; call this before any hooks are attached."""
     if has_rule(layer):
         return
     if any(map(is_unit, layer.modules())):
         raise MethodError(
-            f"a layer of the kind {kind_of(layer).__name__}, for which there is no rule to find "
-            "gradients by example, is sharded by itself. Call fully_shard on a larger part of the "
-            "module that holds it."
+            f"a layer of type {kind_of(layer).__name__}, which has no rule for per-example "
+            "gradients, is sharded by itself. Call fully_shard on a larger part of the module that "
+            "contains it."
         )
     try:
         prepare_layer(layer)
-    except RuntimeError as problem:  # it is copied, and a weight may follow from others
+    except RuntimeError as problem:  # functorch copies it, and a weight may depend on others
         raise MethodError(
-            f"a layer of the kind {kind_of(layer).__name__}, for which there is no rule to find "
-            f"gradients by example, cannot be copied: {first_sentence(problem)}. If its weight is "
-            "normed by torch.nn.utils.weight_norm, use that of torch.nn.utils.parametrizations."
+            f"a layer of type {kind_of(layer).__name__}, which has no rule for per-example "
+            f"gradients, cannot be copied: {first_sentence(problem)}. If its weight is normalised "
+            "by torch.nn.utils.weight_norm, use torch.nn.utils.parametrizations.weight_norm."
         ) from problem
 
 
 def is_ghostly(layer: nn.Module) -> bool:
-    """Whether no large rows are made for a layer."""
+    """Whether a layer is handled without forming large rows."""
     small = all(p.dim() < 2 for p in layer.parameters() if p.requires_grad)
     return small or _ghost_rule(layer) is not None
 
 
 def needs_parameters(layer: nn.Module) -> bool:
-    """Whether a layer's gradients by example are made with its parameters, and not beside them."""
+    """Whether a layer's per-example gradients are computed with its parameters."""
     return _ghost_rule(layer) is None
 
 
@@ -108,12 +107,12 @@ def _rule(layer: nn.Module) -> Rule | None:
 
 
 def _ghost_rule(layer: nn.Module) -> Rule | None:
-    """The rule for a layer's type, unless it has other parameters than its type gives it."""
+    """The rule for a layer's type, unless the layer has parameters beyond those of its type."""
     kind = kind_of(layer)
     if not set(_own_names(layer)) <= BUILTIN:
         return None
     if (kind.__module__, kind.__name__) == ("transformers.pytorch_utils", "Conv1D"):
-        return _transposed_linear  # as that package may not be there
+        return _transposed_linear  # by name: that package may not be installed
     return _RULES.get(kind)
 
 
@@ -128,17 +127,17 @@ def _by_opacus(layer: nn.Module, given: Tensor, gradients: Tensor) -> Terms:
 
 
 def _linear(layer: Any, given: Tensor, gradients: Tensor) -> Terms:
-    """With y = x W^T + b."""
+    """For y = x W^T + b."""
     return _products(layer, _pieces(gradients), _pieces(given), _pieces(gradients))
 
 
 def _transposed_linear(layer: Any, given: Tensor, gradients: Tensor) -> Terms:
-    """With y = x W + b, as GPT-2 has it."""
+    """For y = x W + b, as in GPT-2."""
     return _products(layer, _pieces(given), _pieces(gradients), _pieces(gradients))
 
 
 def _products(layer: Any, left: Tensor, right: Tensor, gradients: Tensor) -> Terms:
-    """Of a weight sum_t l_t r_t^T, and of what is added to every piece the sum of gradients."""
+    """For a weight with gradient sum_t l_t r_t^T, and a bias that is added to every piece."""
     terms = _bias(layer, gradients)
     if layer.weight.requires_grad:
         terms[layer.weight] = Outer(left[:, None], right[:, None], tuple(layer.weight.shape))
@@ -146,19 +145,19 @@ def _products(layer: Any, left: Tensor, right: Tensor, gradients: Tensor) -> Ter
 
 
 def _pieces(tensor: Tensor) -> Tensor:
-    """Of the shape (examples, pieces, width)."""
+    """The tensor in the shape (examples, pieces, width)."""
     return tensor.reshape(len(tensor), -1, tensor.shape[-1])
 
 
 def _bias(layer: Any, gradients: Tensor) -> Terms:
-    """Of what is added to every piece."""
+    """For a bias that is added to every piece."""
     if layer.bias is None or not layer.bias.requires_grad:
         return {}
     return {layer.bias: Rows(gradients.sum(dim=1, dtype=summed_type(gradients.dtype)))}
 
 
 def _embedding(layer: nn.Embedding, index: Tensor, gradients: Tensor) -> Terms:
-    """With y_t = W[k_t]; the row `padding_idx` is left alone."""
+    """For y_t = W[k_t]; the row `padding_idx` gets no gradient."""
     index, gradients = index.reshape(len(index), -1).long(), _pieces(gradients)
     if layer.padding_idx is not None:
         gradients = gradients.masked_fill((index == layer.padding_idx)[..., None], 0.0)
@@ -167,7 +166,7 @@ def _embedding(layer: nn.Embedding, index: Tensor, gradients: Tensor) -> Terms:
 
 
 def _scaled(layer: Any, normed: Tensor, gradients: Tensor, last: int) -> Terms:
-    """With y = weight x + bias over the last dimensions."""
+    """For y = weight x + bias over the last dimensions."""
     terms: Terms = {}
     between = tuple(range(1, gradients.dim() - last))
     kind = summed_type(gradients.dtype)
@@ -195,7 +194,7 @@ def _group_norm(layer: nn.GroupNorm, given: Tensor, gradients: Tensor) -> Terms:
 
 
 def _convolution(layer: Any, given: Tensor, gradients: Tensor) -> Terms:
-    """Outer products over windows, or rows where they are no larger than what they are made of."""
+    """Outer products over windows, or rows where these are no larger than what they consist of."""
     terms = _bias(layer, gradients.flatten(2).mT)
     if not layer.weight.requires_grad:
         return terms

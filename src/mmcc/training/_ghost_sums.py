@@ -1,17 +1,16 @@
-r"""Several terms of one parameter, and the norms of what they add up to.
+r"""Several terms of one parameter, and the norms of their sum.
 
-In: terms, of every use of a parameter in a pass.  Out: the same in as few terms as can be; squared
-norms of each example's gradient.
-Rounding: sums of products are found in double precision.  A squared norm of which nearly all
-cancels even so is found again from the row itself; so no norm is too small by more than the
-rounding errors that rows have too.
-
+In: the terms of every use of a parameter in a pass.  Out: the same in as few terms as possible;
+squared norms of each example's gradient.
+Rounding: sums of products are computed in double precision.  A squared norm in which nearly
+everything cancels even so is computed again from the row itself; so no norm is too small by more
+than the rounding errors that rows have too.
 Terms of one kind are joined into one.  An `Outer` and a `Gather`, as of an embedding that is tied
 to the head of a language model, have the inner product
 
     <sum_s l_s r_s^T, sum_t e_{k_t} v_t^T> = sum_st l_s[k_t] <r_s, v_t>.
 
-What else is mixed becomes rows.
+All other mixtures become rows.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmcc.training._ghost_terms import Gather, Outer, Rows, Shape, Term, doubled
+from mmcc.training._ghost_terms import Gather, Outer, Rows, Shape, Term, in_double
 from mmcc.training._lengths import squared_lengths
 
 DOUBT = 1e-6
-"""A squared norm below so much of what it would be if nothing cancelled is found again.
+"""A squared norm below this fraction of what it would be without cancellation is computed again.
 
-A sum of n products is right to n 2^-53 of that, and so the norm to 1e-4, also with 10^6 of them.
+A sum of n products is accurate to n 2^-53 of that, and so the norm to 1e-4, even with 10^6 of them.
 In single precision equal numbers are all rounded the same way: 5e4 of them, most of which
 cancelled, have given norms that were 13 % too small.
 """
 
 
 def joined(terms: Sequence[Term]) -> list[Term]:
-    """The same gradients, as terms of which each is of another kind and fits the others."""
+    """The same gradients, as terms of different kinds that cannot be joined further."""
     kinds: dict[type[Term], list[Term]] = {}
     for term in terms:
         kinds.setdefault(type(term), []).append(term)
@@ -67,7 +66,7 @@ def _all_rows(terms: Sequence[Term]) -> Rows:
 
 
 def squared_norms(terms: Sequence[Term]) -> Tensor:
-    """Of what joined terms add up to, for each example."""
+    """The squared norm of the sum of joined terms, for each example."""
     alone = len(terms) == 1
     found = terms[0].squares(alone=alone)
     if alone and terms[0].exact:
@@ -91,11 +90,11 @@ def squared_norms(terms: Sequence[Term]) -> Tensor:
 
 
 def _inner(outer: Term, gather: Term) -> Tensor:
-    """The inner products of what two terms say of the same examples."""
+    """The inner products of two terms, for each example."""
     assert isinstance(outer, Outer)
     assert isinstance(gather, Gather)
     left, right = outer.left[:, 0], outer.right[:, 0]
     index = gather.index[:, None].expand(-1, left.shape[1], -1)
-    at_places = doubled(left.gather(2, index))
-    products = doubled(right) @ doubled(gather.values).mT
+    at_places = in_double(left.gather(2, index))
+    products = in_double(right) @ in_double(gather.values).mT
     return (at_places * products).sum(dim=(1, 2))

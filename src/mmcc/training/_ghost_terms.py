@@ -1,16 +1,16 @@
-r"""What rows of per-example gradients are made of: their norms and weighted sums without the rows.
+r"""What per-example gradients consist of: their norms and weighted sums, without forming rows.
 
-In: what a layer was given and the gradients of what it gave, for a batch.  Out: of a parameter's
-gradients by example the squared norms, any one of them, and sums with a factor for each example.
-Rounding: in single precision at least; sums of products, in which most may cancel, in double.
+In: a layer's input and the gradients of its output, for a batch.  Out: of the per-example gradients
+of a parameter, the squared norms, any single one, and sums with a factor for each example.
+Rounding: in single precision at least; sums of products, most of which may cancel, in double.
 
 Example i adds to the gradient of a parameter
 
-- `Outer`: sum_t l_it r_it^T, as in linear layers (t runs over the places of a sequence); with
+- `Outer`: sum_t l_it r_it^T, as in linear layers (t runs over the positions of a sequence); with
   Gram matrices, |sum_t l_t r_t^T|^2 = sum_st <l_s, l_t> <r_s, r_t>;
-- `Gather`: sum_t e_{k_it} v_it^T, as in embeddings: rows v are added to places k;
-- `Convolved`: an outer product over the windows that a kernel sees, made where it is needed;
-- `Rows`: what is no larger than what it is made of, or has no such form: the row itself.
+- `Gather`: sum_t e_{k_it} v_it^T, as in embeddings: rows v are added at indices k;
+- `Convolved`: an outer product over the windows that a kernel sees, laid out only when needed;
+- `Rows`: the gradient itself, where it is no larger than its parts or has no such form.
 
 A parameter that is used several times has several terms (`mmcc.training._ghost_sums`).
 """
@@ -30,22 +30,22 @@ from mmcc.training._example_gradients import summed_type
 from mmcc.training._lengths import squared_lengths
 
 BLOCK = 2**24
-"""Numbers that are worked on at once, where that can be chosen."""
+"""Numbers that are processed at once, where that can be chosen."""
 WITHOUT_DOUBLES = ("mps",)
-"""Devices that have no double precision: what needs it is found on the CPU."""
+"""Devices without double precision: what needs it is computed on the CPU."""
 Shape = tuple[int, ...]
 
 
 class Term(ABC):
-    """A part of the gradients by example of one parameter, in a form of its own."""
+    """A part of the per-example gradients of one parameter, in one of several forms."""
 
     shape: Shape
-    """Of the parameter."""
+    """The parameter's shape."""
 
     @property
     @abstractmethod
     def _found(self) -> Tensor:
-        """Gradients, by example, as the backward pass has found them."""
+        """The per-example gradients that the backward pass found."""
 
     @property
     def count(self) -> int:
@@ -54,7 +54,7 @@ class Term(ABC):
 
     @property
     def dtype(self) -> torch.dtype:
-        """In which gradients were found."""
+        """The type in which gradients were found."""
         return self._found.dtype
 
     @property
@@ -71,11 +71,11 @@ class Term(ABC):
 
     @property
     def exact(self) -> bool:
-        """Whether squares have no more rounding errors than those of rows."""
+        """Whether squares have no larger rounding errors than those of rows."""
         return True
 
     def alive(self) -> Tensor:
-        """Of which examples there is anything to add."""
+        """The examples that have anything to add, as a mask."""
         return self.sizes() > 0
 
     @abstractmethod
@@ -88,26 +88,26 @@ class Term(ABC):
 
     @abstractmethod
     def join(self, others: Sequence[Term]) -> Term:
-        """With others of the same kind: the examples' gradients are added up."""
+        """Join others of the same kind to this one: each example's gradients are added up."""
 
     def row(self, member: int) -> Tensor:
-        """One example's."""
+        """One example's gradient."""
         one = self.take(torch.tensor([member]))
         total = torch.zeros(self.shape, dtype=summed_type(self.dtype), device=self._device)
         one.add(total, total.new_ones(1))
         return total
 
     def rows(self) -> Rows:
-        """All of them."""
+        """All examples' gradients."""
         return Rows(torch.stack([self.row(member) for member in range(self.count)]))
 
 
 @dataclass(frozen=True)
 class Rows(Term):
-    """The gradients themselves."""
+    """The per-example gradients themselves."""
 
     values: Tensor
-    """Examples first."""
+    """The gradients, with the examples in the first dimension."""
 
     @property
     def shape(self) -> Shape:  # type: ignore[override]
@@ -119,7 +119,7 @@ class Rows(Term):
 
     def squares(self, *, alone: bool = True) -> Tensor:
         found = squared_lengths(self._flat(), summed_type(self.dtype))
-        return found if alone else doubled(found)
+        return found if alone else in_double(found)
 
     def sizes(self) -> Tensor:
         return self.squares().sqrt()
@@ -149,12 +149,12 @@ class Rows(Term):
 
 @dataclass(frozen=True)
 class Outer(Term):
-    """Sums of outer products; in groups, which are the parameter's parts one after another."""
+    """Sums of outer products, in groups that are consecutive parts of the parameter."""
 
     left: Tensor
-    """Of the shape (examples, groups, pieces, p)."""
+    """The left factors, of shape (examples, groups, pieces, p)."""
     right: Tensor
-    """Of the shape (examples, groups, pieces, q)."""
+    """The right factors, of shape (examples, groups, pieces, q)."""
     shape: Shape
 
     @property
@@ -174,7 +174,7 @@ class Outer(Term):
         else:
             kind, each, work = torch.float64, pieces * (2 * pieces + p + q), _by_gram
         parts = [
-            work(moved(self.left[block], kind), moved(self.right[block], kind))
+            work(converted(self.left[block], kind), converted(self.right[block], kind))
             for block in _blocks(self.count, groups * each)
         ]
         return torch.cat(parts)
@@ -190,7 +190,7 @@ class Outer(Term):
         return self.left.flatten(1).any(dim=1) & self.right.flatten(1).any(dim=1)
 
     def sizes(self) -> Tensor:
-        """With what may have been lost below the smallest number."""
+        """Sizes that include what may have been lost to underflow."""
         smallest = torch.finfo(self._kind).tiny
         left, right = (
             torch.linalg.vector_norm(side, dim=3, dtype=self._kind).square()
@@ -246,12 +246,12 @@ def _by_rows(left: Tensor, right: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Gather(Term):
-    """Vectors that are added to rows of a table, wherever an index says."""
+    """Vectors that are added to the rows of a table that an index names."""
 
     index: Tensor
-    """Of the shape (examples, pieces)."""
+    """The rows of the table, of shape (examples, pieces)."""
     values: Tensor
-    """Of the shape (examples, pieces, width)."""
+    """The vectors, of shape (examples, pieces, width)."""
     shape: Shape
 
     @property
@@ -259,9 +259,9 @@ class Gather(Term):
         return self.values
 
     def squares(self, *, alone: bool = True) -> Tensor:
-        """Of an example and a row of the table, what meets there is added up first."""
+        """Vectors of one example that go to the same row of the table are added up first."""
         kind = summed_type(self.dtype) if alone else torch.float64
-        values = moved(self.values, kind)
+        values = converted(self.values, kind)
         device = values.device
         examples = torch.arange(self.count, device=device)[:, None]
         places = (examples * self.shape[0] + self.index.to(device)).flatten()
@@ -293,12 +293,12 @@ class Gather(Term):
 
 @dataclass(frozen=True)
 class Convolved(Term):
-    """Outer products of a convolution: of its outputs' gradients, and the windows they saw."""
+    """Outer products of a convolution: of its outputs' gradients and the windows they saw."""
 
     padded: Tensor
-    """What was convolved, with its padding: (examples, channels, ...)."""
+    """The input of the convolution, with its padding: (examples, channels, ...)."""
     outputs: Tensor
-    """Gradients of what came out: (examples, channels, ...)."""
+    """Gradients of the output: (examples, channels, ...)."""
     shape: Shape
     stride: Shape
     dilation: Shape
@@ -315,7 +315,7 @@ class Convolved(Term):
         return torch.cat([part.sizes() for part in self._outers()])
 
     def _outers(self) -> Iterator[Outer]:
-        """Windows laid out for some examples after others."""
+        """The windows laid out, block of examples by block."""
         windows = self.outputs[0, 0].numel() * self.padded.shape[1] * math.prod(self.shape[2:])
         for block in _blocks(self.count, windows):
             yield self._of(block).outer()
@@ -354,7 +354,7 @@ class Convolved(Term):
         return Rows(torch.cat([part.rows().values for part in self._outers()]))
 
     def outer(self) -> Outer:
-        """With the windows laid out."""
+        """The same gradients as an `Outer`, with the windows laid out."""
         windows = self.padded
         for place, (width, step, apart) in enumerate(
             zip(self.shape[2:], self.stride, self.dilation, strict=True), start=2
@@ -383,24 +383,24 @@ class Convolved(Term):
         )
 
 
-def moved(tensor: Tensor, kind: torch.dtype) -> Tensor:
-    """In a type, on the CPU if the device does not have it."""
+def converted(tensor: Tensor, kind: torch.dtype) -> Tensor:
+    """The tensor in a type, on the CPU if the device does not have that type."""
     lacking = kind == torch.float64 and tensor.device.type in WITHOUT_DOUBLES
     return (tensor.cpu() if lacking else tensor).to(kind)
 
 
-def doubled(tensor: Tensor) -> Tensor:
-    """In double precision."""
-    return moved(tensor, torch.float64)
+def in_double(tensor: Tensor) -> Tensor:
+    """The tensor in double precision."""
+    return converted(tensor, torch.float64)
 
 
 def _grouped(tensor: Tensor, groups: int) -> Tensor:
-    """With the channels in groups."""
+    """The tensor with its channels in groups."""
     return tensor.reshape(len(tensor), groups, -1, *tensor.shape[2:])
 
 
 def _blocks(count: int, each: int) -> Iterator[slice]:
-    """Of so many examples, with so many numbers each, as many at once as are few enough."""
+    """Slices of `count` examples with `each` numbers per example, as long as memory allows."""
     size = max(1, BLOCK // max(each, 1))
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))

@@ -1,4 +1,4 @@
-"""Sums of kept vectors on the CPU, compiled: one pass over each.
+"""Sums of kept vectors on the CPU, compiled: one pass over each vector.
 
 In: a piece of the new vector, weights, a matrix of kept vectors.  Out: the piece with them added.
 Rounding: one product and one sum at a time, in the order of the rows, never contracted: the bits
@@ -16,7 +16,7 @@ from mmcc._arrays import IntArray
 from mmcc.strategies._recurrences import compiled
 
 BLOCK = 2**11
-"""Coordinates that stay in the innermost cache."""
+"""Coordinates that fit in the innermost cache."""
 
 
 def add_rows(part: Any, weights: list[float], rows: list[int], matrix: Any, start: int) -> None:

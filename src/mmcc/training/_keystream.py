@@ -15,14 +15,14 @@ A pair is made of four words a, b, c, d by Box and Muller,
     v = ((a mod 2^31) 2^31 + floor(b / 2) + 1/2) 2^-63,  between 0 and 1/2, with 62 bits,
     E = -ln v  if a < 2^31,  else  -ln(1 - v);            R = sqrt(2 E),
     t = a number between -1/2 and 1/2 from the lower 30 bits of c and the upper 31 of d,
-    (x, y) = R (cos, sin)(pi t / 2), turned by a quarter turn and by a half as the upper bits of c
-    say.
+    (x, y) = R (cos, sin)(pi t / 2), rotated by a quarter turn and by a half turn as the upper bits
+    of c say.
 
 E is exponential and the angle uniform, so x and y are independent standard normals but for
 
-- the finite number of bits: |x| <= sqrt(128 ln 2) = 9.4194, and a normal is beyond with chance
-  4.6e-21;  for every w, where v >= w (all but a part w of the pairs) R is within 2^-64 / (w R) of
-  one that is exactly Rayleigh, and the angle is within 2^-61;
+- the finite number of bits: |x| <= sqrt(128 ln 2) = 9.4194, and a normal exceeds this with
+  probability 4.6e-21;  for every w, where v >= w (all but a fraction w of the pairs) R is within
+  2^-64 / (w R) of one that is exactly Rayleigh, and the angle is within 2^-61;
 - rounding: x differs from what these formulas say by at most 2^-22 R in float32 and 2^-51 R in
   float64.
 
@@ -44,9 +44,9 @@ LANES = 128
 TILE = 8 * LANES
 """Numbers that are made together."""
 MAX_NUMBERS = 2**35
-"""In a row: the counter of blocks has 32 bits."""
+"""The most numbers in a row: the counter of blocks has 32 bits."""
 LARGEST = math.sqrt(128 * math.log(2.0))
-"""No number is larger."""
+"""No number is larger in absolute value."""
 CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 ROOT_HALF = 0x3F3504F3
 """The bits of sqrt(1/2) in float32."""
@@ -67,7 +67,7 @@ def series(kind: type[np.floating[Any]], terms: int, turns: int) -> Series:
 
 
 SINGLE, DOUBLE = series(np.float32, 4, 5), series(np.float64, 10, 9)
-"""So many terms that what is left out is less than half a unit in the last place."""
+"""Numbers of terms for which the remainder is less than half a unit in the last place."""
 SERIES = {"float32": SINGLE, "float64": DOUBLE}
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,12 +75,12 @@ U, S, F32 = np.uint32, np.int32, np.float32
 
 
 def _compiled(function: F) -> F:
-    """Compile without the interpreter lock, and remember the machine code between runs."""
+    """Compile without the interpreter lock, and cache the machine code between runs."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def _inlined(function: F) -> F:
-    """Compile into the loop that calls, which else would not work on several lanes at once."""
+    """Compile into the calling loop, which otherwise would not work on several lanes at once."""
     return cast(F, numba.njit(nogil=True, error_model="numpy", forceinline=True)(function))
 
 
@@ -194,7 +194,7 @@ def to_normals(words: NDArray[np.uint32], numbers: NDArray[Any], coefficients: A
 def _fill(
     key: NDArray[np.uint32], row: Any, start: int, numbers: NDArray[Any], coefficients: Any
 ) -> None:
-    """The row's numbers `start`, `start` + 1, ...: whole tiles are made, and cut."""
+    """The row's numbers `start`, `start` + 1, ...: whole tiles are made, then cut."""
     words = np.empty((16, LANES), np.uint32)
     spare = np.empty((8, LANES), numbers.dtype)
     flat = spare.reshape(-1)

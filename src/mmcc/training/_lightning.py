@@ -1,9 +1,9 @@
 """Lightning: a callback that keeps a Trainer to one run of an accounted mechanism.
 
-In: the optimizer and the loader that `make_private` returned, and a Trainer.  Out: refusals of what
-the Trainer was told and cannot be done to a run; the batches, and checkpoints of the run.
-Lightning's automatic optimisation is an ordinary loop: it calls `step` of the optimizer with a
-closure that makes the pass, once for each batch.
+In: the optimizer and the loader that `make_private` returned, and a Trainer.  Out: refusals of
+settings of the Trainer that a run cannot follow; the batches, and checkpoints of the run.
+Lightning's automatic optimisation is an ordinary loop: it calls `step` of the optimizer once for
+each batch, with a closure that makes the pass.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from mmcc.training._optimizer import PrivateOptimizer
 from mmcc.training._run import RunError
 
 PRECISIONS = ("32-true", "bf16-mixed")
-"""Of Lightning: all that changes neither the loss nor the parameters' type."""
+"""Lightning's precisions that change neither the loss nor the parameters' type."""
 PLUGINS = (Precision, MixedPrecision)
-"""What does the above; one of somebody's own may do anything to a loss."""
+"""Lightning's own plugins for these; a user's plugin might do anything to a loss."""
 TRIALS = (BatchSizeFinder, LearningRateFinder)
-"""Callbacks that train for a while, look at the losses, and begin anew."""
+"""Callbacks that train for a while, look at the losses, and start over."""
 ENTRY = "mmcc_position"
-"""In Lightning's checkpoint: which of the run's belongs to it."""
+"""The key in Lightning's checkpoint that says which checkpoint of the run belongs to it."""
 KEPT = 3
 ACCUMULATED = (
     "accumulate_grad_batches={} would hide batches from the run, each of which is a step. Leave it "
-    "at 1, and pass physical_batch_size to make_private, which cuts the accounted batches."
+    "at 1, and pass physical_batch_size to make_private, which splits the accounted batches."
 )
 
 
@@ -48,15 +48,15 @@ class PrivacyCallback(Callback):
     """A run in a Lightning Trainer: `callbacks=[privacy]`, `trainer.fit(model, privacy.batches)`.
 
     The model calls the module that `make_private` returned in its `training_step`, and returns the
-    optimizer from `configure_optimizers`.  Whatever the Trainer would do otherwise than the run was
-    accounted is refused before the first step, and the Trainer stops when the run is at its end.
+    optimizer from `configure_optimizers`.  Anything that the Trainer would do differently from the
+    accounted run is refused before the first step, and the Trainer stops when the run has ended.
 
-    With a `folder` every checkpoint of Lightning has one of the run beside it there, of which the
-    last few are kept; `trainer.fit(..., ckpt_path=...)` takes both up.  They hold the keys of the
-    noise and are as secret as the data; Lightning's own do not.
+    With a `folder`, every checkpoint of Lightning gets a checkpoint of the run beside it there, of
+    which the last few are kept; `trainer.fit(..., ckpt_path=...)` resumes both.  The run's
+    checkpoints hold the keys of the noise and are as secret as the data; Lightning's own do not.
 
-    What is logged about the training data carries no noise.  To stop, to choose a checkpoint or to
-    set the learning rate by it is refused, as is validation on the training data.
+    What is logged about the training data carries no noise.  Using it to stop, to choose a
+    checkpoint or to set the learning rate is refused, as is validation on the training data.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class PrivacyCallback(Callback):
             self._check_callbacks(trainer)
             if getattr(pl_module, "_compiler_ctx", None) is not None:
                 raise RunError(
-                    "the LightningModule is compiled, and in it a module that the run has wrapped "
-                    "already. Call torch.compile of the module before make_private instead."
+                    "the LightningModule is compiled, and with it a module that the run has "
+                    "wrapped. Compile the module with torch.compile before make_private instead."
                 )
 
     def _check_trainer(self, trainer: Trainer) -> None:
@@ -101,23 +101,23 @@ class PrivacyCallback(Callback):
         if trainer.precision not in PRECISIONS or type(trainer.precision_plugin) not in PLUGINS:
             raise RunError(
                 f"precision={trainer.precision!r} of {type(trainer.precision_plugin).__name__} "
-                "scales the loss, or changes the type of parameters whose noise was made for "
-                f"another. Use {' or '.join(PRECISIONS)}."
+                "scales the loss, or changes the type of parameters after their noise was set up. "
+                f"Use {' or '.join(PRECISIONS)}."
             )
         if type(trainer.strategy) is not SingleDeviceStrategy:
             raise RunError(
-                f"{type(trainer.strategy).__name__} spreads the module over processes, and "
-                "averages gradients before they are clipped. Use one device here; several "
-                "processes train with torchrun or accelerate (docs/distributed.md)."
+                f"{type(trainer.strategy).__name__} distributes the module over processes, and "
+                "averages gradients before they are clipped. Use one device here; to train on "
+                "several, use torchrun or accelerate (docs/distributed.md)."
             )
         if trainer.overfit_batches:
             raise RunError(
-                "overfit_batches trains on the same batches again and again, which the run does "
-                "not draw. Leave it out."
+                "overfit_batches trains on the same batches again and again, which are not those "
+                "that the run draws. Leave it out."
             )
 
     def _check_place(self, trainer: Trainer) -> None:
-        """Refuse a Trainer that would move parameters away from their noise."""
+        """Refuse a Trainer that would move parameters to another device than their noise."""
         place = trainer.strategy.root_device
         check_device(
             self.optimizer.params, place, "the Trainer trains on", f"module.to({str(place)!r})"
@@ -127,9 +127,9 @@ class PrivacyCallback(Callback):
         for callback in trainer.callbacks:
             if isinstance(callback, TRIALS):
                 raise RunError(
-                    f"{type(callback).__name__} (Tuner) trains on the data, chooses by losses that "
-                    "have no noise, and begins anew: releases that are not accounted. Leave it "
-                    "out; for memory there is physical_batch_size of make_private."
+                    f"{type(callback).__name__} (Tuner) trains on the data, decides by losses that "
+                    "carry no noise, and starts over: these releases are not accounted for. Leave "
+                    "it out; to bound memory, pass physical_batch_size to make_private."
                 )
             if isinstance(callback, GradientAccumulationScheduler):
                 raise RunError(ACCUMULATED.format(callback.scheduling))
@@ -138,8 +138,8 @@ class PrivacyCallback(Callback):
         self._check_batches(trainer)
         if [getattr(one, "run", None) for one in trainer.optimizers] != [self.optimizer.run]:
             raise RunError(
-                "configure_optimizers must return the optimizer that make_private returned, and no "
-                "other: whatever else steps has neither clipping nor noise."
+                "configure_optimizers must return the optimizer that make_private returned and no "
+                "other: the steps of any other have neither clipping nor noise."
             )
 
     def _check_batches(self, trainer: Trainer) -> None:
@@ -157,7 +157,7 @@ class PrivacyCallback(Callback):
             trainer.should_stop = True
 
     def _check_monitors(self, trainer: Trainer) -> None:
-        """Refuse decisions by what `training_step` has logged."""
+        """Refuse decisions based on what `training_step` has logged."""
         about_data = {
             f"{result.meta.name}{suffix}"
             for result in (trainer._results or {}).values()
@@ -170,8 +170,8 @@ class PrivacyCallback(Callback):
             if name in about_data:
                 raise RunError(
                     f"a callback or a schedule decides by {name!r}, a number about the training "
-                    "data without noise: what it decides is a release that is not accounted. Use "
-                    "a number about other data."
+                    "data without noise: its decisions are releases that are not accounted for. "
+                    "Use a number about other data."
                 )
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -201,7 +201,7 @@ class PrivacyCallback(Callback):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        checkpoint["optimizer_states"] = []  # the run's file has it, with the noise
+        checkpoint["optimizer_states"] = []  # the run's file has them, and the noise
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -219,9 +219,9 @@ class PrivacyCallback(Callback):
         position = checkpoint.get(ENTRY)
         if position is None or self.folder is None:
             raise RunError(
-                "Lightning's checkpoint says nothing of the noise, so that it cannot be taken up "
-                "alone. Give PrivacyCallback the folder of the run's own checkpoints, when it is "
-                "saved and when it is taken up."
+                "Lightning's checkpoint holds nothing about the noise, so it cannot be resumed on "
+                "its own. Give PrivacyCallback the folder of the run's own checkpoints, both when "
+                "saving and when resuming."
             )
         load_checkpoint(self._file(whole("the position", position, 0, 10**12)), self.optimizer)
 
@@ -231,10 +231,10 @@ class PrivacyCallback(Callback):
 
 
 class Batches:
-    """A run's loader as Lightning goes over it: to the end of the epoch, wherever that is.
+    """A run's loader as Lightning iterates over it: to the end of the epoch, wherever that is.
 
-    It has no length: an epoch that was taken up in its middle is shorter, and parts of batches are
-    as many as come.
+    It has no length: an epoch that was resumed in the middle is shorter, and the number of parts
+    of batches is not known in advance.
     """
 
     def __init__(self, loader: PrivateLoader) -> None:

@@ -1,13 +1,13 @@
 """The accounted batches, in order: lists of indices, and the loader that collates them.
 
 In: `Participants`, or a data set and a run.  Out: one list of indices for each logical batch, or
-several physical ones that make it up; collated batches, of which the run knows the last.
+for each of the physical batches that make it up; collated batches, the last of which the run knows.
 Rounding: none; the law is that of the participants.
 
-A logical batch is what the accounting knows: whoever takes part in a step.  It may be empty, and an
-empty batch is a step like any other: its noise is released.  Physical batches only bound memory.
-The indices are drawn in the main process and batches come back in order, so it does not matter how
-many workers fetch ahead.  Nothing here draws from torch's global generator.
+A logical batch is what the accounting knows: everyone who takes part in a step.  It may be empty,
+and an empty batch is a step like any other: its noise is released.  Physical batches only bound
+memory.  The indices are drawn in the main process and batches come back in order, so it does not
+matter how many workers fetch ahead.  Nothing here draws from torch's global generator.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from torch.utils.data import (
 from mmcc._arrays import IntArray
 from mmcc.errors import ParameterError, SamplingError, whole
 from mmcc.sampling._participations import MAX_STEPS
-from mmcc.training._accelerate import Prepared, check_setting, moved
+from mmcc.training._accelerate import Prepared, check_setting, move
 from mmcc.training._examples import tensors_of
 from mmcc.training._participants import Participants
-from mmcc.training._run import PhysicalBatch, TrainingRun
+from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
 Collate = Callable[[list[Any]], Any]
 CARRIED_OVER = (
@@ -49,7 +49,7 @@ CARRIED_OVER = (
     "prefetch_factor",
     "persistent_workers",
 )
-"""What is taken from a loader besides its data set and collate function."""
+"""Options taken from a given loader besides its data set and collate function."""
 
 MAX_PARTS = 2**20
 _END = object()
@@ -59,11 +59,11 @@ class BatchSampler(Sampler[list[int]]):
     """Batches of steps start, start + 1, ..., stop - 1, each exactly once.
 
     With `physical=k` a logical batch comes in chunks of at most k examples, an empty one as one
-    empty chunk.  An iteration goes on where the last one ended: `step` and `chunk` say what comes
+    empty chunk.  An iteration continues where the last one ended: `step` and `chunk` say what comes
     next, and `seek` changes it.  A DataLoader with workers asks for batches before they are used;
-    whoever saves the state of such a loader seeks back to the step that was really reached.
+    to save the state of such a loader, first seek back to the step that was really reached.
     With `part=(i, n)` a logical batch is shared by n samplers: this one has members i, i + n, ...,
-    and an empty chunk at the end where another has one chunk more.
+    and an empty chunk at the end where another one has one chunk more.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class BatchSampler(Sampler[list[int]]):
         while self.step < self.stop:
             members, chunk = self.members(self.step), self.chunk
             size = self.physical or max(1, members.size)
-            # Before the batch is handed out, so that a state saved while it is used points past it.
+            # Before the batch is handed out, so a state saved while it is in use points past it.
             if chunk + 1 < self.chunks(self.step):
                 self.chunk += 1
             else:
@@ -104,11 +104,11 @@ class BatchSampler(Sampler[list[int]]):
         return sum(self.chunks(step) for step in range(self.step, self.stop)) - self.chunk
 
     def members(self, step: int) -> IntArray:
-        """Whoever takes part in a step, in this sampler's part of the batch."""
+        """The participants of a step in this sampler's part of the batch."""
         return self.participants.at(step)[self.part]
 
     def chunks(self, step: int) -> int:
-        """How many physical batches make up the logical batch of a step: as many for each part."""
+        """How many physical batches make up the logical batch of a step: the same for all parts."""
         largest = -(-int(self.participants.at(step).size) // self.part.step)
         return 1 if self.physical is None else max(1, -(-largest // self.physical))
 
@@ -129,7 +129,7 @@ class BatchSampler(Sampler[list[int]]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken; `physical` and `part` may change between steps."""
+        """Continue where a state was taken; `physical` and `part` may only change between steps."""
         missing = self.state_dict().keys() - state.keys()
         if missing:
             raise SamplingError(
@@ -157,7 +157,7 @@ class PrivateLoader(Prepared, DataLoader[Any]):
         self._schedule = Schedule(run)
         plain = torch.utils.data.default_collate if collate is None else collate
         collated = CollateToRows(dataset, plain, self._schedule.rows)
-        collated([])  # a batch that cannot be empty is refused now and not in the middle of a run
+        collated([])  # a collate function that cannot make an empty batch is refused now
         super().__init__(
             dataset,
             batch_sampler=self._schedule,
@@ -175,8 +175,8 @@ class PrivateLoader(Prepared, DataLoader[Any]):
     def _handed_out(
         self, batches: Iterator[Any], planned: deque[PhysicalBatch], iteration: int
     ) -> Iterator[Any]:
-        # Persistent workers serve one loop after another: one that was overtaken must not take the
-        # other's batches.
+        # Persistent workers serve one loop after another: a loop that was superseded must not take
+        # the other one's batches.
         try:
             while True:
                 self.run.check_current(iteration)
@@ -184,7 +184,7 @@ class PrivateLoader(Prepared, DataLoader[Any]):
                 if batch is _END:
                     self.run.exhausted(iteration)
                     return
-                batch = moved(batch, self._device)
+                batch = move(batch, self._device)
                 content = tuple(tensors_of(batch))
                 self.run.hand_out(replace(planned.popleft(), content=content), iteration)
                 yield batch
@@ -192,20 +192,26 @@ class PrivateLoader(Prepared, DataLoader[Any]):
             self.run.withdraw(iteration)
             raise
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise RunError(
+            "the loader of a run cannot be pickled or copied, as the keys of its noise would go "
+            "with it: use mmcc.training.save_checkpoint."
+        )
+
     def _meet_accelerate(self, state: Any) -> None:
-        """Batches go where accelerate wants them."""
+        """Send batches to the device that accelerate uses."""
         check_setting(state, self.run)
         self._device = state.device
 
     def _worker_seed(self) -> int:
-        """For random transforms in workers: another one wherever an iteration begins."""
+        """The seed of random transforms in workers: a new one whenever an iteration begins."""
         key = self.run.participants.state()["key"]
         text = f"mmcc workers {key} {self.run.position} {self.run.peers.rank}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
 
 
 class Schedule(Sampler[list[int]]):
-    """Indices of the batches to come; `planned` says which ones, in the same order."""
+    """Indices of the batches to come; `planned` lists these batches, in the same order."""
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
@@ -230,7 +236,7 @@ class Schedule(Sampler[list[int]]):
 
     @property
     def rows(self) -> int:
-        """Rows to which a physical batch of this process is padded; 0 where none is."""
+        """Rows to which a physical batch of this process is padded; 0 for no padding."""
         full = -(-(self.run.mechanism.sampling.batch_rows or 0) // self.run.peers.count)
         return full if self.run.physical is None else min(full, self.run.physical)
 
@@ -247,9 +253,9 @@ class Schedule(Sampler[list[int]]):
 class CollateToRows:
     """A collate function that makes an empty batch of the usual shape when nobody takes part.
 
-    It is the batch of the first example, cut to length 0.  A batch of fewer than `rows` examples is
-    filled with zeros, which are no example's data: whatever a loop does with them, nobody counts
-    twice.
+    An empty batch is the batch of the first example, cut to length 0.  A batch of fewer than `rows`
+    examples is filled with zeros, which are no example's data: whatever a training loop does with
+    them, no example counts twice.
     """
 
     def __init__(self, dataset: Dataset[Any], collate: Collate, rows: int) -> None:
@@ -278,7 +284,7 @@ def _filled(batch: Any, count: int, rows: int) -> Any:
 
 
 def _emptied(one: Any, two: Any) -> Any:
-    """A batch of nobody, from batches of one example and of the same one twice."""
+    """An empty batch, made from a batch of one example and one of the same example twice."""
     if isinstance(one, Tensor) and one.dim():
         return one[:0]
     if isinstance(one, Mapping):
@@ -294,7 +300,7 @@ def _emptied(one: Any, two: Any) -> Any:
             return type(one)()  # one entry for each example, such as a name
         return type(one)(map(_emptied, one, two))  # type: ignore[call-arg]
     if isinstance(one, Tensor | str | bytes | int | float | None):
-        return one  # about no example in particular
+        return one  # not about any example in particular
     raise ParameterError(
         f"an empty batch of {type(one).__name__} cannot be made: the collate function must "
         "return tensors, or tuples, lists and mappings of tensors, with the examples first."
@@ -306,19 +312,20 @@ def dataset_of(data: object) -> Any:
     found: Any = data.dataset if isinstance(data, DataLoader) else data
     if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__getitem__"):
         raise ParameterError(
-            f"{type(found).__name__} is no data set: examples are drawn by number. Use a data set "
-            "with __len__ and __getitem__, or a list of examples."
+            f"{type(found).__name__} is not a map-style data set: examples are drawn by index. Use "
+            "a data set with __len__ and __getitem__, or a list of examples."
         )
-    if isinstance(found, IterableDataset) or not hasattr(found, "__len__"):
+    is_number = isinstance(found, torch.Tensor) and found.dim() == 0
+    if isinstance(found, IterableDataset) or is_number or not hasattr(found, "__len__"):
         raise ParameterError(
-            f"{type(found).__name__} has no length, but who takes part is drawn by index from all "
+            f"{type(found).__name__} has no length, but participants are drawn by index from all "
             "examples. Use a data set with __len__ and __getitem__."
         )
     return found
 
 
 def loading_options(data: object, expected: float) -> dict[str, Any]:
-    """How a loader loads; refused if it has another idea of batches than the scheme."""
+    """The options of a given loader; refused if its batches are not those of the scheme."""
     if not isinstance(data, DataLoader):
         return {"collate": None}
     _check_batches(data, expected)

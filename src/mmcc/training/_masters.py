@@ -1,10 +1,10 @@
-"""Parameters in 16 bits, and the copies in single precision that are trained in their place.
+"""Master copies in single precision, which are trained in place of 16-bit parameters.
 
-In: the parameters of an optimizer.  Out: what it steps on: a master copy for each parameter in 16
-bits, and the parameter itself for all others.
+In: the parameters of an optimizer.  Out: what it steps on: a master copy for each 16-bit parameter,
+and the parameter itself for all others.
 Rounding: norms, sums and noise are in single precision, and so is the step that the optimizer makes
-of a released gradient.  A parameter is its master rounded to 16 bits, which is post-processing: it
-knows of the data what the master knows, and no more.  Noise that was itself rounded to 8 bits, or
+with a released gradient.  A parameter is its master rounded to 16 bits, which is post-processing:
+it reveals no more about the data than the master.  Noise that was itself rounded to 8 bits, or
 added to a sum in 8 bits, would not be Gaussian noise on a bounded sum.
 """
 
@@ -24,7 +24,7 @@ WIDE = (torch.float32, torch.float64)
 
 
 class Masters:
-    """What is stepped on in place of the trained parameters, in their order."""
+    """The tensors that the optimizer steps on in place of the trained parameters, in order."""
 
     def __init__(self, trained: Sequence[nn.Parameter]) -> None:
         self.stepped = [
@@ -37,7 +37,7 @@ class Masters:
         ]
 
     def take_over(self, optimizer: Optimizer) -> None:
-        """Let the optimizer step on masters, which begin as the parameters are now."""
+        """Make the optimizer step on masters, which start as copies of the parameters."""
         masters = {p: master for _, p, master in self._pairs}
         with torch.no_grad():
             for p, master in masters.items():
@@ -50,26 +50,26 @@ class Masters:
                 optimizer.state[master] = {name: _widened(value) for name, value in kept.items()}
 
     @torch.no_grad()
-    def follow(self) -> None:
-        """Before a step: where a parameter was written to since the last one, that holds."""
+    def refresh(self) -> None:
+        """Before a step: adopt what was written to a parameter since the last one."""
         for _, p, master in self._pairs:
             written = p != master.to(p.dtype)
             if written.any():
                 master.copy_(torch.where(written, p.to(master.dtype), master))
 
     @torch.no_grad()
-    def lead(self) -> None:
-        """After a step: the parameters are their masters, rounded."""
+    def write_back(self) -> None:
+        """After a step: set the parameters to their masters, rounded."""
         for _, p, master in self._pairs:
             p.copy_(master)
 
     def state(self) -> dict[str, Tensor]:
-        """The masters, by their places in the optimizer."""
+        """The masters, by their indices in the optimizer."""
         return {str(place): master.detach() for place, _, master in self._pairs}
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over masters that were saved."""
+        """Restore masters that were saved."""
         if set(state) != set(self.state()):
             raise ParameterError("it has other parameters in 16 bits than this module.")
         for place, p, master in self._pairs:
@@ -83,7 +83,7 @@ class Masters:
 
 
 def _widened(value: Any) -> Any:
-    """What an optimizer keeps for a parameter in 16 bits, for its master."""
+    """An optimizer's state of a 16-bit parameter, converted for its master."""
     if isinstance(value, Tensor) and value.dtype in SHORT:
         return value.float()
     return value

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 REDUCTIONS = ("mean", "sum")
 DIGEST = " with digest "
-"""Between the description of a strategy and the digest of its numbers."""
+"""Separates the description of a strategy from the digest of its numbers."""
 AS_A_WHOLE = Clipping()
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """What a run does to the data: sum_i clip(g_i) over who takes part in a step, plus noise.
+    """What a run does to the data: sum_i clip(g_i) over the participants of a step, plus noise.
 
     The noise of step t is `max_grad_norm` times row t of sigma C^-1 z (for trees, of the decoder's
     noise).  The sum is divided by `expected_batch_size`, a public number, if the loss is a mean.
@@ -81,18 +81,18 @@ class Mechanism:
 
     @property
     def steps(self) -> int:
-        """Steps that are accounted for."""
+        """The number of steps that are accounted for."""
         return self.strategy.steps
 
     @property
     def expected_batch_size(self) -> float:
-        """Examples that take part in a step, on average: public, whatever a step really drew."""
+        """The mean number of participants in a step: public, whatever a step really draws."""
         expected = self.sampling.expected_batch(self.steps, self.examples)
         return real("expected_batch", expected, 0, self.examples, closed="h")
 
     def fingerprint(self) -> dict[str, str]:
-        """Everything that makes this mechanism what it is, to the last bit."""
-        digest = strategy_digest(self.strategy)[:16]  # what is shown of C may not show all of it
+        """Everything that defines this mechanism, to the last bit."""
+        digest = strategy_digest(self.strategy)[:16]  # the repr of C may not show all of it
         law = {} if self.clipping == AS_A_WHOLE else {"clipping": str(self.clipping)}
         return {
             "strategy": f"{self.strategy!r}{DIGEST}{digest}",
@@ -106,7 +106,7 @@ class Mechanism:
         }
 
     def differences(self, fingerprint: Mapping[str, str]) -> list[str]:
-        """What is not the same, each in a few words; of strategies the digest decides."""
+        """What differs, each in a few words; strategies are compared by digest."""
         ours = self.fingerprint()
         names = dict.fromkeys((*ours, *fingerprint))
         return [
@@ -117,14 +117,14 @@ class Mechanism:
 
 
 def _same(name: str, theirs: str | None, ours: str | None) -> bool:
-    """Versions may word the same strategy differently; they agree on the digest of its numbers."""
+    """Versions may describe a strategy differently, but agree on the digest of its numbers."""
     if name == "strategy" and theirs and ours and DIGEST in theirs:
         return theirs.rpartition(DIGEST)[2] == ours.rpartition(DIGEST)[2]
     return theirs == ours
 
 
 def check_trainable(strategy: Strategy, sampling: Scheme) -> None:
-    """Refuse what cannot be trained with: gradients depend on the releases before them."""
+    """Refuse strategies that cannot be trained with, as gradients depend on earlier releases."""
     checked_strategy(strategy)
     checked_scheme(sampling).check_drawn()
     if not strategy.adaptive:
@@ -135,8 +135,8 @@ def check_trainable(strategy: Strategy, sampling: Scheme) -> None:
     sampling.check(strategy.steps)
 
 
-def declared(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> Strategy:
-    """The strategy of a run, which ends after `stop_after` steps if that is declared: a prefix."""
+def declared_strategy(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> Strategy:
+    """The strategy of a run: a prefix if the run was declared to end after `stop_after` steps."""
     check_trainable(strategy, sampling)
     if stop_after is None:
         return strategy
@@ -145,7 +145,7 @@ def declared(strategy: Strategy, sampling: Scheme, stop_after: int | None) -> St
 
 
 def amplified(strategy: Strategy, sampling: Scheme) -> bool:
-    """Whether amplification is proven for training, in which the other examples contribute too."""
+    """Whether amplification is proven for training, where the other examples contribute too."""
     from mmcc.accounting import _best_bound as _best
     from mmcc.accounting import _bounds  # numba takes a second
 
@@ -154,7 +154,7 @@ def amplified(strategy: Strategy, sampling: Scheme) -> bool:
 
 
 def training_method(strategy: Strategy, sampling: Scheme, method: str) -> str:
-    """The method of accounting that holds for training: unamplified where no other is proven."""
+    """The accounting method that is valid for training: unamplified where no other is proven."""
     from mmcc._simulation.claims import METHOD as VERIFY
     from mmcc.accounting._bounds import (
         PLAIN,  # numba takes a second
@@ -162,20 +162,20 @@ def training_method(strategy: Strategy, sampling: Scheme, method: str) -> str:
     )
     from mmcc.accounting._questions import check_method
 
-    if method == VERIFY:  # which refuses by itself where nothing is proven for training
+    if method == VERIFY:  # which itself refuses what is not proven for training
         return method
     check_method(method)
     if method == PLAIN.name or amplified(strategy, sampling):
         return method
     if method != TIGHT:
         raise MethodError(
-            f"method {method!r} proves nothing for training with {sampling!r}, in which the other "
+            f"method {method!r} proves nothing for training with {sampling!r}, where the other "
             "examples contribute too. Use method='unamplified', or leave it out."
         )
     return PLAIN.name
 
 
-def certified(
+def certify(
     strategy: Strategy,
     sampling: Scheme,
     *,
@@ -188,7 +188,7 @@ def certified(
 ) -> Guarantee:
     """The guarantee of all steps: of a noise level, or with the least noise for an epsilon.
 
-    `verify` has options of `mmcc.verify`, for the method of that name.
+    `verify` holds options of `mmcc.verify`, for the method of that name.
     """
     from mmcc._simulation.claims import METHOD as VERIFY
     from mmcc.accounting import _questions as solve  # numba takes a second
@@ -198,8 +198,8 @@ def certified(
     if proven == VERIFY:
         if epsilon is None:
             raise MethodError(
-                f"method={VERIFY!r} shows a target: give epsilon, for which the noise is "
-                "found, not sigma."
+                f"method={VERIFY!r} needs a target: give epsilon, for which the noise is found, "
+                "not sigma."
             )
         return solve.sigma(strategy, sampling, epsilon=epsilon, verify=verify, **how)
     if sigma is not None:
@@ -208,12 +208,12 @@ def certified(
         found = solve.sigma(strategy, sampling, epsilon=epsilon, **how)
         if "any_sigma" in found.details:
             raise ParameterError(
-                f"the chance to take part at all, {sampling.chance(strategy.steps):.3g}, is no "
-                f"larger than delta = {delta:g}, so that any noise will do and whoever takes part "
-                "is not protected. Use a smaller delta, or give sigma."
+                f"the probability of taking part at all, {sampling.chance(strategy.steps):.3g}, is "
+                f"at most delta = {delta:g}, so any noise satisfies the target and participants "
+                "would not be protected. Use a smaller delta, or give sigma."
             )
     else:
-        raise ParameterError("a guarantee is of a sigma or for an epsilon.")
+        raise ParameterError("give sigma or epsilon.")
     if not found.adaptive or found.setting:
         raise MethodError(f"method {method!r} does not hold for training: {found}.")
     if not amplified(strategy, sampling):
@@ -225,8 +225,8 @@ def certified(
 def spent_by(mechanism: Mechanism, guarantee: Guarantee, steps: int) -> Guarantee:
     """What a run of so many steps would have cost, had it been declared to end there.
 
-    Under a scheme of whole epochs it is that of the epochs begun: the steps are post-processing of
-    them.  Never more than what the whole run costs, for the same reason.
+    Under a scheme of whole epochs this is the cost of the epochs begun: their steps so far are
+    post-processing of them.  For the same reason it never exceeds the cost of the whole run.
     """
     from mmcc.accounting._bounds import TIGHT  # numba takes a second
     from mmcc.accounting._guarantee import CERTIFIED
@@ -239,7 +239,7 @@ def spent_by(mechanism: Mechanism, guarantee: Guarantee, steps: int) -> Guarante
     if prefix is None:
         return guarantee
     method = guarantee.method if guarantee.kind == CERTIFIED else TIGHT
-    found = certified(
+    found = certify(
         prefix.strategy,
         prefix.sampling,
         delta=guarantee.delta,
@@ -250,16 +250,16 @@ def spent_by(mechanism: Mechanism, guarantee: Guarantee, steps: int) -> Guarante
 
 
 def _prefix(mechanism: Mechanism, steps: int) -> Mechanism | None:
-    """The shortest run of at least so many steps that could have been declared; None for all."""
+    """The shortest run of at least so many steps that could have been declared; None: the whole."""
     strategy, scheme = mechanism.strategy, mechanism.sampling
     try:
         scheme.check_prefix(strategy.steps)
-    except SamplingError:  # one pass over the data is another one if it is cut
+    except SamplingError:  # a single pass over the data is a different pass if it is cut
         return None
     for count in range(steps, strategy.steps):
         try:
             scheme.check(count)
         except SamplingError:  # not a whole epoch
             continue
-        return replace(mechanism, strategy=declared(strategy, scheme, count))
+        return replace(mechanism, strategy=declared_strategy(strategy, scheme, count))
     return None

@@ -1,14 +1,14 @@
-"""What a module holds: whether anything was written to it, and how to put it back.
+"""The contents of a module: whether anything was written to it, and how to restore it.
 
 In: a module.  Out: the name of what changed, or the module as it was.
 
-What the data write into a module carries no noise, wherever it is written:
+Whatever the data write into a module carries no noise, wherever it is written:
 
-- trained parameters change by the optimizer's steps, so not between a batch and its step;
-- frozen parameters do not change in between either; they are large, so that all their bits are read
-  only on close batches, and where torch has counted a change;
+- trained parameters are changed by the optimizer's steps, so not between a batch and its step;
+- frozen parameters do not change in between either; they are large, so all their bits are read only
+  on batches that are inspected, and where torch has counted a change;
 - buffers do not change at all, from `accept` on;
-- attributes of layers are of any kind.  They are put back after a trial, which looks at whether
+- attributes of layers can be of any kind.  They are restored after a trial, which checks whether
   they make a difference (`mmcc.training._trial`).
 """
 
@@ -30,19 +30,19 @@ from torch import Tensor, nn
 from mmcc.training._examples import is_plain_object, tensors_of
 
 WORD = 8
-"""Bytes that are added up at once."""
+"""Bytes that are summed at once."""
 WEIGHED = 2**20
-"""Words of a tensor up to which their places count."""
+"""Words of a tensor up to which their positions count in the checksum."""
 OWN = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
 MOST_KEPT = 5000
-"""Containers and objects that are looked into; what lies deeper is left alone."""
+"""Levels of containers and objects that are looked into; deeper ones are left alone."""
 Generator = np.random.Generator | random.Random | torch.Generator
 Container = list | dict | set | deque  # type: ignore[type-arg]
 
 
 class Contents:
-    """The bits of a module's parameters and buffers, as they should be."""
+    """The expected bits of a module's parameters and buffers."""
 
     def __init__(self, module: nn.Module, trained: Sequence[nn.Parameter]) -> None:
         self._module = module
@@ -54,7 +54,7 @@ class Contents:
         self._buffers: list[int] = []
 
     def accept(self) -> None:
-        """The buffers as they are do not depend on the data, and frozen parameters are new."""
+        """Take the present buffers as independent of the data; frozen parameters are read anew."""
         self._buffers = check_sums(self._module.buffers())
         self._versions = None
 
@@ -67,9 +67,9 @@ class Contents:
         self._versions = versions
 
     def changed(self, close: bool) -> str:
-        """What was written to since, also behind autograd's back; nothing is the empty text.
+        """What was written to since `mark`, even without autograd; empty text for nothing.
 
-        What was written to a frozen parameter and put back is no change.
+        Writing to a frozen parameter and restoring it is not a change.
         """
         buffers = dict(self._module.named_buffers())
         present = check_sums(buffers.values())
@@ -86,7 +86,7 @@ class Contents:
         return f"{name!r}, a parameter of the module, changed between a batch and its step"
 
     def _counted(self) -> list[int]:
-        """How often torch has seen frozen parameters change."""
+        """How often torch has counted a change of each frozen parameter."""
         return [p._version for p in self._left_alone().values()]
 
     def _left_alone(self) -> dict[str, Tensor]:
@@ -95,7 +95,7 @@ class Contents:
 
 
 def _first_apart(names: Iterable[str], present: Sequence[int], expected: Sequence[int]) -> str:
-    """The first whose bits are not as expected, also one that is new or gone."""
+    """The name of the first tensor with unexpected bits, which may be new or gone."""
     for name, found, right in itertools.zip_longest(names, present, expected):
         if found != right:
             return name or "one that is gone"
@@ -103,10 +103,10 @@ def _first_apart(names: Iterable[str], present: Sequence[int], expected: Sequenc
 
 
 def check_sums(tensors: Iterable[Tensor]) -> list[int]:
-    """Of each tensor's bits, modulo 2^64: where one bit differs, so does it.
+    """A checksum of each tensor's bits, modulo 2^64: if one bit differs, so does the sum.
 
-    Words of all but the largest tensors are weighed by odd numbers that grow with their place, so
-    that an exchange of values shows.  Reads all bytes once; the host gets all sums at once.
+    Words of all but the largest tensors are weighted by odd numbers that grow with their position,
+    so that swapped values show.  Reads all bytes once; the host receives all sums at once.
     """
     sums = [_bits(tensor) for tensor in tensors]
     by_device: dict[torch.device, list[int]] = {}
@@ -129,7 +129,7 @@ def _bits(tensor: Tensor) -> Tensor:
     over = len(flat) % WORD
     words = flat[: len(flat) - over] if over else flat
     if flat.storage_offset() % WORD:
-        words = words.clone()  # words begin at multiples of their length
+        words = words.clone()  # words must begin at multiples of their length
     whole = words.view(torch.int64)
     if len(whole) <= WEIGHED:
         whole = whole * (2 * torch.arange(len(whole), device=whole.device) + 1)
@@ -138,7 +138,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _here(tensor: Tensor) -> Tensor:
-    """What of a tensor is on this process: to look at all of a DTensor takes all processes."""
+    """The part of a tensor on this process: reading all of a DTensor would take all processes."""
     found: Tensor = getattr(tensor.detach(), "to_local", tensor.detach)()
     return found
 
@@ -146,8 +146,8 @@ def _here(tensor: Tensor) -> Tensor:
 class Attributes:
     """Attributes of a module's layers, other than parameters and buffers, as they are now.
 
-    Containers and plain objects among them are put back in place, for others may hold them too.
-    `tensors` are those in them, by their identities.
+    Containers and plain objects among them are restored in place, as others may hold them too.
+    `tensors` are the tensors in them, by their identities.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -178,9 +178,9 @@ class Attributes:
                     self._keep(entry)
 
     def put_back_counts(self, seed: int | None = None) -> None:
-        """All that is no tensor: a module may count its passes, but not remember what passed.
+        """Restore all that is not a tensor: a module may count its passes, but not remember them.
 
-        With `seed`, generators start there and not where they were.
+        With `seed`, generators are seeded with it instead of being restored.
         """
         for layer, found in self._layers.items():
             _put_back_numbers(layer.__dict__, found, _attributes(layer))
@@ -195,7 +195,7 @@ class Attributes:
             _set_state(generator, state if seed is None else _state_from(generator, seed))
 
     def put_back(self) -> None:
-        """Everything; what was not there is taken away."""
+        """Restore everything; attributes that did not exist are removed."""
         for layer, found in self._layers.items():
             for name in _attributes(layer).keys() - found.keys():
                 del layer.__dict__[name]
@@ -268,8 +268,8 @@ def untouched(
 ) -> Iterator[Attributes]:
     """Leave generators, gradients and layers as they were.
 
-    Of the layers' forward hooks only `hooks`, given by their handles, are called: what others
-    do is somebody else's, and would be done once too often.
+    Of the layers' forward hooks only `hooks`, given by their handles, are called: the user's hooks
+    would otherwise run once too often.
     """
     devices = {p.device.index for p in trained if p.device.type == "cuda"}
     numpy, python = np.random.get_state(), random.getstate()  # noqa: NPY002
@@ -283,7 +283,7 @@ def untouched(
             torch.random.fork_rng(devices=sorted(d for d in devices if d is not None)),
             warnings.catch_warnings(),
         ):
-            warnings.simplefilter("ignore")  # the pass itself will say it again
+            warnings.simplefilter("ignore")  # the pass itself will warn again
             yield kept
     finally:
         np.random.set_state(numpy)  # noqa: NPY002
@@ -295,13 +295,13 @@ def untouched(
 
 
 def forget_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """As if there had been no backward pass."""
+    """Remove gradients, as if there had been no backward pass."""
     for p in parameters:
         p.grad = None
 
 
 def left_at_layers(module: nn.Module, before: Mapping[int, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Numbers and vectors that a pass has left at its layers: parts of a loss, perhaps."""
+    """Numbers and vectors that a pass stored at layers: parts of a loss, perhaps."""
     for name, layer in module.named_modules():
         for attribute, value in _attributes(layer).items():
             for place, tensor in enumerate(tensors_of(value)):
@@ -311,7 +311,7 @@ def left_at_layers(module: nn.Module, before: Mapping[int, Tensor]) -> Iterator[
 
 
 def tensors_at_layers(module: nn.Module) -> dict[int, Tensor]:
-    """Tensors in plain attributes, by their identities, which stay theirs as long as this."""
+    """Tensors in plain attributes, by identities that are theirs as long as the result exists."""
     return {
         id(tensor): tensor
         for layer in module.modules()

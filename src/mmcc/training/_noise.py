@@ -2,8 +2,8 @@
 
 In: the strategy that was accounted, sigma, a shape, a seed.  Out: row t of sigma C^-1 z for step t;
 for trees the change, at step t, of the noise in the decoder's prefix sums.
-Rounding: z and everything after it is in the stream's own type; the generators of 0.9 (philox,
-chacha) draw z in float64.
+Rounding: z and everything computed from it is in the stream's own type; the generators of 0.9
+(philox, chacha) draw z in float64.
 
 A stream is a pure function of (key, strategy, sigma, decoder, shape).  The key is as secret as the
 data: with it the noise can be subtracted.
@@ -46,7 +46,7 @@ VERSION = 1
 MAX_BLOCK = 10**6
 MAX_COORDINATES = 2**34
 PIECE = 2**16
-"""Coordinates worked on at once: a few pieces fit in the cache of a core."""
+"""Coordinates processed at once: a few pieces fit in the cache of a core."""
 
 
 class Stream(ABC, Generic[Noise]):
@@ -83,17 +83,17 @@ class Stream(ABC, Generic[Noise]):
 
     @property
     def decoder(self) -> str:
-        """The decoder, the default filled in."""
+        """The decoder, with the default resolved."""
         return self._plan.decoder
 
     @property
     def generator(self) -> str:
-        """The generator of z: that of the state, once one is restored."""
+        """The generator of z; after `restore`, that of the state."""
         return self._generator
 
     @property
     def steps(self) -> int:
-        """Steps in all."""
+        """The total number of steps."""
         return self._strategy.steps
 
     @property
@@ -103,7 +103,7 @@ class Stream(ABC, Generic[Noise]):
 
     @property
     def memory(self) -> int:
-        """Noise vectors held at once, the new one included; a step uses up to two more."""
+        """Noise vectors held at once, including the new one; a step uses up to two more."""
         return self._plan.memory
 
     def __iter__(self) -> Iterator[Noise]:
@@ -120,7 +120,7 @@ class Stream(ABC, Generic[Noise]):
         return noise
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on: the key, the position, the vectors kept.  A secret."""
+        """Everything needed to continue: the key, the position, the vectors kept.  A secret."""
         self._check_whole()
         made = self._normals.state()
         return {
@@ -132,10 +132,10 @@ class Stream(ABC, Generic[Noise]):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where the stream with this state was, with the same bits and the same key."""
+        """Continue where the stream with this state was, with the same bits and the same key."""
         found = BEFORE | {name: _plain(value) for name, value in state.items()}
         if not self._named and found.get("generator") in GENERATORS:
-            generator = found["generator"]  # of an earlier release, or named then
+            generator = found["generator"]  # an earlier release's, or named since
         else:
             generator = self._generator
         missing = [name for name in (*self._facts(), *CARRIED) if name not in found]
@@ -148,22 +148,23 @@ class Stream(ABC, Generic[Noise]):
             if found[name] != expected:
                 raise ParameterError(
                     f"the state belongs to a noise stream with another {name} "
-                    f"({_shown(found[name])}, here {_shown(expected)}). Make the stream with what "
-                    "the run was started with."
+                    f"({_shown(found[name])}, here {_shown(expected)}). Create the stream with the "
+                    "arguments that the run was started with."
                 )
         position = whole("position of the state", found["position"], 0, self.steps)
         made = normals_from({"kind": generator, "key": found["key"]})
         if found["probe"] != probe(made):
             raise ParameterError(
                 "the key of the state gives other numbers here than where the run was started: "
-                "numpy or scipy changed, or the state is damaged. Resume with their versions."
+                "numpy or scipy changed, or the state is damaged. Resume with the run's versions "
+                "of numpy and scipy."
             )
         self._load(found["buffers"], made)
         self._normals, self._generator = made, generator
         self._position, self._interrupted = position, False
 
     def _facts(self) -> dict[str, Any]:
-        """What must be the same for a state to be taken over."""
+        """What must be equal for a state to be accepted."""
         if not self._digest:
             self._digest = strategy_digest(self._strategy)
         return {
@@ -178,7 +179,7 @@ class Stream(ABC, Generic[Noise]):
         }
 
     def _check_whole(self) -> None:
-        """Buffers that are half of one step and half of the next have the wrong law."""
+        """Refuse buffers that mix two steps: they have the wrong law."""
         if self._interrupted:
             raise ParameterError(
                 f"this noise stream was interrupted in the middle of step {self._position} and "
@@ -195,20 +196,20 @@ class Stream(ABC, Generic[Noise]):
 
     @abstractmethod
     def _load(self, buffers: Any, made: Normals) -> None:
-        """Take over vectors from a state; refused, with nothing changed, where they do not fit."""
+        """Adopt the vectors of a state; if they do not fit, refuse and change nothing."""
 
 
 CARRIED = ("key", "probe", "position", "buffers")
 BEFORE = {"memory": KEEP}
-"""What states of 0.9 do not say."""
+"""Facts that states of 0.9 do not record."""
 
 
 class NoiseStream(Stream[FloatArray]):
     """The noise of each step, as numpy arrays: add it, times the clip norm, to the gradients' sum.
 
-    `seed=None` takes a secret key from the operating system.  `generator` is `"device"` (left out),
-    `"chacha"`, or `"philox"`, which is not cryptographic; a state that is restored brings its own
-    where none is named.  `memory="regenerate"` makes old noise again from the key where that is
+    `seed=None` takes a secret key from the operating system.  `generator` is `"device"` (the
+    default), `"chacha"`, or `"philox"`, which is not cryptographic; if none is named, a restored
+    state keeps its own.  `memory="regenerate"` regenerates old noise from the key where that is
     possible.  `block` is how many outputs are held for strategies without structure (about the
     square root of the steps unless given).
     """
@@ -238,12 +239,12 @@ class NoiseStream(Stream[FloatArray]):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of each step's noise."""
+        """The shape of each step's noise."""
         return self._shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of each step's noise."""
+        """The type of each step's noise."""
         return self._dtype
 
     def fresh(self, row: int) -> FloatArray:
@@ -290,7 +291,7 @@ def host_vectors(size: int, kind: np.dtype[Any], piece: int, threads: int = MAX_
 
 
 def check_buffers(found: Sequence[int], expected: Sequence[int], finite: bool) -> None:
-    """Refuse vectors that no state of this stream can have."""
+    """Refuse vectors that cannot be part of this stream's state."""
     if tuple(found) != tuple(expected) or not finite:
         raise ParameterError(
             f"the state holds vectors of shape {tuple(found)} that do not fit the stream's "
@@ -299,7 +300,7 @@ def check_buffers(found: Sequence[int], expected: Sequence[int], finite: bool) -
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and text as they were before np.savez made arrays of them."""
+    """Numbers and text as they were before np.savez turned them into arrays."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return value.item()
     if isinstance(value, np.ndarray) and value.dtype.kind in "iuU":

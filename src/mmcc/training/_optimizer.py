@@ -1,8 +1,8 @@
 """The optimizer: clipped gradients of the right batch, the right noise, a public divisor.
 
-In: gradients by example, as far as clipping needs them.  Out: `p.grad`, and a step of the
-optimizer inside.
-Rounding: floating point as Opacus has it.  Clipped norms and noise are right up to rounding errors,
+In: per-example gradients, as far as clipping needs them.  Out: `p.grad`, and a step of the wrapped
+optimizer.
+Rounding: floating point as in Opacus.  Clipped norms and noise are right up to rounding errors,
 which no guarantee here takes into account.
 """
 
@@ -31,14 +31,14 @@ from mmcc.training._peers import ENDING, STEPPING
 from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 
 FROM_OUTSIDE = (
-    "parameter {!r} is used outside the layers of the module's forward, where gradients by example "
-    "are not found (a weight that is used by hand; a penalty on weights in the loss, for which "
-    "there is the optimizer's weight_decay)."
+    "parameter {!r} is used outside the layers of the module's forward, where per-example "
+    "gradients are not found (a weight that is used directly; a penalty on weights in the loss, "
+    "for which there is the optimizer's weight_decay)."
 )
 
 
 def _fixed(name: str) -> Any:
-    """An attribute of Opacus's optimizer that the mechanism has settled."""
+    """An attribute of Opacus's optimizer that the mechanism determines."""
 
     def get(self: PrivateOptimizer) -> Any:
         return getattr(self.run.mechanism, name)
@@ -47,17 +47,17 @@ def _fixed(name: str) -> Any:
         if value != get(self):
             raise RunError(
                 f"{name} is {get(self)!r} for the whole run: clipping and noise are those that "
-                "were accounted for, and no schedule changes them."
+                "were accounted for, and no schedule may change them."
             )
 
     return property(get, settle)
 
 
 class PrivateOptimizer(Prepared, DPOptimizer):
-    """Any optimizer of torch, fed with the released gradients of a run.
+    """Any torch optimizer, stepping on the released gradients of a run.
 
     `step()` works on one physical batch: it clips and sums, and with the last part of a logical
-    batch it adds the noise of this step, divides, and lets the optimizer inside step.
+    batch it adds the noise of this step, divides, and lets the wrapped optimizer step.
     """
 
     max_grad_norm = _fixed("max_grad_norm")
@@ -96,24 +96,24 @@ class PrivateOptimizer(Prepared, DPOptimizer):
 
     @property
     def guarantee(self) -> Guarantee:
-        """That of the whole run, which an early stop does not change.
+        """The guarantee of the whole run, which an early stop does not change.
 
-        When to stop was decided by what was released: post-processing of the full run.
+        Deciding when to stop from what was released is post-processing of the full run.
         """
         return self.run.guarantee
 
     def spent(self) -> Guarantee:
         """What the steps done would have cost, had the run been declared to end here.
 
-        It is not what this run costs if it ends here because of what was seen: when to stop was
-        then decided by what was released, and the whole run's `guarantee` holds.  `stop_after`
-        declares an end in advance.  Each call asks the accounting, which may take a while.
+        It is not what this run costs if it ends here because of what was seen: the decision to stop
+        then depended on what was released, and the whole run's `guarantee` holds.  `stop_after`
+        declares an end in advance.  Each call runs the accounting, which may take a while.
         """
         return spent_by(self.mechanism, self.guarantee, self.position)
 
     @property
     def position(self) -> int:
-        """Steps done."""
+        """The number of steps done."""
         return self.run.position
 
     @property
@@ -145,7 +145,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         return True
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Work on the batch that the loader handed out before all others that wait."""
+        """Work on the earliest batch that the loader handed out and that still waits."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -159,24 +159,24 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         return loss
 
     def _step_inside(self) -> None:
-        """Let the optimizer inside step, with the hooks that were registered here."""
+        """Let the wrapped optimizer step, with the hooks that were registered here."""
         for before in tuple(self._optimizer_step_pre_hooks.values()):
             before(self, (), {})
-        self.run.masters.follow()
+        self.run.masters.refresh()
         self._releasing = True
         try:
             self.original_optimizer.step()
         finally:
             self._releasing = False
-        self.run.masters.lead()
+        self.run.masters.write_back()
         self._sharding.settle()
-        torch.clear_autocast_cache()  # of weights as they were, where the loop is inside autocast
+        torch.clear_autocast_cache()  # it holds the old weights if the loop is inside autocast
         self.run.updated()
         for after in tuple(self._optimizer_step_post_hooks.values()):
             after(self, (), {})
 
     def _refuse_others(self, *_: Any) -> None:
-        """Of the optimizer inside: a step that does not come from here has no noise."""
+        """Refuse a step of the wrapped optimizer that does not come from here: it has no noise."""
         if not self._releasing:
             raise RunError(
                 "this is the optimizer that was given to make_private, and a step of it would "
@@ -186,20 +186,20 @@ class PrivateOptimizer(Prepared, DPOptimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """What GradScaler asks, and nobody else: the losses of this run are scaled."""
+        """Only GradScaler reads this: the losses of this run must not be scaled."""
         raise RunError(
-            "GradScaler multiplies the loss, so that every gradient would be clipped as if it "
-            "were thousands of times as long. Use autocast with bfloat16, which needs no scaler."
+            "GradScaler scales the loss, so every gradient would be clipped as if it were "
+            "thousands of times as long. Use autocast with bfloat16, which needs no scaler."
         )
 
     def _meet_accelerate(self, state: Any) -> None:
-        """Its parameters are where accelerate wants them, or else nothing is."""
+        """Refuse parameters on another device than accelerate's."""
         check_setting(state, self.run)
         check_place(state, self._parameters)
 
     @property
     def step_was_skipped(self) -> bool:
-        """What accelerate asks before a schedule moves on: a part of a batch makes no step."""
+        """Accelerate asks this before a schedule advances: a part of a batch is not a step."""
         return self._is_last_step_skipped
 
     @property
@@ -209,20 +209,20 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         return inner
 
     def end(self) -> None:
-        """Say that no step follows, before all are done: a ledger then knows where it ended."""
+        """Declare, before all steps are done, that no step follows: a ledger records the end."""
         if not self.run.ended:
             self.run.meet(ENDING)
             self.run.end()
 
     def clip_and_accumulate(self) -> None:
         """Refused: a batch whose gradients are added twice is released twice."""
-        raise RunError("step() clips and adds up the gradients of its batch, once.")
+        raise RunError("call step() instead: it clips and sums the gradients of its batch, once.")
 
     def _factors(self, batch: PhysicalBatch) -> tuple[Tensor, Tensor]:
-        """What clips each example's gradient, part by part, and which of them count.
+        """The factors that clip each example's gradient, part by part, and which examples count.
 
-        A gradient that is not finite has no norm, and whatever it did to the sum would show that
-        its example is there: it counts as zero.  So does that of a row of padding.
+        A gradient that is not finite has no norm, and its effect on the sum would show that its
+        example is there: it counts as zero.  So does that of a row of padding.
         """
         squares = self._squares(batch.size)
         if batch.size:
@@ -243,7 +243,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
                 total = torch.zeros_like(p, dtype=summed_type(p.dtype)).detach()
             gradients.add(total, p, factors[:, part], counted)
             gradients.forget([p])  # no gradient counts twice
-            p.grad = None  # backward has left the sum without clipping and noise there
+            p.grad = None  # where backward has left the sum without clipping and noise
             if self._sharding.spread:  # whole totals of all parameters might not fit
                 total = self._sharding.share(total, stepped)
                 total = total if p.summed_grad is None else p.summed_grad.add_(total)
@@ -262,7 +262,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         )
 
     def _check_sums(self, squares: Tensor) -> None:
-        """Refuse per-example gradients that do not add up to what autograd has found."""
+        """Refuse per-example gradients whose sum is not the gradient that autograd found."""
         if not self._watch.close:
             return
         gradients, count = self._watch.gradients, len(squares)
@@ -279,14 +279,14 @@ class PrivateOptimizer(Prepared, DPOptimizer):
             self._watch.seen()
 
     def _check_inside(self, truths: Sequence[Tensor | None]) -> None:
-        """Expanded weights leave no ordinary gradient; what there is comes from elsewhere."""
+        """Refuse ordinary gradients: expanded weights leave none, so they come from elsewhere."""
         for name, truth in zip(self._names, truths, strict=True):
             if truth is not None and truth.any():
                 raise RunError(FROM_OUTSIDE.format(name))
 
     def sum_over_processes(self) -> None:
-        """Make the sums those of the whole batch, of which each process has a part."""
-        if self._sharding.spread:  # they are, chunk by chunk
+        """Add up the sums of all processes, each of which has a part of the batch."""
+        if self._sharding.spread:  # done already, chunk by chunk
             return
         sums = [p.summed_grad for p in self._parameters]
         totals = self.run.peers.sum(sums, self.position, self._stepped)
@@ -294,7 +294,7 @@ class PrivateOptimizer(Prepared, DPOptimizer):
             p.summed_grad = total
 
     def add_noise(self) -> None:
-        """Noise of this step, in units of the clip norm; from here on the step is done."""
+        """Add the noise of this step, in units of the clip norm; from here on the step is done."""
         each = zip(self._parameters, self._stepped, self.run.draw(), strict=True)
         for p, stepped, noise in each:
             stepped.grad = p.summed_grad.add_(noise, alpha=self.max_grad_norm)
@@ -307,24 +307,24 @@ class PrivateOptimizer(Prepared, DPOptimizer):
                 p.grad /= self.expected_batch_size
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Clear gradients; sums of a logical batch that is not complete are kept."""
+        """Clear gradients; sums of an incomplete logical batch are kept."""
         self._watch.gradients.forget(self._parameters)
         forget_gradients(set(self._parameters).difference(self._stepped))
         self.original_optimizer.zero_grad(set_to_none)
 
     def signal_skip_step(self, do_skip: bool = True) -> None:
-        """Refused: BatchMemoryManager would cut batches of a loader that is not the run's."""
+        """Refused: BatchMemoryManager would split batches of a loader that is not the run's."""
         raise RunError(
-            "Opacus's BatchMemoryManager makes a loader of its own; use "
-            "make_private(..., physical_batch_size=...), which cuts the accounted batches."
+            "Opacus's BatchMemoryManager uses a loader of its own; use "
+            "make_private(..., physical_batch_size=...), which splits the accounted batches."
         )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused: the noise is made for the parameters that were there at first."""
-        raise RunError("parameters are fixed by make_private; add them to the optimizer before it.")
+        """Refused: the noise is made for the parameters that make_private got."""
+        raise RunError("the parameters are fixed: add them to the optimizer before make_private.")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Refused: it would say nothing of the noise and the position of the run."""
+        """Refused: such a state has neither the noise nor the position of the run."""
         raise RunError(
             "the state of an optimizer does not say which steps were made with which noise: use "
             "mmcc.training.load_checkpoint. To start a new run from trained parameters, load both "
@@ -332,13 +332,13 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PrivateOptimizer:
-        raise RunError("an optimizer belongs to one run and cannot be copied; copy the module.")
+        raise RunError("an optimizer belongs to one run and cannot be copied: copy the module.")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise RunError("an optimizer of a run is not pickled; use mmcc.training.save_checkpoint.")
+        raise RunError("a run's optimizer cannot be pickled: use mmcc.training.save_checkpoint.")
 
     def accept_buffers(self) -> None:
-        """Take the present content of the module's buffers as not depending on the data."""
+        """Declare that the present content of the module's buffers does not depend on the data."""
         self.run.check_between_steps("new content of buffers")
         self._watch.contents.accept()
 
@@ -351,32 +351,32 @@ class PrivateOptimizer(Prepared, DPOptimizer):
         frozen = not all(p.requires_grad for p in self._parameters)
         if frozen or [*map(id, present)] != [*map(id, self._stepped)]:
             raise RunError(
-                "the trainable parameters are not those that make_private got; freeze and unfreeze "
-                "before it, for clipping and noise are over all of them together."
+                "the trainable parameters are not those that make_private got: freeze and unfreeze "
+                "before make_private, as clipping and noise are over all of them together."
             )
         known = set(self._stepped)
         held = [p for group in self.original_optimizer.param_groups for p in group["params"]]
         moved = next((p for p in held if p not in known and p.grad is not None), None)
-        if moved is not None:  # optimizers ask for a gradient, not whether there should be one
+        if moved is not None:  # optimizers look for a gradient, not for requires_grad
             name = self._watch.contents.names.get(moved)
             raise RunError(
                 f"{'a tensor' if name is None else repr(name)} that this run does not train has a "
-                "gradient, by which the optimizer would move it without clipping and noise. Keep "
+                "gradient, with which the optimizer would move it without clipping and noise. Keep "
                 "it frozen in the forward pass too, or set its gradient to None."
             )
 
     def _check_counts(self, batch: PhysicalBatch) -> None:
         """Refuse gradients that are not one for each example.
 
-        A parameter without any has none by plain autograd either if the loss did not depend on
-        it: the backward pass came by, and has left nothing.
+        A parameter without any must have none by plain autograd either, as when the loss does not
+        depend on it: the backward pass ran, and left nothing.
         """
         counts = [sum(self._watch.gradients.counts(p)) for p in self._parameters]
         if batch.size and not any(counts):
             raise RunError(
-                f"the loader handed out {batch.size} examples, and no parameter has gradients of "
-                "them: loss.backward() comes before optimizer.step(), after a pass of the module "
-                "in training mode."
+                f"the loader handed out {batch.size} examples, but no parameter has per-example "
+                "gradients: call loss.backward() before optimizer.step(), after a pass of the "
+                "module in training mode."
             )
         for name, p, count in zip(self._names, self._parameters, counts, strict=True):
             outside = p.grad is not None or p in self._watch.outside
@@ -387,20 +387,20 @@ class PrivateOptimizer(Prepared, DPOptimizer):
 
 
 _WATCHED: weakref.WeakKeyDictionary[Optimizer, list[bool]] = weakref.WeakKeyDictionary()
-"""Optimizers of runs, with whether the run's warning was given."""
+"""Optimizers of runs, and whether the run's warning was already given."""
 
 
 def warn_of_plateaus(*optimizers: Optimizer) -> None:
-    """Warn, once, when the rate of one of these, which are of one run, is set by a plateau.
+    """Warn, once, when a plateau schedule sets the rate of one of these optimizers of one run.
 
-    Any number from the training data that moves the learning rate is a release, and carries no
-    noise.  Which data the number comes from cannot be seen.
+    Any number from the training data that changes the learning rate is a release that carries no
+    noise.  Which data the number comes from cannot be detected.
     """
     told = [False]
     for optimizer in optimizers:
         _WATCHED[optimizer] = told
     if not hasattr(ReduceLROnPlateau.step, "__wrapped__"):
-        # A schedule says nothing to its optimizer, so that it can only be seen here.
+        # A schedule tells its optimizer nothing, so the call can only be noticed here.
         ReduceLROnPlateau.step = _watched(ReduceLROnPlateau.step)  # type: ignore[method-assign]
 
 

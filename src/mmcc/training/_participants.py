@@ -1,11 +1,11 @@
-"""Who takes part in which step: a sampling scheme played out over a data set.
+"""Who takes part in which step: a sampling scheme applied to a data set.
 
 In: a scheme, the number of steps and of examples, a seed.  Out: the examples of any step's batch.
 Rounding: that of the scheme's own drawing; see `mmcc.sampling`.
 
 Every answer is a pure function of the key and the step, whatever was asked before.  The key is as
-secret as the data: whoever knows it knows who took part, and amplification is lost.  Philox is not
-a cryptographic generator.
+secret as the data: anyone who knows it knows who took part, and amplification is lost.  Philox is
+not a cryptographic generator.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from mmcc.sampling._scheme import checked_scheme
 from mmcc.training._randomness import check_seed
 
 MAX_EXAMPLES = 10**9
-"""Keeps sums of waits within 64 bits."""
+"""Keeps sums of waiting times within 64 bits."""
 
 _KEY_BYTES = 16
 _TAG = b"mmcc.training.participants\0"
-"""Part of every key: another tag gives other batches, and checkpoints no longer load."""
+"""Part of every key: another tag gives other batches, and old checkpoints no longer load."""
 _STEP, _ARRANGEMENT, _PROBE = range(3)
 
 
 class Participants:
     """Which of `examples` examples take part in each of `steps` steps.
 
-    An integer seed gives the same participants every time; None takes entropy of the operating
-    system.  The key is derived from the seed by SHA-256 under a tag of its own, so that noise made
-    from the same integer is unrelated.
+    An integer seed gives the same participants every time; None takes entropy from the operating
+    system.  The key is derived from the seed by SHA-256 under a tag of its own, so noise made from
+    the same integer is unrelated.
 
     Examples that are `absent` are drawn like all others and then left out: whatever they would
     contribute is zero, and nothing changes for anyone else (`mmcc.training.Canaries`).
@@ -82,27 +82,27 @@ class Participants:
         return self._answer
 
     def drawn(self, step: int) -> IntArray:
-        """The same with those who are left out: what the scheme says, whoever is absent."""
+        """The participants drawn by the scheme, absent examples included."""
         step = whole("step", step, 0, self.steps - 1)
         return self._checked(self._drawing.at(step))
 
     def _checked(self, batch: IntArray) -> IntArray:
-        """The batch, if it is a set of examples: one that came twice would count twice."""
+        """The batch, if it is a set of examples: one that occurs twice would count twice."""
         inside = not batch.size or (batch[0] >= 0 and batch[-1] < self.examples)
         if not inside or (np.diff(batch) <= 0).any():
             raise SamplingError(
                 f"{self.scheme!r} drew a batch that is not a set of examples in increasing order. "
-                "Correct its `drawing`."
+                "Fix its `drawing`."
             )
         return batch
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to draw the same participants again; it holds the secret key."""
+        """Everything needed to draw the same participants again, including the secret key."""
         return {**self._description(), "key": self._key.hex(), "probe": _probe(self._key)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the key of a state; refused if it is of another scheme, size or generator."""
-        saved = {"absent": "", **state}  # an older state knows of nobody who is left out
+        """Adopt the key of a state; refused if it is of another scheme, size or generator."""
+        saved = {"absent": "", **state}  # older states have no absent examples
         for name, ours in self._description().items():
             if saved.get(name) != ours:
                 raise SamplingError(
@@ -113,7 +113,7 @@ class Participants:
         if state.get("probe") != _probe(key):
             raise SamplingError(
                 f"the saved key gives other batches under numpy {np.__version__}: its random "
-                "generator changed, or the state is damaged. Resume with the numpy of the run."
+                "generator changed, or the state is damaged. Resume with the run's numpy version."
             )
         self._take(key)
 
@@ -142,10 +142,10 @@ class _Keyed:
 
 
 def _generator(key: bytes, purpose: int, index: int) -> np.random.Generator:
-    """Random bits for one purpose and step.
+    """A random generator for one purpose and step.
 
-    They stand in the high words of the counter, which leaves 2^128 blocks to each before it would
-    run into the next.
+    Purpose and step are in the high words of the counter, which leaves 2^128 blocks to each before
+    it would run into the next.
     """
     words = np.frombuffer(key, "<u8").astype(np.uint64)
     counter = np.array([0, 0, purpose, index], np.uint64)
@@ -160,7 +160,7 @@ def _examples_of(absent: Sequence[int] | IntArray, examples: int) -> IntArray:
 
 
 def digest_of(absent: IntArray) -> str:
-    """Of who is left out; empty if nobody is."""
+    """A digest of the absent indices; empty if there are none."""
     content = absent.astype("<i8").tobytes()
     return hashlib.sha256(_TAG + content).hexdigest() if content else ""
 
@@ -179,14 +179,14 @@ def _key_from(text: object) -> bytes:
         key = b""
     if len(key) != _KEY_BYTES:
         raise SamplingError(
-            f"a saved sampler holds a key of {2 * _KEY_BYTES} hexadecimal digits, and this state "
-            "does not: use a state made by `state()`."
+            f"the key of a saved sampler has {2 * _KEY_BYTES} hexadecimal digits, but this state "
+            "does not hold one: use a state made by `state()`."
         )
     return key
 
 
 def _probe(key: bytes) -> str:
-    """A digest of draws of every kind, for numpy does not promise the same draws for ever.
+    """A digest of draws of every kind, as numpy does not promise the same draws forever.
 
     Bins that change in the middle of a run would put an example into steps that the accounting
     rules out.  The probe's bits are used for nothing else, and a digest does not reveal the key.

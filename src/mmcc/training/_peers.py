@@ -1,8 +1,8 @@
-"""Who else works on a run: nobody, or the other processes of a group.
+"""The processes that work on a run: this one alone, or all of a group.
 
 In: what one process has.  Out: what all have together.
-Run, loader, optimizer and checkpoint ask here, so that they are the same for one process and for
-many; `mmcc.training._distributed` has the many.
+Run, loader, optimizer and checkpoint ask here, so their code is the same for one process and for
+many; `mmcc.training._distributed` implements the latter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ACTS = (
     "a pass of the module",
 )
 STEPPING, SAVING, LOADING, ENDING, PASSING = ACTS
-"""What processes meet for."""
+"""The occasions on which processes meet."""
 
 
 class Peers(Protocol):
@@ -27,7 +27,7 @@ class Peers(Protocol):
 
     @property
     def rank(self) -> int:
-        """The number of this process, from 0 on."""
+        """The number of this process, counted from 0."""
 
     @property
     def count(self) -> int:
@@ -37,29 +37,29 @@ class Peers(Protocol):
         """The seed of process 0; the others take it."""
 
     def same(self, facts: Mapping[str, str], remedy: str) -> None:
-        """Refuse, on all processes, facts that are not the same on all."""
+        """Refuse, on all processes, facts that differ between processes."""
 
     def agreeing(self) -> AbstractContextManager[None]:
-        """What fails in this block on one process fails on all.  It holds no other meeting."""
+        """If this block fails on one process, it fails on all.  It must not contain a meeting."""
 
     def every(self, value: Any) -> list[Any]:
         """The value of each process, by rank: numbers, text, tensors, lists and dicts of them."""
 
     def level(self, tensors: Sequence[Any]) -> None:
-        """Give the tensors of all processes the content that they have on process 0."""
+        """Overwrite the tensors of all processes with the content that they have on process 0."""
 
     def meet(self, act: str, position: int, replica: Sequence[Any]) -> None:
         """Refuse, on all processes, unless all do the same, at one step, with equal parameters."""
 
     def any(self, value: bool) -> bool:
-        """Whether it is so on one of the processes."""
+        """Whether it is true on one of the processes."""
 
     def sum(self, sums: Sequence[Any], position: int, replica: Sequence[Any]) -> Sequence[Any]:
-        """The sums over all processes, the same bits on each; they meet for it."""
+        """The sums over all processes, the same bits on each; this is a meeting too."""
 
 
 class Alone:
-    """One process and no other."""
+    """A single process."""
 
     rank, count = 0, 1
 

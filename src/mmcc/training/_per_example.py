@@ -1,10 +1,10 @@
 """Modules that leave the gradients of each example at their parameters: `p.grad_sample`.
 
 In: a module, and the batches that it is called with.  Out: the module's own outputs; after the
-backward pass one row of gradients for each example.
-Opacus makes the rows, by hooks or by torch's expanded weights.  What it cannot do is refused here
-in a sentence with the name of the layer; whether what it does is right is looked at before the
-first batches, and now and then (`mmcc.training._rehearsal`).
+backward pass, one row of gradients for each example.
+Opacus makes the rows, by hooks or by torch's expanded weights.  What it cannot do is refused here,
+with the name of the layer; whether the rows are right is checked before the first batches, and
+now and then (`mmcc.training._rehearsal`).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from mmcc.training._watch import Watch
 
 
 class Watched(Prepared, AbstractGradSampleModule):
-    """A pass for gradients is noted, looked at closely on some batches, and then made."""
+    """A module that checks each pass for gradients, on some batches closely, and then makes it."""
 
     watch: Watch
     precision: AbstractContextManager[Any] = nullcontext()
-    """In which passes are made: autocast, where accelerate was told so."""
+    """The context of passes: autocast, if accelerate was told so."""
 
     def _meet_accelerate(self, state: Any) -> None:
-        """Passes have accelerate's precision."""
+        """Adopt accelerate's precision for passes."""
         assert self.run is not None
         check_setting(state, self.run)
         self.precision = precision(state)
@@ -78,7 +78,7 @@ class Watched(Prepared, AbstractGradSampleModule):
         return returned
 
     def _rehearsed(self, args: Any, kwargs: Any, count: int) -> dict[str, str]:
-        """Which outputs cannot be used, and why; nothing is known on most batches."""
+        """Outputs that no loss may use, and why; on most batches nothing is checked."""
         if not self.watch.close_somewhere:
             return {}
         with self.watch.sharding.gathered(), self.watch.agreeing():
@@ -93,11 +93,11 @@ class Watched(Prepared, AbstractGradSampleModule):
             self.__dict__["_called"] = False
 
     def guard(self) -> None:
-        """Refuse passes for gradients that do not come through here, while there is a run."""
+        """While there is a run, refuse passes for gradients that bypass this wrapper."""
         self._guard = self._module.register_forward_pre_hook(_Guard(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Watched:
-        """For averages of weights, say; no step of the run's optimizer knows of a copy's passes."""
+        """A copy, for averages of weights, say; the run's optimizer ignores a copy's passes."""
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
         copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
@@ -105,7 +105,7 @@ class Watched(Prepared, AbstractGradSampleModule):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise RunError(
-            "a module of a run is not pickled, for the keys of its noise would go with it: save "
+            "a module of a run cannot be pickled, as the keys of its noise would go with it: save "
             "module.to_standard_module().state_dict(), or the run with "
             "mmcc.training.save_checkpoint."
         )
@@ -115,23 +115,23 @@ class Watched(Prepared, AbstractGradSampleModule):
         super()._close()
 
     def own_hooks(self) -> list[Any]:
-        """Handles of the forward hooks that make the gradients by example."""
+        """Handles of the forward hooks that make the per-example gradients."""
         return []
 
     @abstractmethod
     def by_example(self, args: Any, kwargs: Any, count: int, *, ordinary: bool = False) -> Any:
-        """A pass after which gradients of each of `count` examples are known.
+        """A pass after which the gradients of each of `count` examples are known.
 
-        If they are `ordinary` too, the backward pass also leaves those of autograd; in some ways of
-        finding gradients it always does.
+        If they are `ordinary` too, the backward pass also leaves autograd's own gradients; some
+        ways of computing per-example gradients always do.
         """
 
     def mute(self) -> None:
-        """Until the next pass by example, passes are as if nothing had been wrapped."""
+        """Until the next pass by example, passes are those of the plain module."""
 
     @cached_property
     def shared(self) -> list[nn.Module]:
-        """Layers of the last pass that got one row for all examples."""
+        """Layers of the last pass that received one row for all examples."""
         return []
 
     def lay_out(
@@ -143,24 +143,24 @@ class Watched(Prepared, AbstractGradSampleModule):
         *,
         rebuilt: bool,
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Before a layer whose gradients are taken apart by example, by a rule or `rebuilt`.
+        """Before a layer whose per-example gradients come from a rule or are `rebuilt`.
 
-        Rows that all examples share, such as one row of positions, are laid out for each of them:
-        broadcasting would do the same after the layer, and lose whose gradient is whose.
+        A row that all examples share, such as one row of positions, is repeated for each of them:
+        broadcasting would do the same after the layer, but would lose whose gradient is whose.
         """
         others = len(list(tensors_of((args[1:], kwargs))))
         if not args and others == 1:
             raise RunError(
                 f"layer {self.layer_name(layer)!r} ({kind_of(layer).__name__}) gets its tensor by "
-                "name, and gradients by example are made from the first argument: call "
+                "name, but per-example gradients are made from the first argument: call "
                 f"layer(x), not layer({next(iter(kwargs))}=x)."
             )
         if others and (rebuilt or not args):
             raise RunError(
                 f"layer {self.layer_name(layer)!r} ({kind_of(layer).__name__}) gets more than one "
-                "tensor, and gradients by example can be made for a layer of its kind from the "
-                "first alone. If it holds parameters of its own beside other layers, put them into "
-                "a small module with one input."
+                "tensor, but per-example gradients of a layer of this type can only be made from "
+                "the first. If it holds parameters of its own beside other layers, put them into a "
+                "small module with one input."
             )
         if not (args and isinstance(args[0], Tensor) and args[0].dim() > 1 and len(args[0]) == 1):
             return None
@@ -169,18 +169,18 @@ class Watched(Prepared, AbstractGradSampleModule):
         return (args[0].expand(count, *args[0].shape[1:]), *args[1:]), kwargs
 
     def layer_name(self, layer: nn.Module) -> str:
-        """What the module calls a layer."""
+        """A layer's name in the module."""
         return next((name for name, other in self._module.named_modules() if other is layer), "")
 
     def impossible(self, problem: Exception) -> str:
-        """The sentence for an error that is not there without gradients by example.
+        """The message for an error that only occurs when per-example gradients are made.
 
-        Layers whose rows were laid out for each example are the likely cause.
+        Layers whose rows were repeated for each example are the likely cause.
         """
         if self.shared:
             return (
                 f"layer {self.layer_name(self.shared[0])!r} gets one row for all examples, which "
-                "was laid out for each of them, and the module does not add it to theirs by "
+                "was repeated for each of them, and the module does not add it to theirs by "
                 f"broadcasting: {first_sentence(problem)}. Give it one row for each example."
             )
         layer = _innermost(problem.__traceback__)
@@ -193,7 +193,7 @@ class Watched(Prepared, AbstractGradSampleModule):
 
 
 class Hooked(Watched, GradSampleModule):
-    """Opacus's module with hooks."""
+    """Opacus's module that makes per-example gradients by hooks."""
 
     def __init__(self, module: nn.Module, reduction: str, watch: Watch, *, functorch: bool) -> None:
         GradSampleModule.__init__(self, module, loss_reduction=reduction, force_functorch=functorch)
@@ -202,7 +202,7 @@ class Hooked(Watched, GradSampleModule):
         self._count = 0
         for layer in module.modules():
             if getattr(layer, "inplace", None) is True:
-                setattr(layer, "inplace", False)  # noqa: B010 (which layers have it is theirs)
+                setattr(layer, "inplace", False)  # noqa: B010 (not all layers have the attribute)
         rows = KeptRows(watch.trained)
         rows.hooked = list(self.iterate_submodules(module))
         watch.gradients = rows
@@ -216,23 +216,23 @@ class Hooked(Watched, GradSampleModule):
         self.shared.clear()
         if count:
             self.enable_hooks()
-        else:  # some layers cannot tell apart the gradients of no examples: they need not
+        else:  # some layers fail on the gradients of no examples, which are not needed
             self.mute()  # until the next pass: hooks of the backward pass come later
         try:
             return self._module(*args, **kwargs)
         except RuntimeError as problem:
-            if "BackwardHook" not in str(problem):  # an error of the module's own
+            if "BackwardHook" not in str(problem):  # the module's own error
                 raise
             layer = _innermost(problem.__traceback__)
             name = "" if layer is None else self.layer_name(layer)
             who = f"layer {name!r}" if name else "the module"
             raise RunError(
-                f"{who} changes what another layer gave it in place, and hooks cannot have that: "
+                f"{who} changes the output of another layer in place, which hooks do not support: "
                 "write out = out + x, not out += x."
             ) from problem
 
     def iterate_submodules(self, module: nn.Module) -> Iterable[nn.Module]:
-        """Opacus's, but a layer that stands in several places once: it would be counted twice."""
+        """Opacus's iterator, but with a reused layer once: it would be counted twice."""
         return dict.fromkeys(GradSampleModule.iterate_submodules(self, module))
 
     def own_hooks(self) -> list[Any]:
@@ -257,7 +257,7 @@ class Hooked(Watched, GradSampleModule):
         loss_reduction: str,
         batch_first: bool,
     ) -> None:
-        """Opacus's, with errors that name the layer."""
+        """Opacus's hook, with errors that name the layer."""
         if not self.hooks_enabled:
             return
         name = f"layer {self.layer_name(module)!r} ({type(module).__name__})"
@@ -270,9 +270,9 @@ class Hooked(Watched, GradSampleModule):
             )
         if len(forward_output) > 1:
             raise RunError(
-                f"{name} returns several tensors, and gradients by example can be made for a layer "
-                "with one. If it holds parameters of its own beside other layers, put them into a "
-                "small module with one input and one output."
+                f"{name} returns several tensors, but per-example gradients are only possible for "
+                "a layer that returns one. If it holds parameters of its own beside other layers, "
+                "put them into a small module with one input and one output."
             )
         try:
             super().capture_backprops_hook(
@@ -284,13 +284,13 @@ class Hooked(Watched, GradSampleModule):
             )
         except MmccError:
             raise
-        except Exception as problem:  # whatever Opacus and torch trip over in a layer
+        except Exception as problem:  # whatever Opacus and torch raise in a layer
             raise RunError(IMPOSSIBLE.format(name, first_sentence(problem))) from problem
 
     def _get_module_type(self, module: nn.Module) -> Any:
         """The type by which Opacus finds a rule; none where its rule is wrong or fails.
 
-        Such a layer is then done by functorch, as those without a rule.
+        Such a layer is then handled by functorch, like those without a rule.
         """
         if isinstance(module, nn.LayerNorm) and module.bias is None:
             return None
@@ -300,14 +300,14 @@ class Hooked(Watched, GradSampleModule):
 
 
 class ExpandedWeights(Watched, GradSampleModuleExpandedWeights):
-    """Opacus's module for torch's expanded weights, which cannot do empty batches."""
+    """Opacus's module for torch's expanded weights, which do not support empty batches."""
 
     def __init__(self, module: nn.Module, reduction: str, watch: Watch) -> None:
         GradSampleModuleExpandedWeights.__init__(self, module, loss_reduction=reduction)
         self.watch = watch
 
     def by_example(self, args: Any, kwargs: Any, count: int, *, ordinary: bool = False) -> Any:
-        if not count:  # nobody took part: there are no gradients to be told apart
+        if not count:  # without examples there are no gradients to separate
             return self._module(*args, **kwargs)
         call = call_for_per_sample_grads(  # type: ignore[no-untyped-call]
             self._module, batch_size=count, loss_reduction=self.loss_reduction
@@ -315,13 +315,13 @@ class ExpandedWeights(Watched, GradSampleModuleExpandedWeights):
         try:
             return call(*args, **kwargs)
         except RuntimeError as problem:
-            if "xpanded" not in str(problem):  # an error of the module's own
+            if "xpanded" not in str(problem):  # the module's own error
                 raise
             raise RunError(f"{self.impossible(problem)} Try grad_sample_mode='hooks'.") from problem
 
 
 class _Guard:
-    """Before the passes of a module that was given to make_private, as long as there is a run."""
+    """A hook that guards the module given to make_private, as long as there is a run."""
 
     def __init__(self, owner: Watched) -> None:
         self._owner = owner
@@ -337,18 +337,18 @@ class _Guard:
             )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Guard:
-        """The same: a copy's gradients are nobody's either."""
+        """The same guard: a copy's gradients are not protected either."""
         return self
 
 
 IMPOSSIBLE = (
-    "gradients by example cannot be made for {}: {}. If it holds parameters of its own beside "
-    "other layers, put them into a small module with one input; else freeze it or use another."
+    "per-example gradients cannot be computed for {}: {}. If it holds parameters of its own beside "
+    "other layers, put them into a small module with one input; otherwise freeze or replace it."
 )
 
 
 def _unpadded(layer: nn.Module, outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-    """Gradients of a layer's outputs, without those that an embedding gives to no row.
+    """Gradients of a layer's outputs, without those of an embedding's padding row.
 
     Autograd leaves the row `padding_idx` alone; Opacus does not know about it.
     """

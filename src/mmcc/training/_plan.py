@@ -1,9 +1,9 @@
 """From epochs and a batch size to steps and a rate: a mechanism for an ordinary training script.
 
-In: how many examples there are, how many in a batch, how many epochs, and names of a strategy and a
+In: the number of examples, of examples in a batch and of epochs, and names of a strategy and a
 scheme, or functions that make them.  Out: `Plan`.
-Rounding: an epoch has as many batches as that of an ordinary loader, a whole number, and a batch is
-expected to hold the examples of an epoch divided by it: at most `batch_size`.
+Rounding: an epoch has as many batches as one of an ordinary loader, a whole number; the expected
+batch size is the number of examples divided by it: at most `batch_size`.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
 
 AUTO = "auto"
-"""The name of what `mmcc.recommend` finds."""
+"""The name under which `mmcc.recommend` chooses."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A strategy and a scheme for so many epochs."""
+    """A strategy and a scheme for a number of epochs."""
 
     strategy: Strategy
     sampling: Scheme
     examples: int
     batch_size: int
-    """As it was given."""
+    """As given, not the expected one."""
     epochs: float
     steps_per_epoch: int
 
     @property
     def steps(self) -> int:
-        """Of all epochs."""
+        """The number of steps in all epochs."""
         return self.strategy.steps
 
     @property
     def expected_batch_size(self) -> float:
-        """Examples that take part in a step, on average."""
+        """The mean number of participants in a step."""
         return self.sampling.expected_batch(self.steps, self.examples)
 
     @property
     def sizes(self) -> str:
-        """How long it is and how large its batches are, in words."""
+        """The length of the run and the size of its batches, in words."""
         return (
             f"{self.steps} steps ({self.epochs:g} epochs of {self.steps_per_epoch}), "
             f"{self.expected_batch_size:.6g} of {self.examples} examples expected in a batch"
@@ -75,14 +75,14 @@ def plan(
     delta: float | None = None,
     progress: Progress | None = None,
 ) -> Plan:
-    """The mechanism of so many epochs over so many examples in batches of about this size.
+    """The mechanism for so many epochs over so many examples in batches of about this size.
 
-    An epoch has ceil(examples / batch_size) steps, as that of a DataLoader, and the rate is one
-    part in these.  Names are those of `mmcc compare`: strategies such as `identity` (DP-SGD),
+    An epoch has ceil(examples / batch_size) steps, as with a DataLoader, and the rate is the
+    inverse of that.  Names are those of `mmcc compare`: strategies such as `identity` (DP-SGD),
     `banded-toeplitz:8`, `blt:2`, and `tuned-blt`, which needs the target (epsilon, delta); schemes
     such as `poisson`, `cyclic-poisson:8`, `balls-in-bins`, `random-allocation`.  The strategy
-    `auto` is what `mmcc.recommend` finds for the target and the scheme; the scheme too, if that is
-    `auto`.
+    `auto` is what `mmcc.recommend` finds for the target and the scheme; with the scheme `auto` it
+    chooses that too.
     """
     steps, length = run_length(examples, batch_size, epochs)
     if isinstance(sampling, str) and sampling == AUTO and strategy != AUTO:
@@ -117,15 +117,15 @@ def plan(
     return Plan(found, scheme, examples, batch_size, epochs, length)
 
 
-class Searched(TypedDict):
+class SearchTarget(TypedDict):
     """A target, as searches take it."""
 
     epsilon: float
     delta: float
 
 
-def _target(strategy: object, epsilon: float | None, delta: float | None) -> Searched:
-    """What a strategy is searched for."""
+def _target(strategy: object, epsilon: float | None, delta: float | None) -> SearchTarget:
+    """The target that a strategy is searched for."""
     if epsilon is None or delta is None:
         raise ParameterError(
             f"{strategy!r} is searched for a target: give epsilon and delta, or another strategy."
@@ -133,7 +133,7 @@ def _target(strategy: object, epsilon: float | None, delta: float | None) -> Sea
     return {"epsilon": epsilon, "delta": delta}
 
 
-def resolved(
+def resolve(
     strategy: Strategy | str | Callable[[int], Strategy],
     sampling: Scheme | str | Callable[[float], Scheme],
     data: Any,
@@ -143,7 +143,7 @@ def resolved(
     target: tuple[float | None, float],
     progress: Progress | None,
 ) -> tuple[Strategy, Scheme, Plan | None]:
-    """Strategy and scheme of a run; with the plan behind them, where epochs were given."""
+    """Strategy and scheme of a run; also the plan behind them, where epochs were given."""
     if epochs is not None:
         size = getattr(data, "batch_size", None) if batch_size is None else batch_size
         if size is None:
@@ -168,13 +168,13 @@ def resolved(
             callable(given) and not isinstance(given, (Strategy, Scheme))
         ):
             raise ParameterError(
-                f"{name}={shown(given)} says nothing of how long the run is: give epochs, with a "
-                "batch size."
+                f"{name}={shown(given)} does not say how long the run is: give epochs and a batch "
+                "size."
             )
     if batch_size is not None:
         raise ParameterError(
-            "batch_size belongs to epochs: without them the scheme alone says how large batches "
-            "are. Leave it out, or use physical_batch_size to bound memory."
+            "batch_size belongs to epochs: without them the scheme alone determines how large "
+            "batches are. Leave it out, or use physical_batch_size to bound memory."
         )
     return checked_strategy(strategy), checked_scheme(sampling), None
 
@@ -194,7 +194,7 @@ def _scheme(given: Scheme | str | Callable[[float], Scheme], rate: float, steps:
     schemes = family(given, rate, steps).schemes
     if len(schemes) != 1:
         raise SamplingError(
-            f"{shown(given)} is {len(schemes)} schemes at the rate {rate:g}, which differ in their "
-            f"separation. Give one of them, such as {given}:{schemes[0].stride(steps)}."
+            f"{shown(given)} stands for {len(schemes)} schemes at the rate {rate:g}, which differ "
+            f"in their separation. Give one of them, such as {given}:{schemes[0].stride(steps)}."
         )
     return schemes[0]

@@ -26,18 +26,18 @@ from mmcc.design._error_beside_dp_sgd import beside_dp_sgd
 from mmcc.errors import ParameterError, real
 from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
-from mmcc.training._calibration import calibrated
+from mmcc.training._calibration import calibrate
 from mmcc.training._canaries import absent_of
 from mmcc.training._clipping import clipping_of
 from mmcc.training._correlation import KEEP
 from mmcc.training._distributed import peers_of
 from mmcc.training._loader import PrivateLoader, dataset_of, loading_options
 from mmcc.training._masters import Masters
-from mmcc.training._mechanism import Mechanism, declared, training_method
+from mmcc.training._mechanism import Mechanism, declared_strategy, training_method
 from mmcc.training._module_contents import forget_gradients
 from mmcc.training._optimizer import PrivateOptimizer
 from mmcc.training._participants import Participants, digest_of
-from mmcc.training._plan import resolved
+from mmcc.training._plan import resolve
 from mmcc.training._randomness import DEFAULT, check_seed
 from mmcc.training._run import Record, TrainingRun, ledger_of
 from mmcc.training._sharding import is_spread, is_unit, sharding_of
@@ -93,43 +93,44 @@ def make_private(
 ) -> tuple[AbstractGradSampleModule, PrivateOptimizer, PrivateLoader]:
     """A module, an optimizer and a loader that together run the accounted mechanism, and no other.
 
-    Either `sigma` is given, in units of the clip norm, or `epsilon`, and the least certified noise
-    is used.  `optimizer.guarantee` is that of all the strategy's steps; `stop_after` declares in
-    advance that the run ends earlier, and the guarantee is then that of these steps.  Under
-    `Shuffle`, and under `MinSeparation` of a strategy that is not Toeplitz, it uses no
-    amplification, for none is proven.
+    Give either `sigma`, in units of the clip norm, or `epsilon`, for which the least certified
+    noise is used.  `optimizer.guarantee` is that of all the strategy's steps; `stop_after` declares
+    in advance that the run ends earlier, and the guarantee is then that of these steps.  Under
+    `Shuffle`, and under `MinSeparation` of a strategy that is not Toeplitz, no amplification is
+    used, since none is proven.
 
-    With method "verify" the noise for `epsilon` is found by simulation, and the guarantee is one
-    that was verified, not certified; `verify` has options of `mmcc.verify`, such as a `record`,
-    from which a run that is taken up again reads the verdict.
+    With method "verify" the noise for `epsilon` is found by simulation, and the guarantee is
+    verified, not certified; `verify` holds options of `mmcc.verify`, such as a `record`, from which
+    a resumed run reads the verdict.
 
     With `epochs` the strategy and the sampling may be names, such as "blt:2" and "poisson", or
     functions of the number of steps and of the rate; `mmcc.training.plan` says how these follow
-    from `epochs` and the batch size, which is the loader's, or `batch_size`.  What it comes to is
-    printed on stderr in one line.  `strategy="auto"`, and `sampling="auto"` with it, are what
-    `mmcc.recommend` finds for `epsilon`.
+    from `epochs` and the batch size, which is the loader's, or `batch_size`.  The resulting plan is
+    printed on stderr in one line.  `strategy="auto"` stands for what `mmcc.recommend` finds for
+    `epsilon`; with `sampling="auto"` it chooses the scheme too.
 
-    The search for the noise of a target shows how far it is where stderr is a terminal; `progress`
-    may be a function of (what, done), or False for silence, also about epochs.  The noise found is
-    remembered in a file of the user's cache, and certified again whenever it is read; not with
-    `remembered=False`, or MMCC_CACHE=off in the environment, which may also name a folder.
+    The search for the noise of a target shows its progress if stderr is a terminal; `progress` may
+    be a function of (what, done), or False for silence, which also leaves out the line about
+    epochs.  The noise found is remembered in a file of the user's cache, and certified again
+    whenever it is read; `remembered=False` turns this off, and so does MMCC_CACHE=off in the
+    environment.  MMCC_CACHE may also name the folder.
 
-    With `ledger`, a file, the run is accounted for now and written there before its first step, as
-    one on the data set `data_name`; `mmcc ledger` adds up all of them.
+    With `ledger`, a file, the run is accounted for now and recorded there before its first step, as
+    a run on the data set `data_name`; `mmcc ledger` adds up all of them.
 
     `clipping` says how an example's gradient is bounded (docs/training.md): "flat" as a whole, from
     per-example gradients; "ghost" the same without them; "per-layer" each layer by itself, with
     norms in `max_grad_norm` or equal shares of it; "automatic" by dividing by its norm plus
-    `gamma`.  The last two are as "ghost" does it, unless `grad_sample_mode` says otherwise.
+    `gamma`.  The last two work like "ghost", unless `grad_sample_mode` says otherwise.
 
-    `generator` and `memory` are those of `TorchNoiseStream`: "device" noise unless another is named
-    or a checkpoint that is loaded has another, and old noise kept, not made again.
+    `generator` and `memory` are those of `TorchNoiseStream`: "device" noise, unless another is
+    named or belongs to a checkpoint that is loaded; old noise is kept, not regenerated, by default.
 
-    With `distributed` the processes of torch.distributed's default group work on one run: each
+    With `distributed`, the processes of torch.distributed's default group work on one run: each
     calls this with the same arguments and the same data set, takes its part of every batch, and
     has the same parameters as all others.  Seed and initial parameters are those of process 0.  A
-    module for which `torch.distributed.fsdp.fully_shard` was called, before the optimizer was made,
-    is trained as it is, and each process makes the noise of its shards (docs/distributed.md).
+    module for which `torch.distributed.fsdp.fully_shard` was called before its optimizer was made
+    stays sharded, and each process makes the noise of its shards (docs/distributed.md).
     """
     peers = peers_of(distributed)
     told = progress if peers.rank == 0 else False
@@ -145,17 +146,17 @@ def make_private(
         dataset = dataset_of(data)
         book, name = ledger_of(ledger, data_name)
         with shown(told) as bar:
-            whole, scheme, planned = resolved(
+            whole, scheme, planned = resolve(
                 strategy, sampling, data, epochs, batch_size, target=(epsilon, delta), progress=bar
             )
-        encoder = declared(whole, scheme, stop_after)
+        encoder = declared_strategy(whole, scheme, stop_after)
         if planned is not None and steps_per_epoch is None:
             steps_per_epoch = min(planned.steps_per_epoch, encoder.steps)
         training_method(encoder, scheme, method)
         mechanism = Mechanism(
             encoder,
             scheme,
-            1.0 if sigma is None else sigma,  # for a target it is found when all else is right
+            1.0 if sigma is None else sigma,  # the noise for a target is found last
             len(dataset),
             clip_norm,
             decoder,
@@ -165,13 +166,13 @@ def make_private(
         absent = absent_of(dataset)
         expected = mechanism.expected_batch_size
         if planned is not None and not isinstance(sampling, Scheme):
-            expected = planned.batch_size  # which the scheme follows
+            expected = planned.batch_size  # the scheme follows from it
         options = loading_options(data, expected)
 
         @cache
         def account() -> Guarantee:
             with shown(told) as bar:
-                return calibrated(
+                return calibrate(
                     encoder,
                     scheme,
                     delta=delta,
@@ -195,14 +196,14 @@ def make_private(
             physical_batch_size=physical_batch_size,
             steps_per_epoch=steps_per_epoch,
             grad_sample_mode=mode,
-            generator=generator or DEFAULT,
+            generator=DEFAULT if generator is None else generator,
             memory=memory,
             data_name=name,
             canaries_left_out=digest_of(absent),
         )
     peers.same(facts, "Call make_private with the same arguments on every process.")
     seed = peers.seed(seed)
-    sharding = sharding_of(module, trained, peers.count)  # which gathers parameters
+    sharding = sharding_of(module, trained, peers.count)  # this gathers parameters
     with peers.agreeing():
         masters = Masters(trained)
         run = TrainingRun(
@@ -228,7 +229,7 @@ def make_private(
             layout=layout,
         )
         if book is not None and peers.rank == 0:
-            account()  # it may take minutes: now, and not at the first batch
+            account()  # it may take minutes: do it now, not at the first batch
     held = [*module.parameters(), *module.buffers()]
     peers.level([tensor for tensor in held if not is_spread(tensor)])
     forget_gradients(module.parameters())  # an old one would move a frozen parameter
@@ -269,22 +270,22 @@ def _check_verify(
         return
     if epsilon is None:
         raise ParameterError(
-            "method='verify' shows a target: give epsilon, for which the noise is found, not sigma."
+            "method='verify' needs a target: give epsilon, for which the noise is found, not sigma."
         )
     if distributed:
         raise ParameterError(
-            "method='verify' finds noise by simulation, which several processes would not find "
-            "alike. Use another method, or one process."
+            "method='verify' finds noise by simulation, and several processes would find different "
+            "noise. Use another method, or one process."
         )
 
 
 def _facts(
     mechanism: Mechanism, trained: Sequence[nn.Parameter], layout: str, **settings: object
 ) -> dict[str, str]:
-    """What must be the same on all processes for their numbers to have the same meaning."""
+    """What must be equal on all processes for their numbers to have the same meaning."""
     return {
         **mechanism.fingerprint(),
-        "the count of trained numbers": str(sum(p.numel() for p in trained)),
+        "the number of trained parameters": str(sum(p.numel() for p in trained)),
         "the digest of the module's layout": layout,
         "the software": f"mmcc {__version__}, numpy {np.__version__}, torch {torch.__version__}",
         **{name: str(value) for name, value in settings.items()},

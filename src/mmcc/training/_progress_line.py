@@ -1,9 +1,9 @@
-"""A run that talks: where it is, its loss, its epsilon, and what a shorter run would have cost.
+"""A progress line of a run: its step, its loss, its epsilon, and what a shorter run would cost.
 
 In: the optimizer of a run, and losses if they are given.  Out: a line on stderr, and the same facts
-to a function, step by step.
-Rounding: both epsilons are upper bounds, and are shown rounded up.  What a shorter run would have
-cost is certified for few numbers of steps; in between it is that of the next one, which is larger.
+passed to a function, step by step.
+Rounding: both epsilons are upper bounds, and are rounded up.  What a shorter run would have cost is
+certified for a few numbers of steps; in between, that of the next one, which is larger, is shown.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ if TYPE_CHECKING:
     from mmcc.training._optimizer import PrivateOptimizer
 
 PARTS = 10
-"""How often a line is printed where there is no terminal, and a shorter run accounted for."""
+"""How often a line is printed without a terminal, and how many shorter runs are accounted for."""
 
 
 class ProgressLine:
-    """A line about a run, while it trains: `with ProgressLine(optimizer) as line: ... line(loss)`.
+    """A line about a run while it trains: `with ProgressLine(optimizer) as line: ... line(loss)`.
 
     Call it once for each batch.  `report` gets the facts of each step: a mapping with `step`,
     `loss` if one was given, `epsilon` of the whole run, and `epsilon_if_ended_here`, for
-    TensorBoard, a log or a file.  The whole run's epsilon is what holds: the other one would, had
-    the run been *declared* to end there (`stop_after`); to end it because of what was seen does not
-    make it smaller.  `parts` is for how many lengths that one is certified; 0 leaves it out.
+    TensorBoard, a log or a file.  The whole run's epsilon is the valid one: the other would be, had
+    the run been *declared* to end there (`stop_after`); ending it because of what was seen does not
+    make epsilon smaller.  `parts` is the number of lengths for which the latter is certified; 0
+    leaves it out.
 
-    A loss on the training data is a release without noise, which no epsilon here covers: it is for
-    those who may see the data.
+    A loss on the training data is a release without noise, which no epsilon here covers: show it
+    only to those who may see the data.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class ProgressLine:
         self._task: Any = None
 
     def __enter__(self) -> ProgressLine:
-        _ = self._optimizer.guarantee  # which may take a while, with a bar of its own
+        _ = self._optimizer.guarantee  # this may take a while, with a progress bar of its own
         if self._first and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -80,7 +81,7 @@ class ProgressLine:
             self._bar.stop()
 
     def __call__(self, loss: Tensor | float | None = None) -> None:
-        """Tell where the run is; parts of a batch that make no step yet are not told."""
+        """Show where the run is; parts of a batch that do not complete a step are skipped."""
         position = self._optimizer.position
         if not self._first or position == self._reported:
             return
@@ -96,7 +97,7 @@ class ProgressLine:
 
     @property
     def _first(self) -> bool:
-        """Of several processes the first one talks."""
+        """Whether this process shows the line: the first of several does."""
         return self._optimizer.run.peers.rank == 0
 
     @property
@@ -113,7 +114,7 @@ class ProgressLine:
         return facts
 
     def _spent_at(self, position: int) -> float:
-        """Of the first length, among those that are certified, that this one is a part of."""
+        """The cost of the shortest certified length that is at least this one."""
         if position > self._spent[0]:
             run = self._optimizer.run
             steps = run.mechanism.steps

@@ -1,24 +1,24 @@
 """Standard normals that are a pure function of (key, row, place): row r is the fresh noise z_r.
 
 In: a seed, or None for a key from the operating system.  Out: `fill(row, out, start)`.
-Rounding: they are floating-point Gaussians, not exact ones: nothing here guards against attacks
+Rounding: they are floating-point Gaussians, not exact ones: nothing here protects against attacks
 that read the lowest bits of a release.
 
 - `device` (default): the ChaCha20 keystream, a key of 256 bits, the row as nonce, turned into
   normals by Box and Muller in float64 or in float32, up to 9.4: `mmcc.training._keystream`, and
-  `_torch_keystream` for what is not a CPU.  Any 1024 numbers are made without the others.
+  `_torch_keystream` for devices other than the CPU.  Any 1024 numbers are made without the others.
 - `philox`: numpy's Philox4x64, a counter-based generator with a key of 128 bits, and numpy's
-  ziggurat, in float64.  The row stands in the two high words of the counter, the segment of the row
-  in the next, so that a segment has 2^64 blocks of its own and no two ever use the same block.  Its
-  statistics are good and it is NOT cryptographic: nobody has proven, or tried hard enough to
-  refute, that its key cannot be found from what it gave.
+  ziggurat, in float64.  The row is in the two high words of the counter, the segment of the row in
+  the next, so a segment has 2^64 blocks of its own and no two ever use the same block.  Its
+  statistics are good but it is NOT cryptographic: nobody has proven, or tried hard enough to
+  refute, that its key cannot be recovered from its output.
 - `chacha`: the ChaCha20 keystream of the `cryptography` package, a key of 256 bits, the row as
   nonce; each 64 bits become a sign and a 53-bit uniform number on the half line, which the inverse
   of the normal distribution function turns into |z|, up to 8.3.
 
-Segments of a row are made by several threads; how many makes no difference to what they are.
+Segments of a row are made by several threads, whose number does not change the result.
 
-The key is as secret as the data: who has it can subtract the noise.
+The key is as secret as the data: anyone who has it can subtract the noise.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ DESCRIPTIONS = {
     CHACHA: "chacha (ChaCha20, a key of 256 bits)",
 }
 DEFAULT = DEVICE
-"""Of new runs; one that is taken up again keeps the one that it was started with."""
+"""The generator of new runs; a run that is resumed keeps its own."""
 KEY_BYTES = {DEVICE: 32, PHILOX: 16, CHACHA: 32}
 MAX_ROWS = 2**64
 PROBED = 2**12
-"""Numbers looked at by `probe`: enough for the rare branches of a generator to be taken."""
+"""Numbers that `probe` looks at: enough to take the rare branches of a generator."""
 WORDS_A_BLOCK = 8
 MAX_WORDS = 2**34
-"""Numbers in a row: ChaCha20 counts 2^32 blocks of eight; half of them are left alone."""
+"""The most numbers in a row: ChaCha20 counts 2^32 blocks of eight; half of them stay unused."""
 SEGMENT = 2**16
-"""Numbers of a row that are made by one thread, one after another."""
+"""Numbers of a row that one thread makes, one after another."""
 PIECE = 2**13
-"""Numbers made at once from a keystream: they stay in the cache on their way."""
+"""Numbers made at once from a keystream: they stay in the cache while they are processed."""
 MAX_THREADS = 8
 
 Part = TypeVar("Part")
@@ -67,11 +67,11 @@ class Normals(Protocol):
     """Rows of independent standard normals."""
 
     segment: ClassVar[int]
-    """Numbers that are made together: less of them, or parts of two, cost as much as all."""
+    """Numbers that are made together: fewer of them, or parts of two tiles, cost as much."""
     types: ClassVar[tuple[str, ...]]
-    """In which numbers are made; in others they are rounded."""
+    """The type in which numbers are made; for others they are rounded."""
     anywhere: ClassVar[bool]
-    """Whether they are made where they are needed, or on the CPU and copied."""
+    """Whether they are made on the device that needs them, or on the CPU and copied."""
 
     def fill(self, row: int, out: FloatArray, start: int = 0) -> None:
         """Write the numbers `start`, `start` + 1, ... of a row into a contiguous array."""
@@ -90,7 +90,7 @@ class KeystreamNormals:
     types: ClassVar[tuple[str, ...]] = ("float64", "float32")
     anywhere: ClassVar[bool] = True
     words: NDArray[np.uint32] = field(init=False, repr=False, compare=False)
-    """The key as the cipher takes it."""
+    """The key as 32-bit words, which the cipher takes."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", np.frombuffer(self.key, "<u4").astype(np.uint32))
@@ -157,7 +157,7 @@ class ChachaNormals:
         def segment(place: int, part: FloatArray) -> None:
             stream = _keystream(self.key, row, place * SEGMENT // WORDS_A_BLOCK)
             plain = bytes(8 * PIECE)
-            buffer = bytearray(8 * PIECE + 63)  # the package asks for room for one block more
+            buffer = bytearray(8 * PIECE + 63)  # the package wants room for one more block
             words = np.frombuffer(buffer, "<u8", PIECE)
             for start in range(0, part.size, PIECE):
                 piece = part[start : start + PIECE]
@@ -174,7 +174,7 @@ def normals(seed: int | None, generator: str = DEFAULT) -> Normals:
     """Rows of standard normals; without a seed the key comes from the operating system.
 
     A seed is a non-negative integer of any size; its key is the beginning of
-    SHA-256("mmcc noise <generator> <seed in hexadecimal>").  A seed that can be guessed is a key
+    SHA-256("mmcc noise <generator> <seed in hexadecimal>").  A seed that can be guessed means a key
     that can be guessed.
     """
     _check_generator(generator)
@@ -196,17 +196,17 @@ def normals_from(state: Mapping[str, Any]) -> Normals:
         key = b""
     if len(key) != KEY_BYTES[kind]:
         raise ParameterError(
-            f"the key of a {kind} generator is {2 * KEY_BYTES[kind]} hexadecimal digits, and this "
-            "state has something else; it is damaged or not a state of this generator."
+            f"the key of a {kind} generator has {2 * KEY_BYTES[kind]} hexadecimal digits, but this "
+            "state has something else: it is damaged, or not a state of this generator."
         )
     return _made(kind, key)
 
 
 def probe(rows: Normals) -> str:
-    """A digest of numbers that no stream uses, for libraries do not promise the same for ever.
+    """A digest of numbers that no stream uses, as libraries do not promise the same ones forever.
 
-    With other numbers from the same key a step that is made again after a crash would have a second
-    noise, and what follows would be correlated with noise that was never there.
+    With other numbers from the same key, a step that is repeated after a crash would release a
+    second noise, and what follows would be correlated with noise that was never added.
     """
     digest = hashlib.sha256()
     for kind in rows.types:
@@ -221,7 +221,7 @@ def _made(kind: str, key: bytes) -> Normals:
         return KeystreamNormals(key)
     if kind == PHILOX:
         return PhiloxNormals(key)
-    _keystream(key, 0, 0)  # a missing package is said now and not at the first step
+    _keystream(key, 0, 0)  # report a missing package now and not at the first step
     return ChachaNormals(key)
 
 
@@ -242,7 +242,7 @@ def _check_generator(name: object) -> str:
 
 
 def _by_segments(fill: Callable[[int, FloatArray], None], out: FloatArray, start: int) -> None:
-    """Fill a part of a row by its segments; those that are cut are made from their beginning."""
+    """Fill a part of a row segment by segment; segments that are cut are made from their start."""
 
     def part(place: int) -> None:
         first, last = max(start, place * SEGMENT), min(start + out.size, (place + 1) * SEGMENT)
@@ -261,7 +261,7 @@ def _by_segments(fill: Callable[[int, FloatArray], None], out: FloatArray, start
 def in_threads(
     work: Callable[[Part], None], parts: Iterable[Part], most: int = MAX_THREADS
 ) -> None:
-    """Work on all parts, in threads where there is more than one of each."""
+    """Work on all parts, in threads if there are several parts and threads."""
     parts = list(parts)
     threads = min(len(parts), os.cpu_count() or 1, MAX_THREADS, most)
     if threads <= 1:
@@ -274,7 +274,7 @@ def in_threads(
 
 
 def _to_normals(words: NDArray[np.uint64], out: FloatArray) -> None:
-    """One normal from each word: the upper 53 bits are the tail, the lowest the sign."""
+    """One normal from each word: the upper 53 bits are the tail, the lowest one is the sign."""
     from scipy.special import ndtri  # takes a while to import
 
     np.multiply(words >> np.uint64(11), 2.0**-54, out=out)
@@ -284,7 +284,7 @@ def _to_normals(words: NDArray[np.uint64], out: FloatArray) -> None:
 
 
 def _keystream(key: bytes, row: int, block: int) -> Any:
-    """An encryptor whose output for zeros is the keystream from a block on; the row is the nonce.
+    """An encryptor whose output for zeros is the keystream from `block` on; the row is the nonce.
 
     The package's nonce is the 32-bit number of the first block followed by the 96-bit nonce.
     """

@@ -9,15 +9,16 @@ With w = C^-1 z, i.e. C w = z, and everything scaled by sigma:
 - `PastOutputs`, C has b bands:  w_t = (z_t - sum_k C[t, t-k] w_(t-k)) / C[t, t].
 - `Buffers`, a BLT, C = 1 + sum_i scale_i x / (1 - decay_i x):  u_i = sum_k decay_i^(k-1) w_(t-k)
   are its buffers,  w_t = z_t - sum_i scale_i u_i,  then  u_i <- decay_i u_i + w_t.
-- `PastFresh`, C^-1 has b bands:  w_t = sum_k a_k z_(t-k).  `FreshAgain` makes old z again.
+- `PastFresh`, C^-1 has b bands:  w_t = sum_k a_k z_(t-k).  `FreshAgain` regenerates old z.
 - `Nodes`, trees: the estimate of a node of level h is  e_h = w_h z + (1 - w_h) (left + right); a
-  step that completes nodes up to level h puts e_h in the place of the estimates below it, one a
+  step that completes nodes up to level h puts e_h in place of the estimates below it, one for each
   level.  The noise of the step is the change of the sum.  Online (w_h = 1) an estimate is a fresh
-  vector, which `FreshAgain` makes again.
-- `Regenerated`, everything else: a block of rows of C^-1 at a time, z made again from the key.
+  vector, which `FreshAgain` regenerates.
 
-A vector is a one-dimensional numpy array or torch tensor: products, sums and slices are all that is
-used.  Vectors are worked on in pieces that stay in the cache, from the fresh numbers on.
+- `Regenerated`, everything else: a block of rows of C^-1 at a time, z regenerated from the key.
+
+A vector is a one-dimensional numpy array or torch tensor, of which only products, sums and slices
+are used.  Vectors are processed in pieces that stay in the cache, from the fresh numbers on.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from mmcc.training._randomness import in_threads
 Vector = Any
 """A one-dimensional numpy array or torch tensor."""
 Draw = Callable[[slice, Vector], None]
-"""Write the fresh numbers of some coordinates into a vector with room for them alone."""
+"""Writes the fresh numbers of some coordinates into a vector of exactly that size."""
 Fresh = Callable[[int], Draw]
-"""Row r of z, good until another row is asked for."""
+"""Returns row r of z, valid until another row is requested."""
 
 InverseRows = Callable[[int, int], Callable[[int, int], FloatArray]]
 """(start, stop) gives rows of C^-1, as a function that gives their columns (first, end)."""
 
 FRESH_ROWS = 16
-"""Rows of z made again at once for a dense strategy."""
+"""Rows of z regenerated at once for a dense strategy."""
 PRODUCT = 2**13
-"""Coordinates of a product of matrices: what it makes stays in the cache until it is added."""
+"""Coordinates of a matrix product: its result stays in the cache until it is added."""
 
 
 def add_rows(part: Vector, weights: list[float], rows: list[int], matrix: Any, start: int) -> None:
@@ -58,29 +59,29 @@ def add_rows(part: Vector, weights: list[float], rows: list[int], matrix: Any, s
 
 @dataclass(frozen=True)
 class Vectors:
-    """How vectors are made, and how many of their coordinates are worked on at once."""
+    """How vectors are made, and how many of their coordinates are processed at once."""
 
     zeros: Callable[[int], Any]
-    """A matrix of so many vectors."""
+    """Makes a matrix of a number of vectors."""
     empty: Callable[[int], Vector]
-    """A vector of so many coordinates, which are anything."""
+    """Makes an uninitialised vector of a number of coordinates."""
     size: int
     piece: int
     threads: int = 1
     add_rows: Callable[[Vector, list[float], list[int], Any, int], None] = add_rows
-    """As the function of that name does."""
+    """Like the function `add_rows`."""
 
     def pieces(self, length: int) -> list[slice]:
-        """The coordinates, cut."""
+        """All coordinates, as slices of pieces."""
         starts = range(0, self.size, length)
         return [slice(start, min(start + length, self.size)) for start in starts]
 
     def each(self, work: Callable[[slice], None]) -> None:
-        """Work on all coordinates, a piece at a time."""
+        """Work on all coordinates, one piece at a time."""
         in_threads(work, self.pieces(self.piece), self.threads)
 
     def scaled(self, draw: Draw, piece: slice, scale: float) -> Vector:
-        """Fresh numbers times a number, in a vector of their own."""
+        """Fresh numbers times a factor, in a new vector."""
         part = self.empty(piece.stop - piece.start)
         draw(piece, part)
         part *= scale
@@ -114,7 +115,7 @@ class PastOutputs(Recursion):
         new, draw = self._vectors.empty(self._vectors.size), fresh(step)
         entries = self._row(step)
         scale = self._sigma / float(entries[0])
-        # The output of step s stands in row s mod past; that of the oldest is overwritten.
+        # The output of step s is in row s mod past; the oldest one is overwritten.
         behind = range(1, min(self._past, step) + 1)
         weights = [-float(entries[k] / entries[0]) for k in behind]
         rows = [(step - k) % self._past for k in behind]
@@ -132,7 +133,7 @@ class PastOutputs(Recursion):
 
 
 class Buffers(Recursion):
-    """A BLT: one vector a buffer, fed by the outputs."""
+    """A BLT: one vector for each buffer, fed by the outputs."""
 
     def __init__(
         self, decay: FloatArray, scale: FloatArray, sigma: float, vectors: Vectors
@@ -181,17 +182,17 @@ class PastFresh(Recursion):
             part[:] = own
             self._vectors.add_rows(part, weights, rows, self.buffers, piece.start)
             if past:
-                self.buffers[step % past][piece] = own  # where the oldest was, which is used up
+                self.buffers[step % past][piece] = own  # replaces the oldest, no longer needed
 
         self._vectors.each(work)
         return new
 
 
 class FreshAgain(Recursion):
-    """The noise of a step is a short sum of fresh vectors, all made again from the key.
+    """The noise of a step is a short sum of fresh vectors, all regenerated from the key.
 
-    `terms(t)` gives rows of z and their weights, the first of which is 1.  The same sums in the
-    same order as where the vectors are kept: the same bits.
+    `terms(t)` gives rows of z and their weights, the first of which is 1.  The sums are those of
+    the recursions that keep the vectors, in the same order: the bits are the same.
     """
 
     memory = 1
@@ -209,7 +210,7 @@ class FreshAgain(Recursion):
         return new
 
     def _add(self, new: Vector, draw: Draw, weight: float | None, piece: slice) -> None:
-        """Add a fresh vector; without a weight it is the first."""
+        """Add a fresh vector; a weight of None marks the first."""
         own, part = self._vectors.scaled(draw, piece, self._sigma), new[piece]
         if weight is None:
             part[:] = own
@@ -218,15 +219,15 @@ class FreshAgain(Recursion):
 
 
 def past_rows(inverse: FloatArray) -> Callable[[int], list[tuple[int, float]]]:
-    """Of `PastFresh`: as many rows as C^-1 has bands."""
+    """The terms of `PastFresh`: as many rows as C^-1 has bands."""
     return lambda step: [(step - k, float(a)) for k, a in enumerate(inverse[: step + 1])]
 
 
 def node_rows(tree: Tree) -> Callable[[int], list[tuple[int, float]]]:
-    """Of online `Nodes`: the node that a step completes in the place of those it is made of.
+    """The terms of online `Nodes`: the node that a step completes, minus those that it replaces.
 
-    These are one of every level below its own, the left child of a node that ends now.  One fresh
-    vector more a step on average, and at most one a level.
+    These are one of every level below its own, the left child of a node that ends now.  They are
+    one more fresh vector per step on average, and at most one per level.
     """
     top = tree.levels - 1
 
@@ -245,8 +246,8 @@ class Nodes(Recursion):
     """A binary tree, online or Honaker: one estimate for each level but the top.
 
     Before step t there is an estimate of level l where bit l of t is set.  Step t completes the
-    nodes of levels 0 .. h, h the number of ones at the end of t; complete nodes of the top level
-    are in every later sum and need not be kept.
+    nodes of levels 0 .. h, where h is the number of trailing ones of t; complete nodes of the top
+    level are in every later sum and need not be kept.
     """
 
     def __init__(self, tree: Tree, decoder: str, sigma: float, vectors: Vectors) -> None:
@@ -259,7 +260,7 @@ class Nodes(Recursion):
     def noise(self, step: int, fresh: Fresh) -> Vector:
         height, first = completed(step, self._top), first_row(step, self._top)
         new = self._vectors.empty(self._vectors.size)
-        # Online, only the largest node is looked at: the others have no weight in any sum.
+        # Online, only the largest node matters: the others have no weight in any sum.
         draw = fresh(first + height if self._online else first)
 
         def leaf(piece: slice) -> None:
@@ -275,7 +276,7 @@ class Nodes(Recursion):
         return new
 
     def _merge(self, level: int, estimate: Vector, draw: Draw) -> None:
-        """Make the estimate of a right child the estimate of its parent."""
+        """Turn the estimate of a right child into the estimate of its parent."""
         weight = self._weights[level]
 
         def work(piece: slice) -> None:
@@ -287,7 +288,7 @@ class Nodes(Recursion):
         self._vectors.each(work)
 
     def _exchange(self, height: int, new: Vector, piece: slice) -> None:
-        """Keep the new estimate, and take from it those whose place it takes."""
+        """Store the new estimate, and subtract from it those that it replaces."""
         part = new[piece]
         if height < self._top:
             self.buffers[height][piece] = part
@@ -306,7 +307,7 @@ def first_row(step: int, top: int) -> int:
 
 
 class Regenerated(Recursion):
-    """No structure: a block of rows of C^-1 at a time, and z is made again for each block.
+    """No structure: a block of rows of C^-1 at a time, and z is regenerated for each block.
 
     It holds `block` outputs and a few fresh rows.  A step t costs about t / block fresh vectors,
     and t products and sums a coordinate (as a product of matrices).  Nothing is remembered but the
@@ -327,7 +328,7 @@ class Regenerated(Recursion):
     def noise(self, step: int, fresh: Fresh) -> Vector:
         start = step // self._block * self._block
         if start != self._start:
-            self._outputs = None  # given back before the next ones are made
+            self._outputs = None  # freed before the next ones are made
             self._outputs = self._made(start, min(start + self._block, self._steps), fresh)
             self._start = start
         return self._outputs[step - start].copy()

@@ -1,19 +1,20 @@
-"""Before a pass: some examples of the batch by example, against plain autograd.
+"""Before a pass: per-example gradients of some of the batch's examples, against plain autograd.
 
-In: a wrapped module and the arguments of a pass.  Out: a refusal, or which of the module's outputs
-no loss may use, and why.
-Clipping bounds an example if its row of gradients is its own: what it would be if the example were
-alone, by plain autograd.  That is the definition, and here it is tried, with random numbers v in
-place of the loss's gradients.  The rows that the wrapped module gives for the outputs' products
-with v are compared twice: three of them with the gradients of their examples alone, and all of
-them, in a sum with random weights r, with the one gradient for r v.  It sees rows that are not
-examples, layers in which examples meet and layers whose rows are wrong.  It cannot see losses that
-are computed outside the module.
+In: a wrapped module and the arguments of a pass.  Out: a refusal, or the module's outputs that no
+loss may use, and why.
 
-"Alone" is a batch of an example and itself: some modules do other things with a single one.  Random
-numbers are constants (`mmcc.training._stillness`), and the module is put back
-(`mmcc.training._module_contents`).  A difference counts if it comes up again: rounding may turn one
-rectifier around, but not three times.
+Clipping bounds an example if its row of gradients is its own: what plain autograd would give if the
+example were alone.  This definition is tested, with random numbers v in place of the loss's
+gradients.  The rows that the wrapped module gives for the outputs' products with v are compared
+twice: three of them with the gradients of their examples alone, and all of them, in a sum with
+random weights r, with the one gradient for r v.  This detects rows that are not examples, layers in
+which examples interact and layers whose rows are wrong.  It cannot detect losses that are computed
+outside the module.
+
+"Alone" is a batch of an example and itself: some modules treat a single one differently.  Random
+numbers are replaced by constants (`mmcc.training._fixed_draws`), and the module is restored
+(`mmcc.training._module_contents`).  A difference counts if it recurs: rounding may flip one
+rectifier, but not three times.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from mmcc.training._per_example import Watched
 
 MOST = 32
-"""Examples that are tried together, of the first batches; of later ones a quarter as many."""
+"""Examples that are tried together on the first batches; later ones use a quarter as many."""
 REPEATS, ENOUGH = 3, 3
-"""A difference is looked for again so many times, with other examples; it counts if it is there so
-many times in all, or in all trials that say anything."""
+"""A difference is looked for so many more times, with other examples; it counts if it is found so
+many times in all, or in all conclusive trials."""
 
 
 def rehearse(
@@ -84,7 +85,7 @@ def rehearse(
 def _tried(
     wrapped: Watched, arguments: Arguments, count: int, few: Sequence[int], seed: int
 ) -> Findings | None:
-    """What a trial says; None if it says nothing."""
+    """The findings of a trial; None if it is inconclusive."""
     try:
         found = _try(wrapped, arguments, count, few, seed)
     except UnclearError as problem:

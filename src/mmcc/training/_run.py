@@ -2,8 +2,8 @@
 
 In: a mechanism, its noise stream and its participants.  Out: the noise of each step, once; lines in
 the ledger.
-A run is the only thing that moves while the mechanism stands still.  Its position is that of the
-noise stream, so that a step and its noise cannot get apart.
+The run is the only thing that changes; the mechanism is fixed.  Its position is that of the noise
+stream, so a step and its noise cannot come apart.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from mmcc.training._watch import Watch
 
 Account = Callable[[], Guarantee]
-"""What finds the guarantee of a run, once."""
+"""A function that finds the guarantee of a run; it is called once."""
 
 
 class RunError(MmccError):
-    """The training loop has left what was accounted."""
+    """The training loop has departed from what was accounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,17 @@ class PhysicalBatch:
     step: int
     chunk: int
     size: int
-    """Rows, those of padding included."""
+    """Rows, including padding."""
     last: bool
-    """Whether the logical batch ends with it."""
+    """Whether it is the last of its logical batch."""
     padding: int = 0
-    """How many of its last rows stand for nobody."""
+    """How many of its last rows are padding."""
     content: tuple[Any, ...] = ()
-    """Its tensors, by which a pass over a later batch is told from one over this."""
+    """Its tensors, by which a pass over this batch is told from one over a later batch."""
 
     @property
     def members(self) -> int:
-        """Rows that stand for examples."""
+        """Rows that are examples."""
         return self.size - self.padding
 
 
@@ -96,7 +96,7 @@ class TrainingRun:
         self._chunks = 0  # chunks of the present step that are summed up
         self._handed: deque[PhysicalBatch] = deque()  # in the order of their steps
         self._ahead: int | None = None  # batches that this loop fetches before their turn
-        self._most_ahead = 1  # as far as a loop may look before it shows how far it does
+        self._most_ahead = 1  # how far a loop may fetch ahead before its own distance is known
         self._stepped = self._fetched = False  # in this loop; since the last step
         self._iteration = 0
         self._iteration_over = False
@@ -105,7 +105,7 @@ class TrainingRun:
 
     @property
     def position(self) -> int:
-        """The step that comes next; as many are done."""
+        """The step that comes next, which is also the number of steps done."""
         return self.noise.position
 
     @property
@@ -115,12 +115,12 @@ class TrainingRun:
 
     @property
     def ended(self) -> bool:
-        """Whether it was said that no step follows."""
+        """Whether the run was declared to have ended."""
         return self._ended
 
     @property
     def epoch_end(self) -> int:
-        """The step at which the present epoch ends, wherever in it the run has started again."""
+        """The step at which the present epoch ends, wherever in it the run was resumed."""
         epochs = self.position // self.steps_per_epoch + 1
         return min(epochs * self.steps_per_epoch, self.mechanism.steps)
 
@@ -135,7 +135,7 @@ class TrainingRun:
         return tuple(self._handed)
 
     def begin(self) -> int:
-        """Start to hand out batches from the present step on; earlier iterations end."""
+        """Start handing out batches from the present step on; earlier iterations end."""
         self._check_open()
         left, over = len(self._handed), self._iteration_over
         self._forget_handed()
@@ -152,7 +152,7 @@ class TrainingRun:
         return self._iteration
 
     def hand_out(self, batch: PhysicalBatch, iteration: int) -> None:
-        """Note which batch the training loop got."""
+        """Record which batch the training loop got."""
         self.check_current(iteration)
         self._check_ahead()
         self._handed.append(batch)
@@ -171,8 +171,8 @@ class TrainingRun:
     def _check_ahead(self) -> None:
         """Refuse a loop that leaves batches behind.
 
-        One that fetches ahead does so by a fixed number of batches, which shows when it asks for
-        the first one after a step.
+        A loop that fetches ahead does so by a fixed number of batches, which is known once it asks
+        for its first batch after a step.
         """
         if not self._stepped:
             return
@@ -186,8 +186,8 @@ class TrainingRun:
         return RunError(
             f"a batch was skipped: chunk {batch.chunk} of step {batch.step} was handed out, and "
             "optimizer.step() has not worked on it. Call optimizer.step(), of the optimizer that "
-            "make_private returned, for every batch, also for an empty one; iterate over the "
-            "loader anew to go on."
+            "make_private returned, for every batch, including empty ones; start iterating over "
+            "the loader again to go on."
         )
 
     def _forget_handed(self) -> None:
@@ -197,7 +197,7 @@ class TrainingRun:
         self.watch.forget()
 
     def check_current(self, iteration: int) -> None:
-        """Refuse a loop that was overtaken by another."""
+        """Refuse a loop that another one has superseded."""
         if iteration != self._iteration:
             raise RunError(
                 "the loader was iterated again, or a checkpoint was loaded, since this loop began: "
@@ -205,7 +205,7 @@ class TrainingRun:
             )
 
     def withdraw(self, iteration: int) -> None:
-        """The loop was left: batches that were not used are not waited for."""
+        """The loop was left: do not wait for batches that were not used."""
         if iteration == self._iteration:
             self._forget_handed()
 
@@ -222,23 +222,23 @@ class TrainingRun:
         if (batch.step, batch.chunk) != (self.position, self._chunks):
             raise RunError(
                 f"the batch is chunk {batch.chunk} of step {batch.step}, but chunk {self._chunks} "
-                f"of step {self.position} comes next. Iterate over the loader anew to go on."
+                f"of step {self.position} comes next. Start iterating over the loader again."
             )
         self.watch.check(batch)
         return batch
 
     def summed(self) -> None:
-        """The clipped gradients of the chunk that was taken are in the sum."""
+        """Record that the clipped gradients of the chunk that was taken are in the sum."""
         self._chunks += 1
         self._stepped, self._fetched = True, False
 
     def updated(self) -> None:
-        """All that was done with earlier batches is done: what follows is about the next one."""
+        """Record that earlier batches are dealt with: what follows is about the next one."""
         if self._handed:
             self.watch.mark(self._handed[0].members)
 
     def meet(self, act: str) -> None:
-        """All processes do the same, at one step, and have the same of what all of them have."""
+        """Check that all processes do the same, at one step, with the same shared state."""
         self.peers.meet(act, self.position, self.sharding.replica(self.masters.stepped))
 
     def draw(self) -> Any:
@@ -249,14 +249,14 @@ class TrainingRun:
         return noise
 
     def end(self) -> None:
-        """No step follows: the ledger, if there is one, is told.  The guarantee stays the same."""
+        """Declare that no step follows, also to the ledger.  The guarantee stays the same."""
         if not self._ended:
             self._ended = True
             with self.peers.agreeing():
                 self.record.close(self.position)
 
     def check_between_steps(self, what: str) -> None:
-        """Refuse `what` while a logical batch is being worked on."""
+        """Refuse `what` while a logical batch is in progress."""
         self._check_valid()
         if self._chunks or self.watch.in_use or (self._handed and self._fetched):
             raise RunError(
@@ -265,10 +265,10 @@ class TrainingRun:
             )
 
     @contextmanager
-    def taken_up(self) -> Iterator[None]:
-        """Noise and participants are restored: whatever was handed out is void.
+    def restoring(self) -> Iterator[None]:
+        """Restore noise and participants: batches handed out before are void.
 
-        So is the whole run if that fails half-way.
+        If that fails half-way, so is the whole run.
         """
         self._void = True
         self._forget_handed()
@@ -283,23 +283,23 @@ class TrainingRun:
         if self.finished:
             raise RunError(
                 f"all {self.mechanism.steps} steps that were accounted for are done; one more "
-                "would not be covered by the guarantee. For a longer run make a longer strategy."
+                "would not be covered by the guarantee. For a longer run, use a longer strategy."
             )
         if self._ended:
-            raise RunError(f"the run was ended after {self.position} steps; begin a new one.")
+            raise RunError(f"the run was ended after {self.position} steps; start a new one.")
 
     def _check_valid(self) -> None:
         if self._void:
             raise RunError(
-                "a checkpoint could not be loaded to its end, so that nothing is known about what "
-                "would follow. Call make_private again."
+                "loading a checkpoint failed half-way, so the state of this run is not known. "
+                "Call make_private again."
             )
 
 
 class Record:
     """A run's place in a ledger, or no ledger at all: of several processes the first one writes.
 
-    `name` is what the ledger calls the run: empty as long as it is not entered.
+    `name` is the run's name in the ledger: empty as long as it has no entry.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class Record:
         self._entered = False
 
     def enter(self) -> None:
-        """Write the run down, once: from then on it counts, whatever becomes of it."""
+        """Enter the run, once: from then on it counts, whatever becomes of it."""
         if self.ledger is None or self._entered:
             return
         with self.peers.agreeing():
@@ -338,11 +338,11 @@ class Record:
                 "the run of the checkpoint is in a ledger: pass the same ledger to make_private."
                 if name
                 else "the run of the checkpoint is in no ledger, so that its first steps would not "
-                "count: leave out ledger=, or begin anew."
+                "count: leave out ledger=, or start a new run."
             )
 
-    def take_up(self, name: str) -> None:
-        """Go on with a run that the ledger knows: the same noise, not counted again."""
+    def resume(self, name: str) -> None:
+        """Continue a run that the ledger already lists: the same noise, not counted again."""
         if self.ledger is None:
             return
         if self.peers.rank == 0:
@@ -350,13 +350,13 @@ class Record:
         self.name, self._entered = name, True
 
     def close(self, position: int) -> None:
-        """Write down that the run has ended; one that was never entered has nothing to end."""
+        """Record that the run has ended; a run without an entry has nothing to end."""
         if self.ledger is not None and self._entered and self.peers.rank == 0:
             self.ledger.end(self.name, position=position)
 
 
 def ledger_of(ledger: Ledger | str | Path | None, data: str | None) -> tuple[Ledger | None, str]:
-    """The ledger, and the name under which it knows the data; both or neither."""
+    """The ledger, and the name of the data set in it; both or neither."""
     if (ledger is None) != (data is None):
         raise ParameterError(
             "ledger= and data_name= belong together: the ledger adds up the runs on one data set, "

@@ -1,15 +1,15 @@
-"""Modules whose parameters are spread over processes: torch's FSDP2, `fully_shard`.
+"""Modules whose parameters are sharded over processes: torch's FSDP2, `fully_shard`.
 
 In: a module, and the parameters that its optimizer trains.  Out: the tensors that its layers
 compute with while they are gathered; each process's part of a sum over all processes.
 Rounding: sums are added in the type of the total, in an order that depends on the number of
 processes.
 
-A process computes with whole parameters, which FSDP gathers layer by layer, so that it knows the
-whole gradient of each of its examples, and norms need no reduction over shards.  FSDP would add up
-and average gradients of the batch, not clipped: it finds none, for the backward pass leaves none
-(`mmcc.training._watch`).  What is added up over the processes is the clipped sum of each, parameter
-by parameter, and a process keeps its own shard of it, to which it adds the noise of that shard.
+A process computes with whole parameters, which FSDP gathers layer by layer, so it knows the whole
+gradient of each of its examples, and norms need no reduction over shards.  FSDP itself would sum
+and average gradients of the batch without clipping: it finds none, as the backward pass leaves none
+(`mmcc.training._watch`).  What is summed over the processes is the clipped sum of each, parameter
+by parameter; a process keeps its own shard of it, and adds the noise of that shard.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FSDP = "torch.distributed.fsdp"
 
 
 class Sharding:
-    """No sharding: every process has all of each parameter."""
+    """No sharding: every process holds the whole of each parameter."""
 
     spread = False
 
@@ -37,26 +37,26 @@ class Sharding:
         """What the layers compute with, in the order of the optimizer."""
 
     def computed_with(self, parameter: nn.Parameter) -> nn.Parameter:
-        """What a layer computes with that has this parameter now."""
+        """The optimizer's parameter for the one that a layer computes with now."""
         return parameter
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """Let the module be a plain one, so that passes need no other process."""
+        """Make the module a plain one, so that passes need no other process."""
         yield
 
     def gather(self, layer: nn.Module) -> None:
         """Let a layer have its parameters in the backward pass."""
 
     def settle(self) -> None:
-        """Forget what was gathered: it may be from before a step."""
+        """Forget gathered parameters, which may be from before a step."""
 
     def replica(self, stepped: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Of what the optimizer steps on that of which all processes have the same."""
+        """Of the tensors that the optimizer steps on, those that are equal on all processes."""
         return stepped
 
     def share(self, total: Tensor, stepped: Tensor) -> Tensor:
-        """What this process keeps: of the sum of all totals its part, or its total as it is."""
+        """The process's part of the sum of all totals; without sharding, its total as it is."""
         return total
 
 
@@ -77,7 +77,7 @@ class Sharded(Sharding):
         super().__init__([self._whole[p] for p in trained])
         self._unit_of = {
             layer: unit for unit in self._units for layer in unit.modules()
-        }  # of units within each other the inner one comes last
+        }  # for nested units the inner one comes last
 
     def computed_with(self, parameter: nn.Parameter) -> nn.Parameter:
         return self._whole.get(parameter, parameter)
@@ -110,7 +110,7 @@ class Sharded(Sharding):
 
     def replica(self, stepped: Sequence[Any]) -> Sequence[Tensor]:
         alike = [p for p in stepped if p.placements[0].is_replicate()]
-        return [torch.tensor(check_sums(alike))] if alike else []  # for they are asked often
+        return [torch.tensor(check_sums(alike))] if alike else []  # compared often, so only sums
 
     def share(self, total: Tensor, stepped: Any) -> Tensor:
         from torch.distributed.tensor import DTensor, Partial
@@ -127,7 +127,7 @@ def sharding_of(module: nn.Module, trained: Sequence[nn.Parameter], count: int) 
             if is_spread(p):
                 raise ParameterError(
                     f"parameter {name!r} is a DTensor that fully_shard has not made, such as one "
-                    "of tensor parallelism: a process would know a part of an example's gradient, "
+                    "of tensor parallelism: a process would hold a part of an example's gradient "
                     "and could not clip it as a whole. Use fully_shard, which gathers parameters."
                 )
         return Sharding(trained)
@@ -140,12 +140,12 @@ def is_spread(tensor: object) -> bool:
 
 
 def is_unit(layer: nn.Module) -> bool:
-    """Whether `fully_shard` was called for a layer."""
+    """Whether `fully_shard` was called on a layer."""
     return any(kind.__name__ == "FSDPModule" and _is_of_torch(kind) for kind in type(layer).mro())
 
 
 def kind_of(layer: nn.Module) -> type[nn.Module]:
-    """The type that a layer was made with: `fully_shard` gives it another."""
+    """The original type of a layer: `fully_shard` changes it."""
     kind = type(layer)
     if not is_unit(layer):
         return kind
@@ -157,10 +157,10 @@ def _is_of_torch(thing: Any) -> bool:
 
 
 def _check_placement(name: str, p: Any, count: int) -> None:
-    """Refuse a parameter that is not cut over its first dimension, once, by all processes."""
+    """Refuse a parameter that is not cut along its first dimension, once, over all processes."""
     if not is_spread(p):
         raise ParameterError(
-            f"parameter {name!r} is trained and not sharded, while others are (ignored_params, or "
+            f"parameter {name!r} is trained but not sharded, while others are (ignored_params, or "
             "a layer outside of fully_shard). Call fully_shard on the whole module too, or freeze "
             "the parameter."
         )
@@ -174,14 +174,14 @@ def _check_placement(name: str, p: Any, count: int) -> None:
         )
     if mesh.size() != count:
         raise ParameterError(
-            f"parameter {name!r} is sharded over {mesh.size()} processes, and the run has {count}: "
+            f"parameter {name!r} is sharded over {mesh.size()} processes, but the run has {count}: "
             "each group would make a release of its own. Use a mesh of all processes, and pass "
             "distributed=True to make_private."
         )
 
 
 def _check_gathered(name: str, p: Any, found: nn.Parameter) -> None:
-    """Refuse parameters that layers get in another form than the optimizer has them."""
+    """Refuse parameters that layers get in another form than the optimizer."""
     if found is p:
         raise ParameterError(
             f"parameter {name!r} is a DTensor that fully_shard does not gather: put it into the "
@@ -189,24 +189,24 @@ def _check_gathered(name: str, p: Any, found: nn.Parameter) -> None:
         )
     if (found.dtype, found.device.type) != (p.dtype, p.device.type):
         raise ParameterError(
-            f"parameter {name!r} is {p.dtype} on {p.device.type} where it is sharded and "
-            f"{found.dtype} on {found.device.type} where it is gathered (MixedPrecisionPolicy, "
-            "CPUOffloadPolicy), which examples could not be compared in. Leave the policy out; "
-            "torch.autocast computes in bfloat16."
+            f"parameter {name!r} is {p.dtype} on {p.device.type} while sharded but {found.dtype} "
+            f"on {found.device.type} while gathered (MixedPrecisionPolicy, CPUOffloadPolicy), so "
+            "gradients could not be compared. Leave the policy out; torch.autocast computes in "
+            "bfloat16."
         )
     if p.dtype not in (torch.float32, torch.float64):
         raise ParameterError(
-            f"parameter {name!r} is {p.dtype}, and master copies of sharded parameters are not "
-            "made. Keep them in float32, and compute in bfloat16 by torch.autocast."
+            f"parameter {name!r} is {p.dtype}, and sharded parameters cannot have master copies. "
+            "Keep them in float32, and compute in bfloat16 with torch.autocast."
         )
 
 
 def _gathered_parameters(module: nn.Module, units: Sequence[Any]) -> dict[str, nn.Parameter]:
-    """The tensors that stand for parameters while they are gathered, which stay the same ones."""
+    """The tensors that parameters become when they are gathered, which are always the same ones."""
     found = dict(module.named_parameters())
     for unit in units:
         unit.unshard()
         present = module.named_parameters()
         found |= {name: p for name, p in present if not is_spread(p)}
-        unit.reshard()  # one after another: all of them might not fit
+        unit.reshard()  # one after another: all of them might not fit into memory
     return found

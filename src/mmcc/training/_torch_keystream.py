@@ -2,9 +2,9 @@
 
 In: a key, a row, a place in it, a tensor.  Out: the tensor filled with the row's numbers from that
 place on.  Rounding: that of `_keystream`, operation by operation.  The bits are the same where
-+ - * / and the square root are IEEE 754's, else they differ in the last places (torch's square root
-is not on CPUs with MKL).  `check` compares a device with the host, for a device that got it wrong
-would make noise of another law.
++ - * / and the square root are IEEE 754's; otherwise they differ in the last places (torch's square
+root is not IEEE 754's on CPUs with MKL).  `check` compares a device with the host, because a faulty
+device would make noise of another law.
 
 A step of the cipher works on the four rows of the state of all blocks at once, in 32-bit integers
 that wrap around.
@@ -25,7 +25,7 @@ from mmcc.training import _keystream as host
 from mmcc.training._randomness import KeystreamNormals
 
 PIECE = 2**22
-"""Numbers made at once: about 40 bytes of each are held meanwhile."""
+"""Numbers made at once: each takes about 40 bytes in the process."""
 CLOSE = 2.0**-18
 """How far a device may be from the host in float32, in units of the largest number: rounding."""
 
@@ -33,7 +33,7 @@ CLOSE = 2.0**-18
 def fill(key: NDArray[np.uint32], row: int, out: Tensor, start: int) -> None:
     """Write the numbers `start`, `start` + 1, ... of a row into a tensor of one dimension."""
     if out.is_meta:
-        return  # it has no numbers
+        return  # a tensor without storage has no numbers
     stop = start + out.numel()
     step = PIECE // host.TILE
     for first in range(start // host.TILE, -(-stop // host.TILE), step):
@@ -75,7 +75,7 @@ def _quarter_rounds(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> None:
 
 
 def _shifted(words: Tensor, bits: int) -> Tensor:
-    """To the right, zeros coming in."""
+    """A logical shift to the right."""
     return (words >> bits).bitwise_and_((1 << 32 - bits) - 1)
 
 
@@ -107,7 +107,7 @@ def to_normals(words: Tensor, kind: torch.dtype) -> Tensor:
 
 
 def root(x: Tensor) -> Tensor:
-    """The square root; the one that torch takes from MKL may be a unit in the last place off."""
+    """The square root; torch's own, from MKL, may be off by a unit in the last place."""
     return torch.sqrt(x)
 
 
@@ -120,14 +120,14 @@ def _polynomial(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
 
 @cache
 def series(kind: torch.dtype) -> Any:
-    """The host's coefficients in a type, as numbers of Python."""
+    """The host's coefficients in a type, as Python numbers."""
     *parts, ln2 = host.SERIES[str(kind).removeprefix("torch.")]
     return (*(tuple(float(c) for c in part) for part in parts), float(ln2))
 
 
 @cache
 def check(device: torch.device, kind: torch.dtype) -> None:
-    """Refuse a device whose numbers are not those of the host."""
+    """Refuse a device whose numbers differ from the host's."""
     normals = KeystreamNormals(bytes(range(32)))
     ours = np.empty(host.TILE, str(kind).removeprefix("torch."))
     theirs = torch.empty(host.TILE, dtype=kind, device=device)

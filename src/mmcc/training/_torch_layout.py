@@ -1,12 +1,12 @@
-"""Where the numbers of each parameter stand in a row of z, whatever part of it this process holds.
+"""Where the numbers of each parameter are in a row of z, whatever part of it this process holds.
 
 In: tensors, among them shards of larger ones.  Out: places in the row, groups of parameters with
 one device and type.
 Rounding: none.
 
-A row of z goes over all coordinates of all parameters in their order.  A coordinate's number is its
-place in the row, on every process and for every way to share the parameters out: so a run goes on
-with the same noise on another number of processes.
+A row of z covers all coordinates of all parameters in their order.  A coordinate's number depends
+on its place in the row only, on every process and for every sharding: so a run continues with the
+same noise on another number of processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from mmcc.errors import ParameterError, whole
+from mmcc.errors import ParameterError, shown, whole
 from mmcc.training._noise import MAX_COORDINATES
 
 
@@ -31,20 +31,20 @@ class Place:
     local: torch.Tensor
     start: int
     whole: Any
-    """The parameter as it was given, a DTensor perhaps."""
+    """The parameter as it was given, perhaps a DTensor."""
 
     @property
     def size(self) -> int:
-        """Numbers that are here."""
+        """The number of coordinates that are here."""
         return self.local.numel()
 
     @property
     def distributed(self) -> bool:
-        """Whether torch knows the parameter to be spread over processes."""
+        """Whether torch treats the parameter as spread over processes."""
         return hasattr(self.whole, "placements")
 
     def like(self, part: torch.Tensor, leading: tuple[int, ...] = ()) -> torch.Tensor:
-        """A tensor as large as the part that is here, as one like the parameter.
+        """A tensor as large as the part that is here, wrapped like the parameter.
 
         `leading` are dimensions before those of the parameter.
         """
@@ -70,7 +70,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Runs:
-    """Coordinates of one vector that follow each other in a row too: its first one, its place."""
+    """Runs of coordinates of a vector that are consecutive in a row too: first one and place."""
 
     firsts: tuple[int, ...]
     starts: tuple[int, ...]
@@ -78,7 +78,7 @@ class Runs:
 
     @classmethod
     def of(cls, places: Sequence[Place]) -> Runs:
-        """Parameters one after another in a vector."""
+        """The runs of a vector that holds parameters one after another."""
         firsts: list[int] = []
         starts: list[int] = []
         size = 0
@@ -102,7 +102,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters with one device and type: their numbers in the list, and their places in a row."""
+    """Parameters with one device and type: their indices in the list, and their places in a row."""
 
     device: torch.device
     dtype: torch.dtype
@@ -124,8 +124,13 @@ class ParameterGroup:
 def places_of(
     like: Sequence[torch.Tensor], shards: Sequence[tuple[int, int]] | None
 ) -> list[Place]:
-    """The places of parameters, or of the parts of them that are said to be here."""
-    parameters = list(like)
+    """The places of parameters, or of the parts that `shards` declares to be here."""
+    try:
+        parameters = list(like)
+    except TypeError:
+        raise ParameterError(
+            f"like takes the parameters, a list of tensors, got {shown(like)}."
+        ) from None
     for parameter in parameters:
         if not isinstance(parameter, torch.Tensor) or not parameter.is_floating_point():
             raise ParameterError(
@@ -147,7 +152,7 @@ def places_of(
 
 
 def groups_of(places: Sequence[Place]) -> list[ParameterGroup]:
-    """Parameters by device and type, in the order in which these are first met."""
+    """Parameters by device and type, in the order in which these first occur."""
     members: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for index, place in enumerate(places):
         members.setdefault((place.local.device, place.local.dtype), []).append(index)
@@ -164,25 +169,25 @@ def groups_of(places: Sequence[Place]) -> list[ParameterGroup]:
 
 
 def _given(parameters: Sequence[torch.Tensor], shards: Sequence[tuple[int, int]]) -> list[Place]:
-    """Parts whose first places the caller says; two of them must not have the same noise."""
+    """Parts whose first places the caller gives; two of them must not have the same noise."""
     if len(shards) != len(parameters):
         raise ParameterError(
-            f"{len(shards)} shards for {len(parameters)} tensors: give one (offset, length) for "
-            "each tensor."
+            f"there are {len(shards)} shards for {len(parameters)} tensors: give one "
+            "(offset, length) for each tensor."
         )
     for (offset, length), parameter in zip(shards, parameters, strict=True):
         whole("offset of a shard", offset, 0, MAX_COORDINATES)
         whole("end of a shard", offset + length, 0, MAX_COORDINATES)
         if length != parameter.numel() or hasattr(parameter, "placements"):
             raise ParameterError(
-                f"a shard of length {length} needs a plain tensor of as many numbers, got "
+                f"a shard of length {length} needs a plain tensor with that many numbers, got "
                 f"{tuple(parameter.shape)}. Leave shards out for DTensors."
             )
     spans = sorted((offset, offset + length) for offset, length in shards if length)
     for (_, end), (start, _) in itertools.pairwise(spans):
         if start < end:
             raise ParameterError(
-                f"two shards have the place {start} in common, and would have the same noise there."
+                f"two shards both cover the place {start}, and would have the same noise there."
             )
     return [
         Place(parameter, offset, parameter)
@@ -208,8 +213,8 @@ def _sharded(parameter: Any, start: int) -> Place:
     width = math.prod(parameter.shape[1:])
     if local.numel() != rows * width:
         raise ParameterError(
-            f"a DTensor of shape {tuple(parameter.shape)} has {local.numel()} numbers here, "
-            f"{rows * width} were expected: it is not cut as torch.chunk does."
+            f"a DTensor of shape {tuple(parameter.shape)} has {local.numel()} numbers here, but "
+            f"{rows * width} were expected: it is not cut as by torch.chunk."
         )
     return Place(local, start + first * width, parameter)
 

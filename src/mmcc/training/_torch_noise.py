@@ -1,11 +1,11 @@
-"""Noise streams of torch tensors, one a parameter, on its device and in its type.
+"""Noise streams of torch tensors, one for each parameter, on its device and in its type.
 
 In: the strategy that was accounted, sigma, the parameters, a seed.  Out: for each step a list of
 tensors with the parameters' shapes.
 Rounding: z and the recursions are in float64 for float64 parameters and in float32 for all others;
 16-bit noise is rounded at the end.  On the CPU numpy works on the tensors' memory; elsewhere torch
 does, on the parameters' device.  The generators of 0.9 (philox, chacha) draw z on the CPU in
-float64, all parameters in one row.
+float64, with all parameters in one row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HostRow:
         self._row = -1
 
     def load(self, row: int) -> None:
-        """Draw a row, unless it is there already."""
+        """Draw a row, unless it is already there."""
         if row != self._row:
             self._row = -1
             for part, start in self._runs.covering(slice(0, self._runs.size)):
@@ -58,8 +58,8 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
     the numbers are those of `NoiseStream` for the same seed, all coordinates in one array.
 
     A process that holds a part of the parameters makes the noise of that part: `like` are DTensors,
-    sharded over their first dimension or replicated, or plain tensors with `shards`: for each its
-    first coordinate in the vector of all parameters, and its length.
+    replicated or sharded over their first dimension, or plain tensors with `shards`, which gives
+    for each its first coordinate in the vector of all parameters, and its length.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
         return self._split(found)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, kept noise by parameter, as `torch.distributed.checkpoint` takes it.
+        """The state, kept noise by parameter, in the form of `torch.distributed.checkpoint`.
 
         Tensor k has the shape of parameter k after a first dimension for the vectors kept; for a
-        DTensor it is one, sharded as the parameter is, so that it can be loaded on another number
-        of processes.  All else is the same on all of them.
+        DTensor it is one too, sharded like the parameter, so it can be loaded on another number of
+        processes.  Everything else is the same on all of them.
         """
         state = self.state()
         if self._distributed:
@@ -122,14 +122,14 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
         return state | {"buffers": kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the stream of that state was, on as many processes as there are now."""
+        """Continue where the stream of that state was, on however many processes there are now."""
         kept = state.get("buffers", {})
         groups = self._kept_by_group()
         wanted = {str(member) for group, _ in groups for member in group.members}
         if not isinstance(kept, Mapping) or set(kept) != wanted:
             raise ParameterError(
                 f"the state must hold kept noise for {len(wanted)} parameters: it is damaged, or "
-                "from state(), which restore() takes."
+                "made by state(), which restore() takes."
             )
         buffers = [torch.as_tensor(recursion.buffers) for recursion in self._recursions]
         for place, (group, own) in enumerate(groups):
@@ -146,7 +146,7 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
         return any(place.distributed for place in self._places)
 
     def _kept_by_group(self) -> list[tuple[ParameterGroup, torch.Tensor]]:
-        """Vectors that are kept; none where z is made again."""
+        """Vectors that are kept; none where z is regenerated."""
         pairs = [] if self._plan.block else zip(self._groups, self._recursions, strict=True)
         kept = [(group, torch.as_tensor(recursion.buffers)) for group, recursion in pairs]
         return [(group, vectors) for group, vectors in kept if len(vectors)]
@@ -155,7 +155,7 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
         return None if made.anywhere else HostRow(made, self._runs)
 
     def _started(self, made: Normals) -> list[Recursion]:
-        """A recursion for each group; one for all, on the CPU, where z is made again and again."""
+        """A recursion for each group; one for all, on the CPU, where z is regenerated often."""
         if self._plan.block:
             kind = np.dtype(np.float64)
             return [self._plan.start(host_vectors(self._runs.size, kind, PIECE, _threads()))]
@@ -191,7 +191,7 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
         return draw
 
     def _write(self, row: int, out: Any, start: int) -> None:
-        """The numbers of a row from a place on."""
+        """Write the numbers of a row from a place on."""
         if self._host_row is not None:
             self._host_row.write(out, start)
         else:
@@ -226,20 +226,20 @@ class TorchNoiseStream(Stream[list[torch.Tensor]]):
         if not isinstance(buffers, Sequence) or len(buffers) != len(started):
             raise ParameterError(
                 f"the state must hold {len(started)} tensors of kept noise, one for each device "
-                "and type of the parameters: it is damaged, or of a NoiseStream."
+                "and type of the parameters: it is damaged, or the state of a NoiseStream."
             )
         for recursion, kept in zip(started, buffers, strict=True):
             own = torch.as_tensor(recursion.buffers)
             if not isinstance(kept, torch.Tensor) or kept.dtype != own.dtype:
                 raise ParameterError(f"the state must hold kept noise of the type {own.dtype}.")
-            fits = kept.shape == own.shape  # one that does not may be of any size
+            fits = kept.shape == own.shape  # one that does not fit may have any size
             check_buffers(kept.shape, own.shape, fits and bool(torch.isfinite(kept).all()))
             own.copy_(kept)
         self._host_row, self._recursions = self._row_of(made), started
 
 
 def _threads() -> int:
-    """As many as torch's own operations have: of several processes each has a share."""
+    """As many threads as torch's own operations use: each of several processes has a share."""
     return torch.get_num_threads()
 
 

@@ -1,8 +1,8 @@
-"""Which modules and optimizers can be trained with gradients by example.
+"""Which modules and optimizers can be trained with per-example gradients.
 
 In: what make_private is given.  Out: a refusal with its remedy, or nothing; the parameters that are
-trained, and what their layout is.
-Refused is what Opacus cannot take apart by example, and what would leak past the noise.
+trained, and a digest of their layout.
+Refused is whatever has no per-example gradients in Opacus, and whatever would leak past the noise.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def check_module(module: nn.Module, optimizer: Optimizer, mode: str) -> None:
         )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ParameterError(
-            "LBFGS looks at the data several times in one step, and only one look is accounted "
+            "LBFGS looks at the data several times in one step, but only one look is accounted "
             "for. Use SGD, Adam or another optimizer with one gradient a step."
         )
     hooked = hasattr(module, "autograd_grad_sample_hooks")
     if hooked or isinstance(module, AbstractGradSampleModule) or isinstance(optimizer, DPOptimizer):
         raise ParameterError(
-            "module or optimizer is private already: pass a new module and its plain optimizer."
+            "the module or optimizer is private already: pass a new module and its plain optimizer."
         )
     if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
         raise ParameterError(
-            f"{type(optimizer).__name__} is not a whole torch optimizer (it does not call "
-            "Optimizer.__init__), so that its own step() could not be refused. Pass the "
-            "optimizer that it wraps, as torch.optim has it."
+            f"{type(optimizer).__name__} is not a complete torch optimizer (it does not call "
+            "Optimizer.__init__), so a direct call of its step() could not be refused. Pass the "
+            "optimizer that it wraps, one of torch.optim."
         )
     _check_whole(module)
     _check_layers(module, mode)
@@ -65,7 +65,7 @@ def names_of(module: nn.Module, trained: list[nn.Parameter]) -> list[str]:
 
 
 def layout_digest(module: nn.Module, trained: list[nn.Parameter]) -> str:
-    """Of all that says which number is which: names, shapes, types, and what is trained."""
+    """A digest of names, shapes, types and what is trained: whatever says which number is which."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
     names = {id(tensor): name for name, tensor in tensors}
     content = [f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in tensors]
@@ -74,35 +74,36 @@ def layout_digest(module: nn.Module, trained: list[nn.Parameter]) -> str:
 
 
 def untrainable(what: str, problem: Exception) -> ParameterError:
-    """What Opacus said, in one line."""
+    """Opacus's error message in one line."""
     said = str(problem).replace("\\n", " ").replace("\n", " ").rstrip(". !")
     return ParameterError(f"Opacus cannot train {what}: {said}.")
 
 
 def mode_of(mode: object, clipping: object, *, sharded: bool) -> str:
-    """How gradients by example are found: as asked for, or as it suits the way of clipping."""
+    """How per-example gradients are computed: as asked for, or as suits the clipping."""
     if mode is None:
         return HOOKS if clipping == FLAT and not sharded else GHOST
     if not isinstance(mode, str) or mode not in MODES:
         raise MethodError(f"unknown grad_sample_mode {mode!r}; {suggestion(mode, MODES)}")
     if clipping == GHOST and mode != GHOST:
         raise MethodError(
-            f"clipping={GHOST!r} makes no per-example gradients, so that grad_sample_mode={mode!r} "
-            f"would have nothing to do. Leave it out, or use clipping={FLAT!r}."
+            f"clipping={GHOST!r} makes no per-example gradients, so grad_sample_mode={mode!r} "
+            f"has no effect. Leave it out, or use clipping={FLAT!r}."
         )
     if sharded and mode != GHOST:
         raise MethodError(
-            f"grad_sample_mode={mode!r} leaves gradients of each example at parameters, of which a "
-            "process has a part where they are sharded. Leave it out: the clipped sum is the same."
+            f"grad_sample_mode={mode!r} stores per-example gradients at parameters, of which a "
+            "process has only a part where they are sharded. Leave it out: the clipped sum is the "
+            "same."
         )
     return mode
 
 
 def _check_whole(module: nn.Module) -> None:
-    """Refuse modules of which not all is here to be taken apart."""
+    """Refuse modules of which not everything is here."""
     if isinstance(module, torch.jit.ScriptModule):
         raise ParameterError(
-            "a scripted module cannot be taken apart by example: pass the module that was scripted."
+            "a scripted module has no per-example gradients: pass the module that was scripted."
         )
     if isinstance(module, nn.parallel.DistributedDataParallel):
         raise ParameterError(
@@ -114,13 +115,13 @@ def _check_whole(module: nn.Module) -> None:
         if any(old) and not is_unit(layer):
             raise ParameterError(
                 f"layer {name!r} is sharded by FullyShardedDataParallel, which joins parameters, "
-                "so that no gradient of an example could be told apart. Use "
+                "so no example's gradient could be told apart. Use "
                 "torch.distributed.fsdp.fully_shard on the plain module."
             )
     if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
         raise ParameterError(
-            "the module has lazy layers whose sizes are not known yet. Pass one batch through it "
-            "before make_private, of data that need no protection."
+            "the module has lazy layers whose sizes are not known yet. Pass one batch of data that "
+            "need no protection through it before make_private."
         )
 
 
@@ -141,8 +142,8 @@ def _check_layers(module: nn.Module, mode: str) -> None:
     for name, layer in module.named_modules():
         if isinstance(layer, nn.EmbeddingBag) and layer.weight.requires_grad:
             raise ParameterError(
-                f"layer {name!r} is an EmbeddingBag, whose gradients by example are not known. Use "
-                "an Embedding, and a mean or sum over its rows."
+                f"layer {name!r} is an EmbeddingBag, for which there are no per-example gradients. "
+                "Use an Embedding, and a mean or sum over its rows."
             )
         if (
             mode == EXPANDED
@@ -150,8 +151,8 @@ def _check_layers(module: nn.Module, mode: str) -> None:
             and (layer.padding_idx is not None or layer.scale_grad_by_freq)
         ):
             raise ParameterError(
-                f"layer {name!r} has padding_idx or scale_grad_by_freq, of which expanded weights "
-                "know nothing. Use grad_sample_mode='hooks' and no scale_grad_by_freq."
+                f"layer {name!r} has padding_idx or scale_grad_by_freq, which expanded weights "
+                "ignore. Use grad_sample_mode='hooks' and no scale_grad_by_freq."
             )
 
 
@@ -165,9 +166,9 @@ def _check_parameters(trained: list[nn.Parameter], known: set[nn.Parameter]) -> 
         )
     if any(p.requires_grad for p in known.difference(trained)):
         raise ParameterError(
-            "the module has parameters to be trained that the optimizer does not have: their "
-            "gradients would be neither clipped nor noised. Freeze them (requires_grad_(False)), "
-            "or give them to the optimizer."
+            "the module has trainable parameters that the optimizer does not have: their gradients "
+            "would be neither clipped nor noised. Freeze them (requires_grad_(False)), or give "
+            "them to the optimizer."
         )
     for p in trained:
         if p.dtype not in (*SHORT, *WIDE):

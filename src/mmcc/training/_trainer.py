@@ -2,9 +2,9 @@
 
 In: what a Trainer takes, and what `make_private` takes.  Out: a Trainer; its loader and its
 optimizer are those of the run, and its checkpoints hold the run.
-Losses: each example has the mean over its own labels.  Trainer's own count of labels is that of the
-whole batch, by which one example changes the gradients of the others.
-What Trainer says of the training data (losses, sizes of batches) carries no noise: it is left out
+Losses: each example has the mean over its own labels.  Trainer itself divides by the number of
+labels in the whole batch, through which one example changes the gradients of the others.
+What Trainer reports about the training data (losses, batch sizes) carries no noise: it is left out
 unless it is asked for.
 """
 
@@ -30,7 +30,7 @@ from mmcc.training._private import make_private
 from mmcc.training._run import RunError
 
 FILE = "run.mmcc"
-"""Of the run, in the folder of a checkpoint."""
+"""The run's file in the folder of a checkpoint."""
 ABOUT_DATA = ("loss", "train_loss", "grad_norm", "total_flos", "num_input_tokens_seen")
 """Numbers in logs that depend on the training data and have no noise."""
 SHIFTS = (
@@ -38,16 +38,16 @@ SHIFTS = (
     (modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, 0),
     (modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES, 0),
 )
-"""Models with a label for each token: by how many places labels are ahead of scores."""
+"""Models with a label for each token, and by how many positions labels are ahead of scores."""
 OURS = ("distributed", "epochs", "batch_size", "steps_per_epoch", "loss_reduction")
-"""What make_private is told by the Trainer."""
+"""Arguments of make_private that the Trainer determines."""
 
 _REFUSED: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (
         lambda args: args.gradient_accumulation_steps != 1,
         "gradient_accumulation_steps would hide batches from the run, each of which is a step. "
         "Leave it at 1, make per_device_train_batch_size the whole batch, and pass "
-        "physical_batch_size in `privacy`, which cuts it into parts.",
+        "physical_batch_size in `privacy`, which splits it.",
     ),
     (
         lambda args: (args.max_grad_norm or 0) > 0,
@@ -56,18 +56,18 @@ _REFUSED: tuple[tuple[Callable[[Any], bool], str], ...] = (
     ),
     (
         lambda args: args.fp16,
-        "fp16 multiplies the loss, so that every gradient would be clipped as if it were thousands "
-        "of times as long. Use bf16, or full precision.",
+        "fp16 scales the loss, so every gradient would be clipped as if it were thousands of times "
+        "as long. Use bf16, or full precision.",
     ),
     (
         lambda args: args.label_smoothing_factor != 0,
-        "label_smoothing_factor makes Trainer's own mean over the labels of all examples, by which "
-        "they meet. Leave it out, and smooth in compute_loss_func, example by example.",
+        "label_smoothing_factor makes Trainer average over the labels of all examples, through "
+        "which they interact. Leave it out, and smooth in compute_loss_func, example by example.",
     ),
     (
         lambda args: args.neftune_noise_alpha is not None,
-        "neftune_noise_alpha makes noise by the length of the longest example in a batch, by which "
-        "examples meet. Leave it out.",
+        "neftune_noise_alpha scales noise by the length of the longest example in a batch, through "
+        "which examples interact. Leave it out.",
     ),
     (
         lambda args: args.dataloader_drop_last,
@@ -75,30 +75,30 @@ _REFUSED: tuple[tuple[Callable[[Any], bool], str], ...] = (
     ),
     (
         lambda args: args.auto_find_batch_size,
-        "auto_find_batch_size begins anew with other batches when memory ends, after steps whose "
+        "auto_find_batch_size restarts with other batches when memory runs out, after steps whose "
         "noise was released. Leave it out, and pass physical_batch_size in `privacy`.",
     ),
     (
         lambda args: args.n_gpu > 1,
-        "several GPUs in one process (DataParallel) tear examples from their gradients. Start one "
-        "process for each with torchrun, or make one GPU visible.",
+        "several GPUs in one process (DataParallel) separate examples from their gradients. Start "
+        "one process for each with torchrun, or make only one GPU visible.",
     ),
     (
         lambda args: args.torch_compile,
-        "torch_compile compiles what the run has wrapped already. Compile the model before.",
+        "torch_compile compiles what the run has already wrapped. Compile the model beforehand.",
     ),
     (
         lambda args: getattr(args, "parallelism_config", None) is not None,
-        "parallelism_config gives a process a part of the model. Give each the whole one.",
+        "parallelism_config gives a process a part of the model. Give each the whole model.",
     ),
     (
         lambda args: any(word in str(args.optim).lower() for word in ("lomo", "layerwise")),
-        "this optim takes its steps in the backward pass, before there is noise. Use another.",
+        "this optim steps during the backward pass, before there is noise. Use another.",
     ),
     (
         lambda args: args.include_num_input_tokens_seen not in (False, None, "no"),
-        "include_num_input_tokens_seen tells how large the batches were, which is secret. Leave it "
-        "out.",
+        "include_num_input_tokens_seen reveals how large the batches were, which is secret. Leave "
+        "it out.",
     ),
     (
         lambda args: args.push_to_hub and "checkpoint" in str(args.hub_strategy.value),
@@ -116,10 +116,10 @@ class PrivateTrainer(Trainer):
     has `per_device_train_batch_size` examples on each device, and `num_train_epochs`, or
     `max_steps`, says how long the run is.  `max_grad_norm` in `args` must be 0.
 
-    Everything that would not be the accounted run is refused.  Without `compute_loss_func` a model
+    Anything that would not be the accounted run is refused.  Without `compute_loss_func` a model
     that scores tokens is trained with `per_example_loss`.  Losses and other numbers about the
     training data are kept out of logs and results, and it is not evaluated; with
-    `unprotected_logs=True` they are there, for those who may see the data.
+    `unprotected_logs=True` they are included, for those who may see the data.
 
     Checkpoints hold the run's keys in a file `run.mmcc`: they are as secret as the data.
     """
@@ -143,7 +143,7 @@ class PrivateTrainer(Trainer):
         shift = _shift_of(model)
         if options.get("compute_loss_func") is None and shift is not None:
             options["compute_loss_func"] = _TokenLoss(shift)
-        args.ignore_data_skip = True  # a run that is taken up again goes on where it was
+        args.ignore_data_skip = True  # a resumed run continues where it was
         super().__init__(model=model, args=args, **options)
         self._private: PrivateLoader | None = None
         self._steps: Steps | None = None
@@ -152,7 +152,7 @@ class PrivateTrainer(Trainer):
             self._begin(dict(privacy))
 
     def _begin(self, privacy: dict[str, Any]) -> None:
-        """Make the run, of the optimizer that Trainer makes or was given."""
+        """Start the run, with the optimizer that Trainer makes or was given."""
         args = self.args
         size = args.train_batch_size * args.world_size
         data = self._plain_loader(size)
@@ -168,18 +168,18 @@ class PrivateTrainer(Trainer):
             distributed=args.world_size > 1,
             **privacy,
         )
-        self.accelerator.prepare(module, optimizer, loader)  # to which each of them is known now
+        self.accelerator.prepare(module, optimizer, loader)  # each of them recognises it now
         self.model_wrapped: nn.Module = module
         self.optimizer: Any = optimizer
         self._private = loader
 
     def _plain_loader(self, size: int) -> DataLoader[Any]:
-        """The loader that Trainer would use, as torch has it."""
+        """The loader that Trainer would use, as a plain torch DataLoader."""
         sampler = self._get_train_sampler()
         if not isinstance(sampler, (RandomSampler, SequentialSampler)):
             raise ParameterError(
-                f"{type(sampler).__name__} is a sampler of its own, such as one by length: who "
-                "takes part is drawn by the run. Use the usual one (random)."
+                f"{type(sampler).__name__} is a special sampler, such as one by length, but the "
+                "run draws who takes part. Use the default one (random)."
             )
         usual = super().get_train_dataloader()
         workers = usual.num_workers
@@ -196,7 +196,7 @@ class PrivateTrainer(Trainer):
 
     @property
     def guarantee(self) -> Guarantee:
-        """That of the whole run."""
+        """The guarantee of the whole run."""
         found: Guarantee = self._run_optimizer().guarantee
         return found
 
@@ -208,13 +208,13 @@ class PrivateTrainer(Trainer):
     # ------------------------------------------------------------------ what Trainer asks
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """As Trainer's; the loss that it returns is nan, unless it was asked for."""
+        """Like Trainer's; the loss that it returns is nan, unless unprotected logs are on."""
         position = self._run_optimizer().position
         if position and not resume_from_checkpoint:
             raise RunError(
-                f"this trainer has made {position} steps of its run already. Pass "
-                "resume_from_checkpoint to go on, or make another trainer: another run, which "
-                "counts beside this one."
+                f"this trainer has already made {position} steps of its run. Pass "
+                "resume_from_checkpoint to continue, or make another trainer: that is another run, "
+                "and both count."
             )
         found = super().train(resume_from_checkpoint, *args, **kwargs)
         return found if self.unprotected_logs else found._replace(training_loss=math.nan)
@@ -228,12 +228,12 @@ class PrivateTrainer(Trainer):
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> Tensor:
-        """All parts of a batch; Trainer itself takes the last step, which releases."""
+        """Process all parts of a batch; Trainer itself takes the last step, which releases."""
         assert self._steps is not None
         run, total = self.optimizer.run, torch.zeros((), device=self.args.device)
         while True:
             batch = run.handed[0]
-            if batch.size:  # models need not know what to do with nobody
+            if batch.size:  # models need not support empty batches
                 total = total + super().training_step(model, inputs)
             if batch.last:
                 return total
@@ -248,7 +248,7 @@ class PrivateTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """As Trainer's, without the count of labels of the whole batch."""
+        """Like Trainer's, without the number of labels in the whole batch."""
         return super().compute_loss(model, inputs, return_outputs)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
@@ -260,7 +260,7 @@ class PrivateTrainer(Trainer):
         return super().get_test_dataloader(test_dataset)
 
     def _check_evaluated(self, given: Any) -> None:
-        """Refuse the training data, of which every number is a release without noise."""
+        """Refuse the training data: every number about it is a release without noise."""
         known = self.eval_dataset if isinstance(given, str) else given
         for data in known.values() if isinstance(known, dict) else (known,):
             trained = self.train_dataset
@@ -273,11 +273,11 @@ class PrivateTrainer(Trainer):
                 )
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """None: they would tell how large the batches were."""
+        """Zero: the true number would reveal how large the batches were."""
         return 0
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """As Trainer's, without numbers about the training data, and with epsilon."""
+        """Like Trainer's, without numbers about the training data, and with epsilon."""
         if not self.unprotected_logs:
             for name in ABOUT_DATA:
                 logs.pop(name, None)
@@ -292,7 +292,7 @@ class PrivateTrainer(Trainer):
         save_checkpoint(Path(output_dir) / FILE, self.optimizer, extra={"schedule": schedule})
 
     def _load_from_checkpoint(self, *_: Any, **__: Any) -> None:
-        """The run's file has the parameters, too."""
+        """Nothing to do: the run's file has the parameters, too."""
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
@@ -302,7 +302,7 @@ class PrivateTrainer(Trainer):
 
 
 class Steps:
-    """A run's loader as Trainer goes over it: a step at a time, of which it gets the first part."""
+    """A run's loader as Trainer iterates over it: one item a step, the first part of its batch."""
 
     def __init__(self, loader: PrivateLoader) -> None:
         self.loader = loader
@@ -310,7 +310,7 @@ class Steps:
         self.parts: Iterator[Any] = iter(())
 
     def __len__(self) -> int:
-        """Steps of an epoch, whichever of them were done."""
+        """Steps of an epoch, whether they are done or not."""
         return self.loader.run.steps_per_epoch
 
     def __iter__(self) -> Iterator[Any]:
@@ -319,21 +319,21 @@ class Steps:
 
 
 class _TokenLoss:
-    """What `compute_loss_func` is to be for models that score tokens."""
+    """The `compute_loss_func` of models that score tokens."""
 
     def __init__(self, shift: int) -> None:
         self.shift = shift
 
     def __call__(self, outputs: Any, labels: Tensor | None, **_: Any) -> Tensor:
         if labels is None:
-            raise RunError("the batches have no labels to train on: the collator makes them.")
+            raise RunError("the batches have no labels to train on: the collator must make them.")
         logits = outputs["logits"]
         logits = logits[:, : logits.shape[1] - self.shift]
         return per_example_loss(logits, labels[:, self.shift :]).mean()
 
 
 def _shift_of(model: Any) -> int | None:
-    """By how many places labels are ahead of scores; None for models without one for each token."""
+    """By how many positions labels are ahead of scores; None for models without token labels."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model  # of peft
     if getattr(getattr(base, "config", None), "is_encoder_decoder", False):
         return None
@@ -348,6 +348,6 @@ def _check(args: TrainingArguments, privacy: Mapping[str, Any]) -> None:
     told = [name for name in OURS if name in privacy]
     if told:
         raise ParameterError(
-            f"`privacy` has {', '.join(told)}, which TrainingArguments say: the batch size, how "
-            "long the run is, and how many processes there are. Leave it out."
+            f"`privacy` has {', '.join(told)}, which TrainingArguments determine: the batch size, "
+            "the length of the run, and the number of processes. Leave it out."
         )

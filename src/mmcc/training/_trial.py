@@ -1,6 +1,6 @@
 """One trial of a module: a few examples together, by example, against plain autograd.
 
-In: a wrapped module, and which examples of a batch.  Out: `Findings`.  What is tried, and why, is
+In: a wrapped module, and which examples of a batch.  Out: `Findings`.  What is tested, and why, is
 in `mmcc.training._rehearsal`.
 """
 
@@ -38,33 +38,33 @@ from mmcc.training._examples import (
     UNKNOWN,
     Arguments,
     Layout,
-    Other,
+    Rowless,
     Take,
     fits,
     is_square,
     layouts,
     tensors_of,
 )
+from mmcc.training._fixed_draws import FixedDraws, seeded
 from mmcc.training._module_contents import Attributes, forget_gradients, left_at_layers, untouched
 from mmcc.training._run import RunError
-from mmcc.training._stillness import Still, seeded
 
 if TYPE_CHECKING:
     from mmcc.training._per_example import Watched
 
 LEAST = 2
-"""Fewer examples cannot be taken for each other."""
+"""With fewer examples, other dimensions could be mistaken for the examples'."""
 TRIED_ALONE = 3
 """How many of the examples are tried alone."""
 STEADY = 8
-"""Seeds with which a module that is to be refused must give the same."""
+"""Seeds under which a module must give the same outputs, or it is not judged."""
 DIVISIONS = 3
-"""How often the examples are divided, to see what becomes of a loss."""
+"""How often the examples are split, to see how a loss changes."""
 Outputs = dict[str, Tensor]
 
 
 class UnclearError(Exception):
-    """The trial says nothing about the module."""
+    """The trial is inconclusive."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Findings:
 
     @property
     def none(self) -> bool:
-        """Whether nothing is."""
+        """Whether nothing is wrong."""
         return self.refusal is None and not self.losses and not self.meeting
 
 
@@ -91,7 +91,7 @@ class Trial:
     few: Sequence[int]
     take: Take
     seed: int
-    """Of what is drawn; the same in all trials of one rehearsal."""
+    """Stands in for what is drawn; the same in all trials of one rehearsal."""
 
     def run(self) -> Findings:
         """Compare the examples together with some of them alone."""
@@ -131,8 +131,8 @@ class Trial:
 
     def _layout(
         self, name: str, some: Tensor, alone: Sequence[Outputs], halves: Sequence[Part]
-    ) -> Layout | Other | None:
-        """How an output has its examples, if they are the same in company as alone."""
+    ) -> Layout | Rowless | None:
+        """Where an output has its examples, if they are the same together as alone."""
         count, pairs = len(self.few), [one[name] for one in alone]
         if some.is_leaf or not all(output.requires_grad for output in (some, *pairs)):
             return None
@@ -177,9 +177,9 @@ class Trial:
         return wrong
 
     def _is_unlike(self, kept: Attributes, name: str) -> bool:
-        """Whether a loss gives an example another gradient in company than alone.
+        """Whether a loss gives an example another gradient in a batch than alone.
 
-        In a new model all tokens have nearly the same loss, so that its value shows nothing.
+        In a new model all tokens have nearly the same loss, so its value shows nothing.
         """
         alone = [self._alone(kept, member) for member in self.few[:TRIED_ALONE]]
         together = self._by_example(kept)
@@ -244,7 +244,7 @@ class Trial:
         forget_gradients(watch.trained)
         self._backward(outputs, weights)
         apart = []
-        for p in watch.trained:  # one after another: all of them might not fit
+        for p in watch.trained:  # one after another: all of them might not fit into memory
             gradient, norm = found(p)
             apart.append(difference(gradient, p.grad, norm))
         place = _disagreeing(apart, allowed)
@@ -256,7 +256,7 @@ class Trial:
         return RunError(words.format(watch.names[wrong], length, true))
 
     def _memory(self, kept: Attributes, first: Outputs) -> RunError | None:
-        """The refusal of a module that gives an example something else after others came by."""
+        """The refusal of a module whose output for an example depends on earlier passes."""
         again = self._alone(kept, self.few[0])
         apart = [
             _apart(again[name].detach(), output.detach())
@@ -268,7 +268,7 @@ class Trial:
         return RunError(REMEMBERS)
 
     def _check_steady(self, kept: Attributes) -> None:
-        """Nothing can be said of a module that draws random numbers by means of its own."""
+        """A module that draws random numbers by its own means cannot be judged."""
         for members in ([self.few[0]] * 2, self.few):
             first = self._at_first(kept, members, 0)
             for change in range(1, STEADY):
@@ -279,13 +279,13 @@ class Trial:
                     raise UnclearError("it draws random numbers of its own")
 
     def _at_first(self, kept: Attributes, members: Sequence[int], change: int) -> Outputs:
-        """As if nothing had come by before, with another seed for what the module draws itself."""
+        """The outputs as if nothing had passed before, with another seed for the module's draws."""
         kept.put_back()
         with torch.no_grad():
             return self._plain(kept, members, self.seed + change)
 
     def _company(self, kept: Attributes) -> str:
-        """Why an output cannot be used that is something else in company, with a layer's name."""
+        """Why an output that changes with the other examples cannot be used; names a layer."""
         seen: dict[str, list[Tensor]] = {}
         handles = [
             layer.register_forward_hook(_note(seen, name))
@@ -310,7 +310,7 @@ class Trial:
     def _divisions(self, kept: Attributes, first: Outputs) -> list[list[Part]]:
         """Outputs of halves of the examples, for modules that compute losses.
 
-        Several times: two halves may have as many tokens by chance.
+        There are several splits: two halves may have the same number of tokens by chance.
         """
         if not any(output.numel() == 1 for output in first.values()):
             return []
@@ -334,7 +334,7 @@ class Trial:
 
     @property
     def _chance(self) -> float:
-        """The one number that stands in for what torch draws."""
+        """The one number that replaces what torch draws."""
         return random.Random(self.seed).uniform(0.02, 0.98)
 
     def _plain(self, kept: Attributes, members: Sequence[int], seed: int | None = None) -> Outputs:
@@ -343,9 +343,9 @@ class Trial:
         self.wrapped.mute()
         try:
             args, kwargs = self.take(self.arguments, self.count, members)
-            with Still(self._chance), seeded(seed):
+            with FixedDraws(self._chance), seeded(seed):
                 returned = self.wrapped._module(*args, **kwargs)
-        except Exception as problem:  # a module that cannot do with so few says nothing
+        except Exception as problem:  # a module that cannot handle so few is not judged
             raise UnclearError(
                 f"it fails on some of the examples: {first_sentence(problem)}"
             ) from problem
@@ -356,13 +356,13 @@ class Trial:
         self.wrapped.watch.clear()
         args, kwargs = self.take(self.arguments, self.count, self.few)
         try:
-            with Still(self._chance), seeded(self.seed):
+            with FixedDraws(self._chance), seeded(self.seed):
                 returned = self.wrapped.by_example(args, kwargs, len(self.few))
         except MmccError:
             raise
         except Exception as problem:
             words = self.wrapped.impossible(problem)
-            self._plain(kept, self.few)  # unclear, if that fails too
+            self._plain(kept, self.few)  # inconclusive, if that fails too
             raise RunError(words) from problem
         return outputs_of(self.wrapped._module, returned, kept.tensors)
 
@@ -392,12 +392,12 @@ class Part:
     passed: int
 
     def loss(self, name: str) -> float:
-        """Of the part."""
+        """The part's loss."""
         return float(self.outputs[name])
 
 
 def outputs_of(module: nn.Module, returned: Any, before: Mapping[int, Tensor]) -> Outputs:
-    """What a pass gives: the tensors that it returns, and losses that it leaves at its layers."""
+    """The outputs of a pass: the tensors that it returns, and losses that it stores at layers."""
     found = {
         str(place): tensor
         for place, tensor in enumerate(tensors_of(returned))
@@ -409,7 +409,7 @@ def outputs_of(module: nn.Module, returned: Any, before: Mapping[int, Tensor]) -
 def _of_one(
     gradients: ExampleGradients, squares: Mapping[nn.Parameter, Tensor | None], place: int
 ) -> Callable[[nn.Parameter], tuple[Tensor | None, Tensor | None]]:
-    """The gradient of the example at a place, and its norm as clipping will have it."""
+    """The gradient of the example at an index, and its norm as clipping computes it."""
 
     def of_one(parameter: nn.Parameter) -> tuple[Tensor | None, Tensor | None]:
         known = squares[parameter]
@@ -427,7 +427,7 @@ def _note(seen: dict[str, list[Tensor]], name: str) -> Callable[..., None]:
 
 
 def _apart(found: Tensor, truth: Tensor) -> Tensor:
-    """How far apart outputs are; what is infinite in both, such as masked scores, is equal."""
+    """How far apart outputs are; entries infinite in both, such as masked scores, are equal."""
     both = (found == truth) & found.isinf()
     return difference(found.masked_fill(both, 0.0), truth.masked_fill(both, 0.0))
 

@@ -1,4 +1,4 @@
-"""Between a batch and its step: one pass of the module over the batch, and nothing written down.
+"""Between a batch and its step: one pass of the module over the batch, and nothing written to it.
 
 In: the module's passes and its content.  Out: refusals, and on which batches to look closely.
 Clipping bounds what one example does to the sum of gradients if each row of per-example gradients
@@ -25,18 +25,18 @@ from mmcc.training._run import PhysicalBatch, RunError, TrainingRun
 from mmcc.training._sharding import Sharding
 
 FIRST = 3
-"""Batches at the beginning that are looked at closely; a wrong model shows at once."""
+"""Batches at the beginning that are inspected; a wrong model shows at once."""
 SELDOM = 100
-"""After these one of so many, drawn by the operating system: no loop can know which."""
+"""Afterwards, one in so many, drawn by the operating system: no loop can predict which."""
 
 
 class Watch:
     """What a module does from the moment a batch is handed out until its step.
 
-    `close` says whether this batch is one of those that cost more: gradients are compared with
-    those of plain autograd, and all that is frozen is read again; `thorough`, whether it is one of
+    `close` says whether this batch is inspected, which costs more: gradients are compared with
+    those of plain autograd, and everything frozen is read again; `thorough`, whether it is one of
     the first, of which more examples are tried.  `finds_ordinary` says whether the backward pass
-    leaves ordinary gradients beside those by example.
+    leaves ordinary gradients beside the per-example ones.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Watch:
         self.close = self.thorough = False
         self.close_somewhere = False
         self.outside: set[Tensor] = set()
-        """Parameters at which a backward pass has left what is not by example."""
+        """Parameters at which a backward pass has left gradients that are not per example."""
         self.run: TrainingRun | None = None
         self._due = FIRST
         self._passes = 0
@@ -68,7 +68,7 @@ class Watch:
         self.gradients: ExampleGradients = KeptRows(self.trained)
 
     def follow(self, run: TrainingRun) -> None:
-        """Of this run are the batches, and the module is as it should be."""
+        """Use this run's batches, and take the module's present content as correct."""
         self.run = run
         self.contents.accept()
 
@@ -82,18 +82,18 @@ class Watch:
         return any(size != 0 for size in self._sizes)
 
     def start_over(self) -> None:
-        """The module was loaded anew: what is known of it holds no longer."""
+        """Forget what is known about the module: it was loaded anew."""
         self._due, self._passes = FIRST, 0
         self.contents.accept()
 
     def forget(self) -> None:
-        """A pass that was made has no step to come."""
+        """Drop a pass that will not be followed by its step."""
         self._sizes.clear()
         self.clear()
 
     def mark(self, size: int) -> None:
         """From now on, until the step on so many examples, nothing may be written to the module."""
-        due = self._passes < FIRST or (self._due > 0 and size != 1)  # one alone cannot meet others
+        due = self._passes < FIRST or (self._due > 0 and size != 1)  # one alone meets no others
         self.thorough = bool(size) and due
         drawn = secrets.randbelow(SELDOM) == 0 and not (self.sharding.spread and self._rank)
         self.close = bool(size) and (due or drawn)
@@ -101,33 +101,33 @@ class Watch:
         self.contents.mark(self.close)
 
     def clear(self) -> None:
-        """Take away what passes have left at the parameters and layers."""
+        """Remove what passes have left at the parameters and layers."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         self.gradients.clear()
 
     def passed(self, inputs: Sequence[Any]) -> int:
-        """The module is about to make a pass for gradients, over so many examples."""
+        """Note that the module is about to make a pass for gradients; returns its examples."""
         batch = first_tensor(inputs)
         size = None if batch is None else len(batch)
         handed = () if self.run is None else self.run.handed
         if self.in_use and size != 0:
             raise RunError(
                 f"the module was called for gradients again, with {size} examples, before "
-                "optimizer.step() had worked on the pass before: each batch goes through the "
-                "module once, in training mode, and then comes optimizer.step(), of the optimizer "
+                "optimizer.step() had worked on the previous pass: each batch goes through the "
+                "module once, in training mode, followed by optimizer.step(), of the optimizer "
                 "that make_private returned. Use torch.no_grad() for anything else."
             )
         if _is_of_later(inputs, handed):
             raise RunError(
                 f"a batch was skipped: this one is of step {handed[1].step} or later, and "
                 f"optimizer.step() has not worked on step {handed[0].step}. Call it for every "
-                "batch, also for an empty one; iterate over the loader anew to go on."
+                "batch, including empty ones; start iterating over the loader again to go on."
             )
         self._sizes.append(size)
         self.clear()
-        forget_gradients(self.trained)  # what the last step has left is not of this batch
+        forget_gradients(self.trained)  # those of the last step are not of this batch
         self._passes += 1
         self.close_somewhere = self.close
         if self.sharding.spread and self.run is not None:
@@ -137,7 +137,7 @@ class Watch:
         return size or 0
 
     def agreeing(self) -> AbstractContextManager[None]:
-        """Processes that share parameters go on together, or not at all."""
+        """Processes that share parameters continue together, or not at all."""
         shared = self.sharding.spread and self.run is not None
         return self.run.peers.agreeing() if self.run is not None and shared else nullcontext()
 
@@ -146,13 +146,13 @@ class Watch:
         return 0 if self.run is None else self.run.peers.rank
 
     def members(self, count: int) -> int:
-        """How many of a pass's rows stand for examples: those of padding come last."""
+        """How many of a pass's rows are examples: padding comes last."""
         handed = () if self.run is None else self.run.handed
         padded = bool(handed) and handed[0].size == count
         return handed[0].members if padded else count
 
     def expect_gradients(self) -> None:
-        """Keep what the coming backward pass finds, whatever is done to `p.grad` after it."""
+        """Keep what the coming backward pass finds, whatever is done to `p.grad` afterwards."""
         self._ordinary = {}
         self.outside.clear()
         if self.close or self.sharding.spread:
@@ -169,11 +169,11 @@ class Watch:
             found = found.to_dense()
         elif self.gradients.leaves_ordinary:
             found = found.clone()
-        if not self.close:  # FSDP would add up what it finds, also the zeros of an empty batch
+        if not self.close:  # FSDP would add up what it finds, even the zeros of an empty batch
             parameter.grad = None
             self.outside.add(parameter)
             return
-        if not self.gradients.leaves_ordinary:  # as with all batches that are not looked at
+        if not self.gradients.leaves_ordinary:  # as on all batches that are not inspected
             parameter.grad = None
             earlier = self._ordinary.get(parameter)
             found = found if earlier is None else found + earlier
@@ -184,11 +184,11 @@ class Watch:
         return self._ordinary.get(parameter)
 
     def forget_ordinary(self) -> None:
-        """What the backward pass has found was compared, and is as large as the parameters."""
+        """Free what the backward pass found: it was compared, and is as large as the parameters."""
         self._ordinary = {}
 
     def seen(self) -> None:
-        """A batch of several examples was looked at closely, to the end."""
+        """Note that a batch of several examples was fully inspected."""
         self._due = max(0, self._due - 1)
 
     def check(self, batch: PhysicalBatch) -> None:
@@ -197,9 +197,9 @@ class Watch:
         mattering = sizes if batch.size else [size for size in sizes if size] or [0]
         if mattering != [batch.size]:
             raise RunError(
-                f"the loader handed out {batch.size} examples, and the module was called "
+                f"the loader handed out {batch.size} examples, but the module was called "
                 f"{len(sizes)} times, with {sizes} of them in the first dimension of its first "
-                "tensor: each example goes through the module once for each batch, in training "
+                "tensor: each example must go through the module once for each batch, in training "
                 "mode. Use torch.no_grad() for anything else."
             )
         self.sharding.settle()
@@ -214,8 +214,8 @@ class Watch:
     def is_about_examples(self, tensors: Sequence[Tensor], count: int) -> bool:
         """Whether tensors with a row for each of `count` examples are about them.
 
-        They are if they came with the batch, or if they had as many rows as there were examples
-        in a batch of another size too.
+        They are if they came with the batch, or if they also had as many rows as there were
+        examples in a batch of another size.
         """
         self._coincided.add(count)
         batch = self.run.handed[:1] if self.run is not None else ()
@@ -224,25 +224,25 @@ class Watch:
         )
 
     def note_clear(self) -> None:
-        """A rehearsal has said something about the module."""
+        """Note that a rehearsal was conclusive."""
         self._unclear = None
 
     def note_unclear(self, why: str) -> None:
-        """A rehearsal could say nothing; if none of the first could, that is told."""
+        """Note an inconclusive rehearsal; if all of the first ones are, warn."""
         if self._unclear is None:
             return
         self._unclear += 1
         if self._unclear == FIRST:
             self._unclear = None
             warnings.warn(
-                "the module's gradients by example could not be compared with those of its "
-                f"examples alone ({why}): whether examples meet in it is not checked.",
+                "the module's per-example gradients could not be compared with those of its "
+                f"examples alone ({why}): whether examples interact in it is not checked.",
                 stacklevel=5,
             )
 
 
 def _is_of_later(inputs: Sequence[Any], handed: Sequence[PhysicalBatch]) -> bool:
-    """Whether inputs are of a batch whose turn has not come, and not of the next."""
+    """Whether inputs are of a batch beyond the next one."""
     if len(handed) < 2:
         return False
     used = list(tensors_of(inputs))
@@ -262,10 +262,10 @@ def _is_of(used: Sequence[Tensor], batch: PhysicalBatch) -> bool:
 
 
 def refuse_packed(_layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-    """For recurrent layers: a packed sequence sorts its examples, and its gradients with them."""
+    """Refuse packed sequences in recurrent layers: they sort examples and their gradients."""
     if any(isinstance(entry, nn.utils.rnn.PackedSequence) for entry in inputs):
         raise RunError(
             "a recurrent layer got a PackedSequence, whose rows need not be in the order of the "
-            "batch, so that gradients of different examples would be clipped as one. Pass padded "
+            "batch, so gradients of different examples would be clipped as one. Pass padded "
             "sequences."
         )

@@ -1,4 +1,4 @@
-"""The module of a run, in one of the ways to find gradients by example.
+"""Wrapping the module of a run so that it makes per-example gradients.
 
 In: a module and `grad_sample_mode`.  Out: the wrapped module.
 """
@@ -15,7 +15,7 @@ from mmcc.training._watch import Watch, refuse_packed
 
 
 def wrap(module: nn.Module, mode: str, reduction: str, watch: Watch) -> Watched:
-    """The module with gradients by example."""
+    """The module, wrapped so that it makes per-example gradients."""
     for layer in module.modules():
         if isinstance(layer, DPRNNBase):
             layer.register_forward_pre_hook(refuse_packed)

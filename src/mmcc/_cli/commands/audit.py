@@ -1,4 +1,4 @@
-"""The command `mmcc audit`: words into an audit, what it found into print.
+"""The command `mmcc audit`: audits a mechanism or a run and prints the findings.
 
 Exit codes: 0 nothing found, 1 a violation found, 2 bad input.
 Rounding: lower bounds are rounded down in tables, certified numbers up.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 VIOLATION = 1
 DECODERS = ("honaker", "online")
-"""Decoders of a tree that can be audited."""
+"""Decoders of trees that can be audited."""
 STREAMS = ("torch", "numpy")
 GENERATORS = ("device", "philox", "chacha")
 
@@ -54,7 +54,7 @@ def run(
         show(*of_canaries(strategy, scheme, sigma, delta, canaries, options), as_json)
         return
     if guesses is not None:
-        raise UsageError("--guesses are about canaries; give --canaries too, or leave it out.")
+        raise UsageError("--guesses is about canaries; give --canaries too, or leave it out.")
     from mmcc.audit import audit  # takes a second to import
 
     with output.progress_bar() as progress:
@@ -75,7 +75,7 @@ def run(
 
 
 def show(found: Audit | CanaryAudit, seconds: float, as_json: bool) -> None:
-    """Print what was found; a violation is exit code 1."""
+    """Print the findings; a violation is exit code 1."""
     from mmcc.audit import Audit
 
     if as_json:
@@ -184,7 +184,7 @@ COMMAND = Command(
         "--generator",
         one_of(GENERATORS),
         QUESTION,
-        "Random numbers of the noise: device (default), philox or chacha.",
+        "Random number generator of the noise: device (default), philox or chacha.",
     ),
     JSON,
     help="Play the real noise and batches many times and look for a violation of what is "

@@ -1,6 +1,6 @@
 """The command `mmcc bracket`.
 
-Exit codes: 0 all that was asked for; 1 the certified ends, but the verdict beside them was refused.
+Exit codes: 0 everything was printed that was asked for; 1 --verify was refused.
 """
 
 from __future__ import annotations

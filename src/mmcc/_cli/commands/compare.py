@@ -1,4 +1,4 @@
-"""The command `mmcc compare`: words into a comparison, the table into print.
+"""The command `mmcc compare`: compares mechanisms and prints a table.
 
 Rounding: sigmas are rounded up in tables, savings down.
 """
@@ -94,7 +94,7 @@ def run(
 
 
 def _families(words: str | None, rate: float, steps: int) -> list[Family]:
-    """The schemes asked for; by default all that the rate allows."""
+    """The schemes that were asked for; by default all that the rate allows."""
     from mmcc.sampling import _families_at_rate as schemes
 
     if words is None:
@@ -135,7 +135,7 @@ def _strategy(name: str, steps: int, adaptive: bool) -> Compared:
 
 
 def _is_word(name: str) -> bool:
-    """Whether a strategy is meant that has a name, with or without a size, or prints so."""
+    """Whether a strategy is named by a word, with or without a size, or as it prints."""
     return looks_called(name) or is_word(name)
 
 
@@ -147,8 +147,8 @@ COMMAND = Command(
         "--strategies",
         several_of([word.removesuffix("N") for word in compared_words()]),
         STRATEGY,
-        "Strategies to compare, such as identity,continual-counting:16,tuned-blt; left out, "
-        "a choice for this length and rate.",
+        "Strategies to compare, such as identity,continual-counting:16,tuned-blt; by default, "
+        "a selection for this length and rate.",
     ),
     NON_ADAPTIVE,
     *WORKLOAD,
@@ -157,14 +157,14 @@ COMMAND = Command(
         several_of([word.removesuffix("N") for word in COMPARED]),
         SCHEME,
         "Schemes to compare: poisson, cyclic-poisson (at its best separation), cyclic-poisson:4, "
-        "balls-in-bins, random-allocation, fixed-order, shuffle, min-separation:4; left out, those "
-        "that amplify at this rate.",
+        "balls-in-bins, random-allocation, fixed-order, shuffle, min-separation:4; by default, "
+        "those that amplify at this rate.",
     ),
     Option("--rate", NUMBER, SCHEME, "Share of the examples in a batch, such as 1/100."),
-    Option("--epsilon", LIST, GUARANTEE, "Epsilon, or several: 1,2,4.", required=True),
+    Option("--epsilon", LIST, GUARANTEE, "One epsilon, or several: 1,2,4.", required=True),
     DELTA,
     METHOD,
-    Option("--only-wins", FLAG, QUESTION, "Ask only who wins: one evaluation for each row."),
+    Option("--only-wins", FLAG, QUESTION, "Only find out who wins: one evaluation for each row."),
     Option("--estimates", FLAG, QUESTION, "Add simulated rows where no amplification is proven."),
     Option("--seconds", NUMBER, QUESTION, "Give up on a row after about this many seconds."),
     PLOT,

@@ -1,6 +1,6 @@
-"""The command `mmcc doctor`: is the installation in order, and what to do if not.
+"""The command `mmcc doctor`: checks the installation, and says what to do about problems.
 
-Exit codes: 0 all that is needed works, 1 something is broken.
+Exit codes: 0 everything required works, 1 something is broken.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def by_others(
                 group_size=found.group_size,
                 progress=progress,
             )
-        except MmccError:  # the answer itself stands; this line of the table does not
+        except MmccError:  # only this row of the table is missing
             return None
         return other.epsilon
 

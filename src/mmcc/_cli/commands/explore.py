@@ -1,6 +1,6 @@
-"""The command `mmcc explore`: a page on this machine, until Ctrl-C.
+"""The command `mmcc explore`: serves a page on this machine, until Ctrl-C.
 
-In: a port.  Out: the address on stdout, and the page behind it.
+In: a port.  Out: the address on stdout, and the page at it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,6 @@ COMMAND = Command(
     run,
     Option("--port", WHOLE, OUTPUT, "Port on 127.0.0.1; 0 picks a free one.", default=PORT),
     Option("--no-browser", FLAG, OUTPUT, "Print the address without opening it."),
-    help="Open a page in the browser: move parameters and watch certified numbers follow.",
+    help="Open a page in the browser: change parameters and watch certified numbers follow.",
     example="mmcc explore --port 0",
 )

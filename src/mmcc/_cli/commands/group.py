@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 DPSGD, POISSON = "identity", "poisson"
-"""Independent noise and its sampling, where nothing else is said."""
+"""The defaults: independent noise and its sampling."""
 
 
 def run(
@@ -86,27 +86,27 @@ def run(
 
 
 def of_mechanism(group: int, given: Given, sigma: float, delta: float, as_json: bool) -> None:
-    """Correlated noise, or another scheme: the question of `mmcc epsilon --group-size`."""
+    """Correlated noise, or another scheme: asks what `mmcc epsilon --group-size` asks."""
     names = {"strategy": given["strategy"] or DPSGD, "sampling": given["sampling"] or POISSON}
     question = {**given, **names, "method": METHODS[0], "order": None}
     question |= {"group_size": group, "as_json": as_json}
     try:
         answer("epsilon", question, {"sigma": sigma, "delta": delta})
     except MethodError as refused:
-        # The method that the library advises is an option of the other command.
+        # The library advises a method, which is an option of another command.
         told = str(refused).replace("Use method=", f"Use mmcc epsilon --group-size {group} method=")
         raise MethodError(told) from refused
 
 
 def needed(name: str, value: Value | None) -> Value:
-    """The value of an option that this command cannot do without."""
+    """The value of an option that this command requires."""
     if value is None:
         raise UsageError(f"--{name} is needed.")
     return value
 
 
 def show(found: Guarantee, seconds: float, as_json: bool) -> None:
-    """The answer in print."""
+    """Print the answer."""
     if as_json:
         output.print_json(found, seconds, None)
     else:
@@ -118,7 +118,7 @@ COMMAND = Command(
     run,
     *(option.optional() for option in MECHANISM if option is not ROUNDS["examples"]),
     Option("--group", WHOLE, SCHEME, "Examples that are protected together.", metavar="K"),
-    Option("--examples", WHOLE, SCHEME, "Of fixed or truncated batches: those of the data set."),
+    Option("--examples", WHOLE, SCHEME, "Fixed or truncated batches: examples in the data set."),
     Option(
         "--batch",
         WHOLE,
@@ -135,6 +135,6 @@ COMMAND = Command(
     DELTA,
     JSON,
     help="Print the certified epsilon of a group of examples.\n\n"
-    "Of DP-SGD; of other strategies and schemes as mmcc epsilon --group-size does.",
+    "For DP-SGD; for other strategies and schemes, it does what mmcc epsilon --group-size does.",
     example="mmcc group --group 4 --steps 1000 --prob 0.01 --sigma 4 --delta 1e-6",
 )

@@ -1,4 +1,4 @@
-"""The command `mmcc ledger`: a file into one guarantee for each data set.
+"""The command `mmcc ledger`: composes a file of runs into one guarantee for each data set.
 
 Rounding: epsilons and deltas are rounded up in print; JSON has them as computed.
 """
@@ -24,7 +24,7 @@ def run(file: str, data: str | None, delta: float | None, as_json: bool) -> None
 
     history = Ledger(file).history()
     if data is None and not history.data_sets():
-        raise UsageError(f"no run is known: the ledger {file!r} is empty.")
+        raise UsageError(f"the ledger {file!r} is empty: it has no runs.")
     with output.progress_bar() as progress:
         start = time.perf_counter()
         found = totals(history, data, delta=delta, progress=progress)
@@ -45,7 +45,7 @@ def run(file: str, data: str | None, delta: float | None, as_json: bool) -> None
 
 
 def _print_runs(found: Total) -> None:
-    """Each run with what became of it, and the guarantee it began with."""
+    """Print each run, what became of it, and the guarantee it began with."""
     for run in found.runs:
         begin = run.begin
         print(f"\nrun {begin.run}: {run.state}; {begin.steps} steps, {begin.mechanism}")
@@ -56,8 +56,8 @@ COMMAND = Command(
     "ledger",
     run,
     Argument("file", "The ledger: JSON lines.", "FILE"),
-    Option("--data", TEXT, QUESTION, "One data set; all of them if left out."),
-    Option("--delta", NUMBER, GUARANTEE, "Delta of the plan; the sum of its deltas if left out."),
+    Option("--data", TEXT, QUESTION, "Only this data set; default: all of them."),
+    Option("--delta", NUMBER, GUARANTEE, "Delta of the plan; default: the sum of its deltas."),
     JSON,
     help="Print what all runs on a data set amount to: one guarantee, killed runs included.",
     example="mmcc ledger runs.jsonl --data patients",

@@ -1,4 +1,4 @@
-"""The command `mmcc recommend`: from a target to a mechanism, refined as time goes by.
+"""The command `mmcc recommend`: finds a mechanism for a target, better ones as time goes by.
 
 Rounding: that of the library; sigmas and errors are rounded up in print, savings down.
 """
@@ -78,7 +78,7 @@ def run(
 
 
 def _tell(found: Recommendation) -> None:
-    """The best so far, on stderr; the final answer goes to stdout."""
+    """Print the best so far on stderr; the final answer goes to stdout."""
     best = found.best
     print(
         f"mmcc: so far {best}, error {100 * found.saving(best):.1f} % below DP-SGD's.",
@@ -95,18 +95,18 @@ COMMAND = Command(
     EPSILON,
     DELTA,
     *WORKLOAD,
-    Option("--memory", WHOLE, STRATEGY, "Noise vectors held in training, at most."),
+    Option("--memory", WHOLE, STRATEGY, "Most noise vectors held in training."),
     Option(
         "--schemes",
         several_of([word.removesuffix("N") for word in COMPARED]),
         SCHEME,
-        "Schemes to choose from, as for mmcc compare; left out, poisson and random-allocation.",
+        "Schemes to choose from, as for mmcc compare; default: poisson and random-allocation.",
     ),
     Option(
         "--seconds",
         NUMBER,
         QUESTION,
-        "Start nothing new after about this many seconds; 60..",
+        "Start nothing new after about this many seconds; default 60.",
     ),
     JSON,
     help="Print the mechanism with the least error found for a run and a target, beside DP-SGD.",

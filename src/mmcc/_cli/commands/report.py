@@ -1,7 +1,7 @@
-"""The command `mmcc report`: a mechanism, a checkpoint or a ledger into one file.
+"""The command `mmcc report`: reports on a mechanism, a checkpoint or a ledger in one file.
 
-In: the options as typed.  Out: an HTML or Markdown file, and a line on stdout that says what is in
-it; with `--out -` the page itself on stdout.
+In: the options as typed.  Out: an HTML or Markdown file, and a line on stdout that sums it up; with
+`--out -` the page itself on stdout.
 An option that does not apply is an error: it is never ignored.
 """
 
@@ -42,14 +42,14 @@ FORMATS = ("html", "markdown")
 PAGES = {"html": "privacy-report.html", "markdown": "privacy-report.md"}
 STDOUT = "-"
 NEEDED = (NAME, SAMPLING, SIGMA, DELTA)
-"""For a report of a mechanism; a checkpoint and a ledger have their own."""
+"""Options for the report of a mechanism; a checkpoint and a ledger have their own values."""
 SIGNED = ("model", "commit", "author", "tuning")
-"""What only the author knows."""
+"""Options for what only the author knows."""
 OF_MECHANISM = tuple(str(option.name) for option in MECHANISM)
 
 
 def run(out: str | None, format: str | None, **given: Any) -> None:
-    """Know that the page can be written, make the report, write it."""
+    """Check that the page can be written, make the report, write it."""
     from mmcc.report._pages import check_packages, page_format
 
     if out is None:
@@ -72,11 +72,11 @@ def run(out: str | None, format: str | None, **given: Any) -> None:
 
 
 def _keep_inputs(given: Given, out: Path) -> None:
-    """Refuse to write the report over what it is about."""
+    """Refuse to overwrite a file that the report is about."""
     for name in ("ledger", "checkpoint", "strategy", "record"):
         try:
             same = given[name] is not None and out.samefile(given[name])
-        except (OSError, ValueError):  # one of them is no file
+        except (OSError, ValueError):  # one of them is not a file
             continue
         if same:
             raise UsageError(
@@ -86,7 +86,7 @@ def _keep_inputs(given: Given, out: Path) -> None:
 
 
 def _said(claim: Claim) -> str:
-    """A claim in a few words; those that hold under a condition of their own are in the file."""
+    """A claim in a few words; claims with conditions are only in the file."""
     reserved = ", not a guarantee for training" if claim.reserved else ""
     return f"{claim.heading}: ({', '.join(claim.shown)})-DP, {claim.kind}{reserved}"
 
@@ -130,7 +130,7 @@ def _verdict(file: str, strategy: Any, scheme: Any, given: Given) -> Any:
         and (one.question.sigma, one.question.delta, one.question.group_size) == asked
     ]
     if not found:
-        raise UsageError(f"--record {file!r} has no verdict for this sigma and delta that passed.")
+        raise UsageError(f"--record {file!r} has no verdict that passed for this sigma and delta.")
     return min(found, key=lambda one: one.epsilon)
 
 
@@ -140,7 +140,7 @@ def _of_checkpoint(given: Given, shown: dict[str, Any]) -> Report:
     has = "the checkpoint has it"
     _refuse(given, ("sampling", *ROUNDS, "sigma", "clip_norm"), "checkpoint", has)
     _refuse(given, ("order",), "checkpoint", "a run is accounted by --method alone")
-    _refuse(given, ("record",), "checkpoint", "it is told beside the number of a mechanism")
+    _refuse(given, ("record",), "checkpoint", "it belongs to the report of a mechanism")
     _refuse(given, ("group_size",), "checkpoint", "a run is accounted for one example")
     _need(given, (DELTA,), "--checkpoint, which does not know it")
     if not given["strategy"]:
@@ -180,7 +180,7 @@ def _need(given: Given, options: Iterable[Option], what: str) -> None:
 
 
 def _refuse(given: Given, names: Iterable[str], source: str, why: str) -> None:
-    """None of these options may have been given."""
+    """Refuse the report if any of these options was given."""
     for name in names:
         if given[name] not in (None, False):
             shown = name.replace("_", "-")
@@ -197,10 +197,10 @@ COMMAND = Command(
         "--checkpoint",
         FILE,
         QUESTION,
-        "Report on the run of a checkpoint; its strategy is found there.",
+        "Report on the run of a checkpoint, whose strategy is read from it.",
     ),
     Option("--ledger", FILE, QUESTION, "Report on all runs of a ledger."),
-    Option("--seconds", NUMBER, QUESTION, "0 leaves out what takes longest: curve, DP-SGD."),
+    Option("--seconds", NUMBER, QUESTION, "0 leaves out the slow parts: curve, DP-SGD's noise."),
     UNITS,
     Option("--groups", TEXT, QUESTION, "Also report epsilon for groups of these sizes: 2,4,8."),
     Option("--record", FILE, QUESTION, "Also report what a record of mmcc verify has verified."),
@@ -214,14 +214,14 @@ COMMAND = Command(
     Option("--data", TEXT, OUTPUT, "Name of the data set; with --ledger: report on this one only."),
     Option("--model", TEXT, OUTPUT, "Identifier of the model that is released."),
     Option("--commit", TEXT, OUTPUT, "Commit of the code that trained it."),
-    Option("--author", TEXT, OUTPUT, "Who answers for the report."),
+    Option("--author", TEXT, OUTPUT, "Who is responsible for the report."),
     Option("--tuning", TEXT, OUTPUT, "Which other runs were made to tune this one."),
-    Option("--clip-norm", NUMBER, OUTPUT, "Clip norm of the training, to be stated."),
+    Option("--clip-norm", NUMBER, OUTPUT, "Clip norm of the training, stated in the report."),
     Option(
         "--format",
         one_of(FORMATS),
         OUTPUT,
-        "html or markdown; left out, the ending of --out says it.",
+        "html or markdown; default: by the extension of --out.",
     ),
     Option("--out", FILE, OUTPUT, "File to write; - is stdout."),
     help="Write a guarantee with all it assumes to one file, to attach to a model release.\n\n"

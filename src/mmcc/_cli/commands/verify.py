@@ -1,7 +1,7 @@
-"""The command `mmcc verify`: a verdict, or the check of a record.
+"""The command `mmcc verify`: verifies an epsilon by simulation, or checks a record.
 
 Exit codes: 0 verified, or a record that agrees with its seeds; 1 refused, or a record that does
-not; 2 bad input.
+not agree; 2 bad input.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def run(
 
 
 def _check(file: str, blocks: int | None, workers: int | None, given: dict[str, Any]) -> None:
-    """Replay a record; it stays as it is, and nothing new is verified."""
+    """Replay a record; the file does not change, and nothing new is verified."""
     known: dict[str, Any] = {}
     if given["strategy"] is not None or given["sampling"] is not None:
         if given["strategy"] is None or given["sampling"] is None:
@@ -92,12 +92,12 @@ COMMAND = Command(
     DELTA.optional(),
     GROUP_SIZE,
     *VERDICT,
-    Option("--samples", WHOLE, QUESTION, "Refuse what would take more samples than this."),
+    Option("--samples", WHOLE, QUESTION, "Refuse what would need more samples than this."),
     SEED,
     Option("--check", FILE, QUESTION, "Replay a record: checks it, and never gives a new verdict."),
-    Option("--blocks", WHOLE, QUESTION, "Check: this many random blocks instead of all."),
+    Option("--blocks", WHOLE, QUESTION, "Check: only this many random blocks."),
     JSON,
-    help="Show an epsilon by simulation, with a declared chance of error; or check a record.",
+    help="Verify an epsilon by simulation, with a declared chance of error; or check a record.",
     example="mmcc verify --strategy continual-counting --steps 8 --sampling min-separation "
     "--prob 1/5 --separation 3 --sigma 2 --epsilon 1.25 --delta 1e-2 --failure 1e-6",
 )

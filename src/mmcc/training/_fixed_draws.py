@@ -1,4 +1,4 @@
-"""Passes in which chance has no part.
+"""Passes without randomness.
 
 In: one number.  Out: contexts for passes whose result depends on the inputs alone.
 """
@@ -18,8 +18,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 
-class Still(TorchFunctionMode):
-    """Random numbers are one number, the quantile `chance`: for every example, in any company."""
+class FixedDraws(TorchFunctionMode):
+    """Every random number becomes the quantile `chance`, whichever examples are in the batch."""
 
     def __init__(self, chance: float) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def _whole(chance: float, func: Any, args: Any, kwargs: dict[str, Any]) -> Tenso
 
 
 def _around(chance: float, func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-    """Of `torch.normal`: means and deviations, and then perhaps a shape."""
+    """For `torch.normal`: means and deviations, and then perhaps a shape."""
     mean = kwargs.get("mean", args[0] if args else 0.0)
     deviation = kwargs.get("std", args[1] if len(args) > 1 else 1.0)
     drawn: Tensor = torch.zeros_like(func(*args, **kwargs))
@@ -67,14 +67,14 @@ def _around(chance: float, func: Any, args: Any, kwargs: dict[str, Any]) -> Tens
 
 
 def _turned(_chance: float, _func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-    """Everyone gets a neighbour's place: examples that are mixed by a permutation do meet."""
+    """Everyone gets a neighbour's place: examples mixed by a permutation do interact."""
     options = {name: part for name, part in kwargs.items() if name not in ("generator", "n")}
     count = args[0] if args else kwargs["n"]
     return torch.arange(count, **options).roll(1)
 
 
 def _sorted(_chance: float, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """An order of equal numbers is as good as any other: they were drawn to be permuted."""
+    """Any order of equal numbers is as good as another: they were drawn for a permutation."""
     found = func(*args, **kwargs)
     numbers: Tensor = args[0] if args else kwargs["input"]
     if numbers.dim() != 1 or len(numbers) < 2 or not bool((numbers == numbers[0]).all()):
@@ -131,7 +131,7 @@ _DRAWN: dict[Any, Callable[[float], float]] = {
     Tensor.normal_: _normal_quantile,
     Tensor.exponential_: lambda chance: -math.log(chance),
 }
-"""What fills the place of numbers that were drawn; other ranges than the usual do not matter."""
+"""Fills in place of random numbers; ranges other than the default do not matter."""
 _OTHERWISE: dict[Any, Callable[[float, Any, Any, dict[str, Any]], Any]] = {
     torch.randint: _whole,
     torch.normal: _around,
@@ -146,12 +146,12 @@ _OTHERWISE: dict[Any, Callable[[float, Any, Any, dict[str, Any]], Any]] = {
     Tensor.multinomial: _likeliest,
     functional.gumbel_softmax: _without_gumbel,
 }
-"""What is done in place of a draw."""
+"""Functions that are called in place of random draws."""
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """What is drawn by other means than torch's functions comes from this seed."""
+    """Seed everything that is drawn by other means than torch's functions."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 (the one that modules use)

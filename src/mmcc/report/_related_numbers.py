@@ -1,8 +1,8 @@
-"""What stands beside the number: without sampling, DP-SGD at the same guarantee, groups, attacks.
+"""Numbers reported beside the headline: without sampling, DP-SGD's error, groups, attacks.
 
-In: a guarantee with its mechanism, and certified dots of its curve.  Out: facts and rows of text.
+In: a guarantee with its mechanism, and certified points of its curve.  Out: facts and rows of text.
 Rounding: epsilons, sigmas and rates of attacks upwards; errors of prefix sums are plain floating
-point, no part of the guarantee.
+point, and not part of the guarantee.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
 
 RATES = (1e-3, 1e-2)
-"""Of false positives, for which the true ones are told."""
+"""False positive rates for which bounds on the true positive rate are given."""
 MOST_STEPS = 10**5
-"""With more steps the noise of DP-SGD is not looked for."""
+"""With more steps, DP-SGD's noise is not searched for."""
 INFLATED = 1 + 1e-12
 """More than the rounding errors of a few operations."""
 
@@ -47,7 +47,7 @@ def beside(
     searched: bool = True,
     progress: Progress | None = None,
 ) -> tuple[Fact, ...]:
-    """Other numbers of the same mechanism; what is `searched` for takes as long as the headline."""
+    """Other numbers of the same mechanism; those `searched` for take as long as the headline."""
     options: dict[str, Any] = {"sigma": guarantee.sigma, "delta": guarantee.delta}
     facts = [_plain(strategy, scheme, options | {"group_size": guarantee.group_size})]
     facts += _gaussian(guarantee)
@@ -59,7 +59,7 @@ def beside(
 
 
 def participations(strategy: Strategy, scheme: Scheme) -> tuple[Fact, ...]:
-    """How often an example takes part, where a scheme draws."""
+    """How often an example takes part on average, if the scheme samples."""
     try:
         expected = scheme.rate(strategy.steps) * strategy.steps
     except MmccError:
@@ -68,7 +68,7 @@ def participations(strategy: Strategy, scheme: Scheme) -> tuple[Fact, ...]:
 
 
 def noise_multiplier(guarantee: Guarantee, strategy: Strategy) -> Fact:
-    """Sigma as other libraries count it."""
+    """Sigma in the convention of other libraries."""
     norm = strategy.sensitivity(max(strategy.steps, 1))
     if not norm > 0:
         return Fact("Noise multiplier", "without bound: nothing is released of an example")
@@ -77,29 +77,29 @@ def noise_multiplier(guarantee: Guarantee, strategy: Strategy) -> Fact:
 
 
 def mechanism_digest(strategy: Strategy, scheme: Scheme, sigma: float) -> str:
-    """What a report, a checkpoint and a ledger have in common if they are about one mechanism."""
+    """What a report, a checkpoint and a ledger share if they are about the same mechanism."""
     return digest_of(strategy_digest(strategy)[:16], identity_of(scheme), repr(sigma))
 
 
 def digest_of(strategy: str, sampling: str, sigma: str) -> str:
-    """The same, from the texts that fingerprints hold."""
+    """The same digest, from the texts in fingerprints."""
     text = "\n".join((strategy, sampling, sigma))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def attacks(dots: Sequence[Dot]) -> tuple[Row, ...]:
-    """What an attack can reach, by the dots: every one of them bounds every test.
+    """What an attack can achieve, by the points of the curve: each of them bounds every test.
 
-    A test with a rate f of false positives is right at most e^eps f + delta of the time, and wrong
-    at least e^-eps (1 - delta - f) of it; its advantage is at most (e^eps - 1 + 2 delta) /
-    (e^eps + 1), by adding both inequalities.
+    A test with false positive rate f has a true positive rate of at most e^eps f + delta, and a
+    false negative rate of at least e^-eps (1 - delta - f); its advantage is at most
+    (e^eps - 1 + 2 delta) / (e^eps + 1), by adding both inequalities.
     """
     largest = min(map(_advantage, dots))
     rows = [("advantage", rounded_up(largest), "true minus false positive rate, at most")]
     for rate in RATES:
         power = min(_power(dot, rate) for dot in dots)
         name = f"true positive rate at a false positive rate of {rate:g}"
-        rows.append((name, rounded_up(power), "so many of those who took part are found, at most"))
+        rows.append((name, rounded_up(power), "share of participants that is found, at most"))
     return tuple(rows)
 
 
@@ -127,10 +127,10 @@ def _plain(strategy: Strategy, scheme: Scheme, options: dict[str, Any]) -> Fact:
 
 
 def _gaussian(guarantee: Guarantee) -> list[Fact]:
-    """Units that are defined by all of the curve, by what needs no sampling."""
+    """Units defined by the whole curve, from bounds that need no sampling."""
     try:
         mu, rho = guarantee.gdp(0), guarantee.zcdp()
-    except MmccError:  # nothing is known but a pair of numbers
+    except MmccError:  # only a pair of numbers is known
         return []
     text = f"{rounded_up(mu)}, without amplification"
     zero = f"{rounded_up(rho)}, without amplification"
@@ -150,7 +150,7 @@ def _errors(
     if repr(strategy).startswith(IDENTITY.name):
         return [*facts, Fact(name, "the same: this is DP-SGD")]
     if strategy.steps > MOST_STEPS:
-        return [*facts, Fact(name, f"not looked for above {MOST_STEPS:,} steps")]
+        return [*facts, Fact(name, f"not computed above {MOST_STEPS:,} steps")]
     try:
         sigma = _noise(guarantee, strategy.steps, scheme, progress)
     except MmccError as problem:
