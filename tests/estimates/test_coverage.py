@@ -49,18 +49,19 @@ def truth_of(name):
     return middle - 3 * error / high / slope, middle + 3 * error / high / slope
 
 
-def intervals_of(name):
-    """Those of so many seeds; None where the library has none to show."""
+def interval(name, seed):
+    """That of one run; None where the library has none to show."""
     strategy, scheme, sigma = FAMILIES[name]
-    found = []
-    for seed in range(RUNS):
-        try:
-            one = mmcc.estimate(strategy, scheme, sigma=sigma, delta=DELTA, width=0.05, seed=seed)
-        except PrecisionError:
-            found.append(None)
-        else:
-            found.append((one.low, one.high))
-    return found
+    try:
+        found = mmcc.estimate(strategy, scheme, sigma=sigma, delta=DELTA, width=0.05, seed=seed)
+    except PrecisionError:
+        return None
+    return found.low, found.high
+
+
+def intervals_of(name):
+    """Those of so many seeds."""
+    return [interval(name, seed) for seed in range(RUNS)]
 
 
 @pytest.mark.slow
