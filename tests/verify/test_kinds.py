@@ -59,6 +59,15 @@ def test_a_refused_verdict_leaves_the_certified_bracket_and_is_no_number(bracket
         Bracket(0.0, found.guarantee, verified=bracketed.verified, refused="no")
 
 
+def test_what_no_verdict_can_be_about_is_refused_before_the_bracket_is_computed(monkeypatch):
+    monkeypatch.setattr("mmcc.accounting._questions.epsilon", None)
+    shuffled = MECHANISM[0], sampling.Shuffle()
+    with pytest.raises(MethodError, match="nothing can be verified under Shuffle"):
+        mmcc.bracket(*shuffled, **AT, method="unamplified", verify=True)
+    with pytest.raises(ParameterError, match="at most half"):
+        mmcc.bracket(*MECHANISM, **AT, verify={"failure": 0.04})
+
+
 def test_bad_options_of_a_verdict_are_no_refusal():
     wrong = (
         {"failure": 0.04},

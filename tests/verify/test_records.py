@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -44,13 +45,69 @@ def rewrite(file, change):
     file.write_text(json.dumps({**found, "digest": records._digest(found)}))
 
 
-def test_a_verdict_is_read_from_its_record_and_not_drawn_again(file, monkeypatch):
+def test_a_verdict_is_read_from_its_record_and_only_checked(file, monkeypatch):
     first = ask(file)
-    before = file.read_bytes()
-    monkeypatch.setattr("mmcc._simulation.trials.draw_block", None)
-    again = ask(file)
+    before, drawn = file.read_bytes(), []
+    monkeypatch.setattr("mmcc._simulation.verify.run", None)  # nothing goes on
+    monkeypatch.setattr("mmcc._simulation.replay.CHECKED", 1)
+    again = ask(file, progress=lambda what, _: drawn.append(what))
     assert (again, dict(again.details)) == (first, dict(first.details))
     assert file.read_bytes() == before
+    assert drawn == 2 * ["verify: blocks drawn again"]  # one of each trial
+
+
+def improve(attempt):
+    """As if no sample had been above epsilon in the first trial: a verdict out of nothing."""
+    trial = attempt["trials"][0]
+    earned = [trial["block"] * math.log1p(bet * trial["mean"]) for bet in trial["bets"]]
+    block = [0.999 * log for log in earned] + [0.0, 0.0]
+    grown, need = block[2], -math.log(attempt["level"]) - math.log(trial["weights"][2])
+    trial["blocks"] = [block] * math.ceil(need / grown)
+    trial["verdict"] = "passed"
+    attempt["trials"] = [trial, *attempt["trials"][1:]]
+
+
+def test_an_edited_record_is_not_believed(file, monkeypatch):
+    """Its digest fits, and its verdict follows from its blocks, but its seed does not give them."""
+    ask(file)
+    rewrite(file, improve)
+    records.read(file)
+    before, attempts = file.read_bytes(), dict(records._remembered)
+    with pytest.raises(RecordError, match="not what its seed gives"):
+        ask(file)
+    assert file.read_bytes() == before
+    assert dict(records._remembered) == attempts
+    assert not mmcc.replay(file).agrees
+
+
+def test_an_edited_record_does_not_go_on(file):
+    def stop(what: str, done: float) -> None:
+        if what.startswith("verify: samples,") and done >= 1500:
+            raise KeyboardInterrupt
+
+    def scale(attempt):
+        for block in attempt["trials"][0]["blocks"]:
+            block[2] += 0.01 * abs(block[2])
+            block[-2] *= 0.5
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(file, progress=stop)
+    rewrite(file, scale)
+    with pytest.raises(RecordError, match="not what its seed gives"):
+        ask(file)
+
+
+def test_blocks_earn_no_more_than_their_samples_can(file):
+    ask(file)
+
+    def enrich(attempt):
+        trial = attempt["trials"][0]
+        trial["blocks"] = [[30.0, 30.0, 30.0, 30.0, 0.0, 0.0]]
+
+    rewrite(file, enrich)
+    for read in (lambda: mmcc.replay(file), lambda: ask(file)):
+        with pytest.raises(RecordError, match="more wealth than its samples can earn"):
+            read()
 
 
 def test_all_attempts_stay_and_share_one_chance_of_error(file):

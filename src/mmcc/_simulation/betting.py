@@ -39,6 +39,8 @@ LOST = 2.0**-46
 STEPS = (0.35, 0.6, 1.0, 1.7)
 WEIGHTS = (0.125, 0.25, 0.5, 0.125)
 """Bets beside the one that a pilot found best, and the parts of the wealth that they get."""
+MISSED = 1e-9
+"""Of a log wealth, by which a block of a record may lie above what its X can earn."""
 SLACK = 1e-12
 """Of what is done with the few logarithms in the end."""
 
@@ -78,6 +80,16 @@ class Bets:
             sizes = math.fsum((*np.abs(logs).tolist(), none))
             found.append(math.nextafter(total - LOST * sizes, -math.inf))
         return found
+
+    def can_earn(self, logs: Sequence[float], count: int, mass: float) -> bool:
+        """Whether so many X with this sum can have this log wealth: the logarithm is concave."""
+        gap = self.mean - mass / count
+        most = [count * math.log1p(size * gap) for size in self.sizes]
+        some = len(logs) == len(most) and mass >= 0
+        return some and all(
+            log <= bound + MISSED * (1 + count * size * self.mean)
+            for log, bound, size in zip(logs, most, self.sizes, strict=True)
+        )
 
     def together(self, totals: Sequence[float]) -> float:
         """Log wealth of the mixture where that of each bet is at least this, rounded down."""

@@ -10,6 +10,8 @@ it made about a strategy and a scheme.  An attempt that is hidden, by deleting a
 anew, breaks the promise; nothing here can find that out.
 
 The digest at the end tells accidents, not intent: whoever can write the file can make a new one.
+So what is read from a file must follow from its blocks, which must be possible, and some of which
+are drawn again (`replay`).
 """
 
 from __future__ import annotations
@@ -386,6 +388,8 @@ def _state(
         whole("limit", stored["limit"], 1, MOST_BLOCKS),
     )
     blocks = [_block(numbers) for numbers in stored["blocks"]]
+    if not all(bets.can_earn(block.logs, trial.block, block.mass) for block in blocks):
+        raise ValueError("a block has more wealth than its samples can earn")
     return Progressed(trial, needed(level), blocks)
 
 

@@ -2,6 +2,9 @@
 
 In: a record.  Out: whether its verdicts follow from its blocks, and its blocks from its seeds.
 Rounding: none; blocks are compared to the last bit, and other processors' last digits are told.
+
+`replay` plays all of a record, or as much as is asked for.  `check_drawn` plays a few blocks of an
+attempt before a guarantee is read from it or it goes on: the digest alone would be believed.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from mmcc.strategies._records import strategy_digest
 
 CLOSE = 1e-9
 """Sums that differ by a part of this are told apart from sums of other samples."""
+CHECKED = 16
+"""Blocks of a trial that are drawn again before its record is believed, at random."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +181,7 @@ def _attempts(
 
 
 def _replayed(claim: Claim, attempt: Attempt, most: int | None, work: Work) -> Replayed:
-    differing = replayed = 0
-    exact = True
-    for place, state in enumerate(attempt.states):
-        trial, known = state.trial, state.blocks
-        chosen = _chosen(len(known), most)
-        draw = partial(draw_block, trial.experiment, trial.bets, trial.block, attempt.seed, place)
-        for index, block in zip(chosen, spread(draw, chosen, work.executor, 1), strict=True):
-            replayed += 1
-            exact &= block == known[index]
-            differing += not _close(block, known[index])
-            work.tell("blocks drawn again", replayed)
+    replayed, differing, exact = _drawn_again(attempt, most, work)
     verdict = {None: "open", True: PASSED, False: "refused"}[attempt.passed]
     return Replayed(
         attempt.number,
@@ -200,6 +195,34 @@ def _replayed(claim: Claim, attempt: Attempt, most: int | None, work: Work) -> R
         exact,
         claim.guarantee(attempt) if attempt.passed and not differing else None,
     )
+
+
+def check_drawn(attempt: Attempt, work: Work, name: str) -> None:
+    """Refuse an attempt of a record with blocks that its seed does not give, as far as is seen."""
+    replayed, differing, _ = _drawn_again(attempt, CHECKED, work)
+    if differing:
+        made = ", ".join(f"{key} {value}" for key, value in attempt.made.items() if key != "time")
+        raise RecordError(
+            f"{differing} of {replayed} blocks of {name!r} that were drawn again are not what its "
+            f"seed gives: it was edited, or made by other versions ({made}). Nothing is verified "
+            "by it. Use another record; mmcc.replay says which attempts differ."
+        )
+
+
+def _drawn_again(attempt: Attempt, most: int | None, work: Work) -> tuple[int, int, bool]:
+    """How many blocks were, how many came out otherwise, whether all agree to the last bit."""
+    differing = replayed = 0
+    exact = True
+    for place, state in enumerate(attempt.states):
+        trial, known = state.trial, state.blocks
+        chosen = _chosen(len(known), most)
+        draw = partial(draw_block, trial.experiment, trial.bets, trial.block, attempt.seed, place)
+        for index, block in zip(chosen, spread(draw, chosen, work.executor, 1), strict=True):
+            replayed += 1
+            exact &= block == known[index]
+            differing += not _close(block, known[index])
+            work.tell("blocks drawn again", replayed)
+    return replayed, differing, exact
 
 
 def _chosen(count: int, most: int | None) -> list[int]:

@@ -35,6 +35,22 @@ TURNS, CLOSE = 8, 0.08
 DIGITS = 4
 
 
+def check_verifiable(
+    strategy: Strategy,
+    sampling: Scheme,
+    *,
+    sigma: float,
+    delta: float,
+    failure: float = 1e-9,
+    group_size: int = 1,
+    **_: Any,
+) -> None:
+    """Refuse what no verdict can be about, before anything takes long."""
+    numbers = {"sigma": sigma, "delta": delta, "failure": failure}
+    claim = Claim.about(strategy, sampling, group_size, epsilon=0.0, **numbers)
+    claim.pairs()(claim.places[0][0])
+
+
 def verified_epsilon(
     strategy: Strategy,
     sampling: Scheme,

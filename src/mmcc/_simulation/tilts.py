@@ -279,11 +279,19 @@ def _best_slope(seen: Look, known: dict[float, float]) -> float | None:
 
 
 def _log_loose(seen: Look, known: dict[float, float], slope: float) -> float:
-    """About the logarithm of D over the truth: between slopes that were asked linear."""
-    slopes, logs = [0.0], [math.log(LOOSE)]
-    for other in sorted(known):
-        slopes.append(other)
-        logs.append(max(known[other] - seen.log_left(other), 0.0))
-    if slope > slopes[-1] > 0:
-        return logs[-1] * slope / slopes[-1]
-    return float(np.interp(slope, slopes, logs))
+    """About the logarithm of D over the truth: between slopes that were asked linear.
+
+    Below them as the cube: with no slope a bound is as good as it is for the mechanism itself, and
+    what it loses by slacks of its own, which do not fall with delta, soon is all of it.
+    """
+    if not known:
+        return math.log(LOOSE)
+    asked = sorted(known)
+    logs = [max(known[other] - seen.log_left(other), 0.0) for other in asked]
+    first, last = asked[0], asked[-1]
+    if slope < first:
+        least = min(math.log(LOOSE), logs[0])
+        return least + (logs[0] - least) * (slope / first) ** 3
+    if slope > last:
+        return logs[-1] * slope / last
+    return float(np.interp(slope, asked, logs))

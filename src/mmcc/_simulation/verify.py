@@ -38,6 +38,7 @@ from mmcc._simulation.record import (
     written,
 )
 from mmcc._simulation.refusals import refused_by_pilots, refused_by_verdict
+from mmcc._simulation.replay import check_drawn
 from mmcc._simulation.trials import FEWEST, Pilot, Progressed, Trial, look, rough, run
 from mmcc.accounting._guarantee import Estimate, Guarantee, adjacency_of
 from mmcc.accounting._parallel import Progress, one_thread
@@ -131,6 +132,7 @@ def _verdict(claim: Claim, book: Record, work: Work) -> Guarantee:
     known = book.find(claim.question)
     if known is not None:
         attempt = restored(claim, known, str(book.path))
+        check_drawn(attempt, work, str(book.path))
         if known["verdict"] == PASSED:
             return claim.guarantee(attempt)
         book.go_on(attempt)

@@ -14,7 +14,12 @@ from typing import Any
 
 from mmcc._simulation.claims import METHOD as VERIFY
 from mmcc._simulation.estimate import estimate as simulate
-from mmcc._simulation.search import options_of, verified_epsilon, verified_sigma
+from mmcc._simulation.search import (
+    check_verifiable,
+    options_of,
+    verified_epsilon,
+    verified_sigma,
+)
 from mmcc.accounting._best_bound import (
     Best,
     Budget,
@@ -230,16 +235,19 @@ def bracket(
         raise ParameterError(
             "estimates are for one example, not for a group; leave out estimate or group_size."
         )
+    numbers: dict[str, Any] = {"sigma": sigma, "delta": delta}
+    how: dict[str, Any] = {"executor": executor, "progress": progress}
+    if verify is not False:
+        of = {**numbers, "group_size": group_size, **asked_to_verify}
+        check_verifiable(strategy, sampling, **of)
     found = epsilon(
         strategy,
         sampling,
-        sigma=sigma,
-        delta=delta,
+        **numbers,
         method=method,
         order=order,
         group_size=group_size,
-        executor=executor,
-        progress=progress,
+        **how,
     )
     lower = found.details.get("epsilon_lower", 0.0)
     if found.epsilon > CLOSE_BRACKET * lower:
@@ -251,8 +259,6 @@ def bracket(
             "please report it with this command."
         )
     simulated = verified = refused = None
-    numbers: dict[str, Any] = {"sigma": sigma, "delta": delta}
-    how: dict[str, Any] = {"executor": executor, "progress": progress}
     if verify is not False:
         options = {"low": lower, "group_size": group_size}
         try:
