@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,8 @@ MECHANISM = [
     "largest-batch",
     "examples",
 ]
+MADE = re.compile(r"\(?(mmcc\.)?(strategies|sampling)\.(?!optimise)")
+"""What follows the sign of equality where a name is given to a strategy or a scheme."""
 NUMBERS = ("sigma", "epsilon", "delta")
 PRIVATE = re.compile(r"make_private\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 
@@ -91,6 +94,48 @@ def calls(section: str) -> list[ast.Call]:
     return found
 
 
+def code_of(page: Path) -> list[ast.Module]:
+    """The Python that a page shows, block by block."""
+    if page.suffix == ".ipynb":
+        cells = json.loads(page.read_text(encoding="utf-8"))["cells"]
+        blocks = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    else:
+        blocks = []
+        for kind, block in re.findall(r"```(pycon|python)\n(.*?)```", text_of(page), re.DOTALL):
+            typed = re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", block, re.MULTILINE)
+            blocks.append("\n".join(typed) if kind == "pycon" else block)
+    found = []
+    for block in blocks:
+        with suppress(SyntaxError):
+            found.append(ast.parse(block))
+    return found
+
+
+def asked_in_python(page: Path) -> list[str]:
+    """Calls of mmcc.epsilon, sigma and bracket with all their numbers."""
+    calls = [
+        ast.unparse(node)
+        for block in code_of(page)
+        for node in ast.walk(block)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("mmcc.epsilon", "mmcc.sigma", "mmcc.bracket")
+        and "delta" in {one.arg for one in node.keywords}
+    ]
+    return list(dict.fromkeys(calls))
+
+
+def made_on(page: Path) -> dict[str, object]:
+    """What a page gives a name to that is a strategy or a scheme, or a tuple of these."""
+    names = vars(sampling) | {"mmcc": mmcc, "strategies": strategies, "sampling": sampling}
+    for block in code_of(page):
+        for line in block.body:
+            text = ast.unparse(line)
+            if isinstance(line, ast.Assign) and MADE.match(ast.unparse(line.value)):
+                with suppress(Exception):  # it needs what is not made here
+                    exec(text, names)
+    return names
+
+
 def admitted(page: str, saving: float | None) -> bool:
     return saving is None or saving >= 0 or SAYS_SO.search(page) is not None
 
@@ -139,6 +184,33 @@ def test_training(page, call):
     assert admitted(page, None if beside is None else beside.saving), str(beside)
 
 
+@pytest.mark.parametrize(
+    ("page", "call"),
+    [
+        pytest.param(page, call, id=f"{page.name}-{call}")
+        for page in PAGES
+        if not SAYS_SO.search(text_of(page))
+        for call in asked_in_python(page)
+    ],
+)
+def test_questions_in_python(page, call):
+    node = ast.parse(call, mode="eval").body
+    names = made_on(page)
+    try:
+        strategy, scheme = (eval(ast.unparse(one), names) for one in node.args)
+        given = {
+            one.arg: eval(ast.unparse(one.value), names)
+            for one in node.keywords
+            if one.arg in (*NUMBERS, "method")
+        }
+    except (NameError, ValueError):
+        pytest.skip("made by more than a strategy's or a scheme's constructor")
+    question = mmcc.sigma if "epsilon" in given else mmcc.epsilon
+    beside = beside_dp_sgd(strategy, scheme, question(strategy, scheme, **given))
+    assert beside is None or not beside.worse, str(beside)
+
+
 def test_the_examples_are_found():
     assert len(cases(commands)) >= 8
     assert len(cases(calls)) >= 2
+    assert sum(len(asked_in_python(page)) for page in PAGES) >= 20
