@@ -1,52 +1,66 @@
-"""Redraw the figures of README.md and of the docs: python docs/img/make.py."""
+"""Redraw the figures of README.md and of the docs: python docs/img/make.py.
+
+In: the tables of the docs, and what `mmcc` certifies for the bracket.  Out: PNG files in the house
+style, small enough that a telephone shows their letters.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 import mmcc
 from mmcc import sampling, strategies
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from mmcc._picture import (
+    BLUE,
+    COLOURS,
+    DARK,
+    DASHES,
+    DOTTED,
+    GREY,
+    MARKERS,
+    PALE,
+    Picture,
+    house_style,
+    in_powers,
+    picture,
+    set_log,
+)
 
 STEPS, EPOCH, DELTA = 2000, 100, 1e-5
 TREE = strategies.binary_tree(STEPS)
 POISSON, FIXED_ORDER = sampling.Poisson(1 / EPOCH), sampling.CyclicPoisson(1, EPOCH)
-CURVES = (
-    ("the paper's algorithm (method mmcc)", POISSON, "mmcc", {"color": "tab:orange", "ls": "--"}),
-    ("fixed order, no amplification", FIXED_ORDER, "unamplified", {"color": "0.5", "ls": ":"}),
+CURVES: tuple[tuple[str, sampling.Scheme, str, dict[str, Any]], ...] = (
+    ("the paper's algorithm", POISSON, "mmcc", {"color": COLOURS[1], "ls": DASHES[1]}),
+    ("as many epochs in a fixed order", FIXED_ORDER, "unamplified", {"color": GREY, "ls": DOTTED}),
 )
+WIDTH = 5.2
+"""Inches: letters are as large as those of the page, and readable on a telephone."""
 
 
 def draw(path: Path) -> None:
     """The bracket of epsilon against sigma, and two other proofs of the same mechanism."""
     sigmas = np.geomspace(16, 160, 17)
-    figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+    figure, axes = picture(WIDTH, 3.9)
     for label, scheme, method, style in CURVES:
         found = [mmcc.epsilon(TREE, scheme, sigma=s, delta=DELTA, method=method) for s in sigmas]
-        axes.loglog(sigmas, [one.epsilon for one in found], label=label, **style)
+        axes.plot(sigmas, [one.epsilon for one in found], label=label, **style)
     brackets = [mmcc.bracket(TREE, POISSON, sigma=s, delta=DELTA) for s in sigmas]
     lower, upper = [one.lower for one in brackets], [one.upper for one in brackets]
-    axes.loglog(sigmas, upper, label="mmcc, upper bound", color="tab:blue", linewidth=1.8)
-    axes.loglog(sigmas, lower, label="mmcc, lower bound, any method", color="black", linewidth=0.9)
-    axes.fill_between(sigmas, lower, upper, color="tab:blue", alpha=0.25)
-    axes.set_xlabel("sigma (noise, in units of the clip norm)")
-    axes.set_ylabel(f"epsilon at delta = {DELTA:g}, certified")
-    axes.set_ylim(0.3, 40)
-    axes.set_title(f"binary tree, {STEPS} steps, sampling rate 1/{EPOCH}", fontsize=10)
-    ticks = ([16, 20, 40, 80, 160], [0.5, 1, 2, 5, 10, 20])
-    for axis, places in zip((axes.xaxis, axes.yaxis), ticks, strict=True):
-        axis.set_major_locator(matplotlib.ticker.FixedLocator(places))
-        axis.set_minor_locator(matplotlib.ticker.NullLocator())
-        axis.set_major_formatter("{x:g}")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=9)
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    axes.plot(sigmas, upper, label="certified upper bound", color=BLUE, linewidth=3.5)
+    axes.plot(sigmas, lower, label="lower bound of every proof", color=DARK, linewidth=1.0)
+    set_log(axes, "x", (16.0, 160.0), at=[16, 20, 40, 80, 160])
+    set_log(axes, "y", (0.3, 40.0), at=[0.5, 1, 2, 5, 10, 20, 40])
+    axes.set_ylim(0.3, 45)
+    axes.set_xlabel("sigma, in clip norms")
+    axes.set_ylabel(f"epsilon at delta = {in_powers(DELTA)}, certified")
+    axes.set_title(f"binary tree, {STEPS} steps, sampling rate 1/{EPOCH}")
+    finish(figure, path)
 
 
 def draw_widths(page: Path, path: Path) -> None:
@@ -55,26 +69,22 @@ def draw_widths(page: Path, path: Path) -> None:
     row = r"\| (tree|counting|\d+ bands) \| 2000[^|]*\| [^|]*\| "
     pattern = re.compile(row + number + number + r"[\d.]+ \| " + word + number)
     rows = pattern.findall(page.read_text())
-    figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+    figure, axes = picture(WIDTH, 3.9)
     names = ("8 bands", "32 bands", "100 bands", "tree", "counting")
-    for name, marker in zip(names, "osD^v", strict=True):
+    for name, color, marker in zip(names, COLOURS, MARKERS, strict=False):
         ends = np.array([[float(end) for end in row[1:]] for row in rows if row[0] == name])
         lower, upper, before = ends.T
-        style = {"marker": marker, "markersize": 4}
-        (line,) = axes.loglog(lower, np.maximum(upper / lower - 1, 1e-5), label=name, **style)
-        axes.loglog(lower, before / lower - 1, ls=":", color=line.get_color(), **style)
+        style = {"marker": marker, "color": color}
+        axes.plot(lower, np.maximum(upper / lower - 1, 1e-5), label=name, **style)
+        axes.plot(lower, before / lower - 1, ls=DOTTED, markerfacecolor="white", **style)
+    axes.plot([], [], color=DARK, ls=DOTTED, marker="o", markerfacecolor="white", label="0.9.0")
     axes.set_xlabel("epsilon (certified lower end)")
     axes.set_ylabel("upper end above the lower end")
-    axes.set_title("2000 steps, sampling rate 1/100: now (solid), 0.9.0 (dotted)", fontsize=10)
-    axes.xaxis.set_major_locator(matplotlib.ticker.FixedLocator([0.5, 1, 2, 4, 8]))
-    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_major_locator(matplotlib.ticker.FixedLocator([1e-4, 1e-3, 0.01, 0.1, 1, 10]))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-    axes.set_ylim(6e-5, 40)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=9)
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    axes.set_title("2000 steps, sampling rate 1/100")
+    set_log(axes, "x", (0.5, 8.0), at=[0.5, 1, 2, 4, 8])
+    set_percent(axes, [1e-4, 1e-3, 0.01, 0.1, 1, 10])
+    axes.set_ylim(1e-4, 40)
+    finish(figure, path, columns=3)
 
 
 def draw_errors(page: Path, path: Path) -> None:
@@ -82,11 +92,12 @@ def draw_errors(page: Path, path: Path) -> None:
     number = r"([\d.]+) \| "
     row = re.compile(r"^\| (\d) \| [.\d]+, [.\d]+, [.\d]+ \| " + number + number, re.MULTILINE)
     rows = [tuple(map(float, found)) for found in row.findall(page.read_text())]
-    figure, axes = plt.subplots(figsize=(6.4, 3.0), layout="constrained")
+    figure, axes = picture(WIDTH, 3.2)
+    axes.grid(visible=False, axis="x")
     places = np.arange(len(rows))
     _, tuned, plain = np.array(rows).T
-    axes.bar(places - 0.2, plain, 0.38, label="DP-SGD", color="0.62")
-    axes.bar(places + 0.2, tuned, 0.38, label="BLT, one buffer, tuned", color="tab:blue")
+    axes.bar(places - 0.2, plain, 0.38, label="DP-SGD", color=PALE, edgecolor=GREY)
+    axes.bar(places + 0.2, tuned, 0.38, label="BLT, one buffer, tuned", color=BLUE)
     for place, ours, theirs in zip(places, tuned, plain, strict=True):
         axes.annotate(
             f"\N{MINUS SIGN}{int(100 * (1 - ours / theirs))} %",
@@ -94,15 +105,11 @@ def draw_errors(page: Path, path: Path) -> None:
             (0, 3),
             textcoords="offset points",
             ha="center",
-            fontsize=9,
         )
     axes.set_xticks(places, [f"epsilon {row[0]:g}" for row in rows])
-    axes.set_ylabel("error of prefix sums\n(RMSE, clip norms)")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, fontsize=9)
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel("RMSE of prefix sums, in clip norms")
+    finish(figure, path)
 
 
 def draw_savings(page: Path, path: Path) -> None:
@@ -111,41 +118,39 @@ def draw_savings(page: Path, path: Path) -> None:
         r"^\| ([^|]*) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE
     )
     (_, *plain), *others = row.findall(page.read_text())[:6]  # sigmas are in the next table
-    figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-    for (name, *errors), marker in zip(others, "osD^v", strict=True):
+    figure, axes = picture(WIDTH, 4.1)
+    looks = zip(COLOURS, MARKERS, DASHES, strict=False)
+    for (name, *errors), (color, marker, dashes) in zip(others, looks, strict=False):
         saved = 100 * (1 - np.array(errors, dtype=float) / np.array(plain, dtype=float))
-        axes.plot([1, 2, 4, 8], saved, marker=marker, ms=4, label=name.replace("`", ""))
-    axes.set_xscale("log", base=2)
-    axes.set_xlabel("epsilon at delta = 1e-5, certified")
+        label = name.replace("`", "")
+        axes.plot([1, 2, 4, 8], saved, color=color, marker=marker, ls=dashes, label=label)
+    set_log(axes, "x", (1.0, 8.0), at=[1, 2, 4, 8])
+    axes.set_xlabel(f"epsilon at delta = {in_powers(DELTA)}, certified")
     axes.set_ylabel("less error than DP-SGD")
-    axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g} %")
     axes.set_ylim(0, None)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=9)
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    finish(figure, path)
 
 
 def draw_one_epoch(page: Path, path: Path) -> None:
     """Upper over lower end against the noise in column norms, from the tables of one epoch."""
     row = re.compile(r"\| (tree|counting) \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| [\d.]+ \|")
     rows = row.findall(page.read_text())
-    figure, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
-    for name, color, marker in (("tree", "tab:blue", "o"), ("counting", "tab:orange", "s")):
-        for steps, style in (("8", ":"), ("64", "--"), ("512", "-."), ("2048", "-")):
+    figure, axes = picture(WIDTH, 4.1)
+    lengths = dict(zip(("2048", "512", "64", "8"), (*DASHES[:3], DOTTED), strict=True))
+    for name, color, marker in zip(("tree", "counting"), COLOURS, MARKERS, strict=False):
+        for steps, dashes in lengths.items():
             found = [row[2:] for row in rows if row[:2] == (name, steps)]
             noise, lower, upper = np.array(found, dtype=float)[:5].T  # beyond, digits are too few
-            label, look = f"{name}, {steps} steps", {"color": color, "ls": style}
-            axes.loglog(noise, upper / lower - 1, marker=marker, ms=4, label=label, **look)
+            axes.plot(noise, upper / lower - 1, marker=marker, color=color, ls=dashes)
+        axes.plot([], [], marker=marker, color=color, label=name)
+    for steps, dashes in lengths.items():
+        axes.add_line(Line2D([], [], color=DARK, ls=dashes, label=f"{steps} steps"))
+    set_log(axes, "x", (1.0, 10.0), at=[1, 2, 3, 5, 10])
+    set_percent(axes, [1e-3, 0.01, 0.1, 1])
     axes.set_xlabel("noise in column norms (c)")
     axes.set_ylabel("upper end above the lower end")
-    axes.xaxis.set_major_locator(matplotlib.ticker.FixedLocator([1, 2, 3, 5, 10]))
-    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    finish(figure, path, columns=3)
 
 
 def draw_shuffled(page: Path, path: Path) -> None:
@@ -153,27 +158,40 @@ def draw_shuffled(page: Path, path: Path) -> None:
     number = r"([\d.]+) \| "
     row = re.compile(r"\| (\d+) \| 2\^(\d+) \| [\d.]+ \| " + number + r"[^|]*\| " + number)
     rows = np.array(row.findall(page.read_text()), dtype=float)
-    figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-    colors = ("black", "tab:blue", "tab:orange", "tab:green")
-    for sigma, color in zip((1, 2, 5, 10), colors, strict=True):
+    figure, axes = picture(WIDTH, 4.1)
+    for sigma, color, marker in zip((1, 2, 5, 10), COLOURS, MARKERS, strict=False):
         _, height, upper, plain = rows[rows[:, 0] == sigma].T
-        axes.loglog(2**height, upper, color=color, label=f"sigma {sigma}", base=2)
-        axes.loglog(2**height, plain, color=color, ls=":", base=2)
+        axes.plot(2**height, upper, color=color, marker=marker, label=f"sigma {sigma}")
+        axes.plot(2**height, plain, color=color, ls=DOTTED)
+    axes.plot([], [], color=DARK, ls=DOTTED, label="without amplification")
+    heights = range(2, 17, 2)
+    set_log(axes, "x", (2.0, 2.0**16), at=[2.0**k for k in heights])
+    axes.set_xticklabels([f"$2^{{{k}}}$" for k in heights])
+    set_log(axes, "y", (0.5, 32.0), at=[0.5, 1, 2, 4, 8, 16, 32])
     axes.set_xlabel("steps of the pass, n")
     axes.set_ylabel("epsilon, certified")
-    axes.yaxis.set_major_locator(matplotlib.ticker.FixedLocator([0.5, 1, 2, 4, 8, 16]))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=9)
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    finish(figure, path, columns=3)
+
+
+def set_percent(axes: Axes, places: list[float]) -> None:
+    """A log scale of shares, as percentages."""
+    set_log(axes, "y", (places[0], places[-1]), at=places)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+
+
+def finish(figure: Picture, path: Path, columns: int = 2) -> None:
+    """The legend below, where no line is; and the file."""
+    figure.legend(loc="outside lower left", ncols=columns)
+    figure.write(path)
 
 
 if __name__ == "__main__":
     here = Path(__file__).parent
     measured = here.parent / "tightness-tables.md"
-    draw_widths(measured, here / "tightness.png")
-    draw_one_epoch(measured, here / "one-epoch.png")
-    draw_shuffled(measured, here / "shuffled.png")
-    draw_savings(here.parent / "choosing.md", here / "savings.png")
-    draw_errors(here.parent / "tightness.md", here / "error.png")
-    draw(here / "bracket.png")
+    with house_style():
+        draw_widths(measured, here / "tightness.png")
+        draw_one_epoch(measured, here / "one-epoch.png")
+        draw_shuffled(measured, here / "shuffled.png")
+        draw_savings(here.parent / "choosing.md", here / "savings.png")
+        draw_errors(here.parent / "tightness.md", here / "error.png")
+        draw(here / "bracket.png")

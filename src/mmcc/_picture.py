@@ -20,12 +20,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 DARK, GREY, PALE = "#1d2733", "#77818c", "#dde2e7"
-BLUE = "#0b5fa5"
-COLOURS = (BLUE, "#d9822b", "#5b2a86", "#3f9c6b", "#a31621", "#57b4d6", "#7a5c00", "#c77cae")
+BLUE, RED = "#0b5fa5", "#a31621"
+COLOURS = (BLUE, "#d9822b", "#5b2a86", "#3f9c6b", RED, "#57b4d6", "#7a5c00", "#c77cae")
 """Dark and light take turns; told apart by people who see red and green alike."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (4, 1.5, 1, 1.5)), (0, (2, 1.5)), (0, (8, 2)))
 DOTTED = (0, (1, 1.5))
+SHADES = ("#ffffff", "#e6f0f9", "#5b9bd0", "#08406f")
+"""Of a matrix: darker where its entries are larger."""
 STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "axes.edgecolor": GREY,
@@ -84,10 +86,15 @@ def house_style() -> Iterator[None]:
 def picture(width: float, height: float) -> tuple[Picture, Axes]:
     """An empty picture, in inches."""
     figure = Picture(figsize=(width, height), layout="constrained")
+    return figure, gridded(figure)
+
+
+def gridded(figure: Figure) -> Axes:
+    """Axes with a grid behind all that is drawn."""
     axes = figure.add_subplot()
     axes.grid(visible=True, zorder=0)
     axes.set_axisbelow(True)
-    return figure, axes
+    return axes
 
 
 def ticks_between(low: float, high: float) -> list[float]:
@@ -117,4 +124,13 @@ def set_log(
     axes.set(**{f"{which}scale": "log"})
     axis.set_major_locator(FixedLocator(list(at) or ticks_between(*ends)))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter("{x:.6g}")
+    axis.set_major_formatter(lambda value, _: in_powers(value))
+
+
+def in_powers(value: float) -> str:
+    """A number as it is printed: the very small and the very large with a power of ten."""
+    digits, _, exponent = f"{value:.6g}".partition("e")
+    if not exponent:
+        return digits
+    power = f"10^{{{int(exponent)}}}"
+    return f"${power}$" if digits == "1" else rf"${digits} \cdot {power}$"

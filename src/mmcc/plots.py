@@ -25,7 +25,7 @@ from mmcc.accounting._best_bound import amplified, lower_epsilon
 from mmcc.accounting._bounds import PLAIN, Bound, Problem, known_bounds
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.design import Comparison
-from mmcc.design._comparison import BASELINE, UNAMPLIFIED, Row
+from mmcc.design._comparison import BASELINE, UNAMPLIFIED, Row, floored
 from mmcc.errors import MmccError, ParameterError
 from mmcc.sampling import Scheme
 from mmcc.sampling._families_at_rate import in_fixed_order
@@ -44,6 +44,7 @@ RANGE = 2.0
 TALLEST = 12.0
 """Points more than this many times the best bound of the picture are above its edge."""
 LOWER, ORDERED = "lower bound: no method can prove less", "as many epochs in a fixed order"
+BETWEEN = "between the bounds: the truth"
 BAR = 0.32
 """Inches of height for each bar."""
 
@@ -74,7 +75,7 @@ def epsilon_against_sigma(
     The points are computed one by one, on the executor if there is one.
     """
     check_file(file)
-    from mmcc._picture import house_style, picture
+    from mmcc._picture import house_style, in_powers, picture
 
     sigmas = sigma * np.geomspace(1 / RANGE, RANGE, POINTS)
     bounds = [PLAIN, *amplified(Problem(strategy, sampling, sigma))]
@@ -93,7 +94,7 @@ def epsilon_against_sigma(
     if not np.nanmax([*lower, *best], initial=0.0) > 0:
         raise ParameterError("every epsilon here is 0: there is nothing to draw on a log scale.")
     with house_style():
-        figure, axes = picture(6.4, 4.4)
+        figure, axes = picture(6.4, 4.8)
         _draw_bracket(axes, sigmas, lower, best)
         for (bound, scheme), values in zip(asked[1:], rows, strict=True):
             if bound is not None:
@@ -101,10 +102,10 @@ def epsilon_against_sigma(
         _frame_bracket(axes, sigmas, np.array([lower, *rows]), best, sigma)
         column = strategy.sensitivity(strategy.steps)
         axes.set_xlabel(f"sigma, in clip norms (noise multiplier: sigma / {column:.4g})")
-        axes.set_ylabel(f"epsilon at delta = {delta:g}, certified")
+        axes.set_ylabel(f"epsilon at delta = {in_powers(delta)}, certified")
         setting = ", amplified in the paper's 0-1 setting" if sampling.setting else ""
         axes.set_title(f"{strategy!r}\n{sampling!r}{setting}")
-        axes.legend()
+        figure.legend(loc="outside lower left", ncols=2)  # where no line is
         figure.write(file)
     return figure
 
@@ -115,7 +116,9 @@ def _draw_bracket(axes: Axes, sigmas: FloatArray, lower: FloatArray, best: Float
 
     known = lower > 0
     if known.any():
-        axes.fill_between(sigmas[known], lower[known], best[known], color=BLUE, alpha=0.15, lw=0)
+        axes.fill_between(
+            sigmas[known], lower[known], best[known], color=BLUE, alpha=0.2, lw=0, label=BETWEEN
+        )
         axes.plot(sigmas[known], lower[known], color=DARK, linewidth=1.0, label=LOWER, zorder=3)
 
 
@@ -137,7 +140,7 @@ def _draw_bound(
     if ordered:
         style: dict[str, Any] = {"color": GREY, "linestyle": (0, (6, 2)), "label": ORDERED}
     elif not bound.amplified:
-        style = {"color": GREY, "linestyle": DOTTED, "label": bound.label}
+        style = {"color": GREY, "linestyle": DOTTED, "label": UNAMPLIFIED}
     else:
         style = {**_line(bound), "label": bound.label}
     axes.plot(sigmas, np.where(values > 0, values, np.nan), zorder=2, **style)
@@ -147,7 +150,7 @@ def _frame_bracket(
     axes: Axes, sigmas: FloatArray, every: FloatArray, best: FloatArray, sigma: float
 ) -> None:
     """Scales, ticks, and the noise that was asked about."""
-    from mmcc._picture import GREY, set_log
+    from mmcc._picture import DARK, GREY, set_log
 
     roof = _roof(best)
     inside = every[(every > 0) & (every <= roof)]
@@ -164,7 +167,7 @@ def _frame_bracket(
         xycoords=("data", "axes fraction"),
         xytext=(4, 5),
         textcoords="offset points",
-        color=GREY,
+        color=DARK,
         rotation=90,
         fontsize=8,
     )
@@ -176,12 +179,12 @@ def _roof(best: FloatArray) -> float:
 
 
 def errors_against_epsilon(found: Comparison, file: str | Path | None = None) -> Figure:
-    """Draw the RMSE of every certified row: bars at one epsilon, lines against several.
+    """Draw the RMSE of every certified row: bars at one epsilon, beside DP-SGD's at several.
 
     Rows without amplification are marked; other reservations and estimates are left out.
     """
     check_file(file)
-    from mmcc._picture import house_style
+    from mmcc._picture import house_style, in_powers
 
     base = [row for row in found.baseline if row.rmse]
     certified = [row for row in found.rows if _drawn(row)]
@@ -190,11 +193,12 @@ def errors_against_epsilon(found: Comparison, file: str | Path | None = None) ->
     rows = [row for row in certified if not _is_dp_sgd(row, base)]
     draw = _bars if len(found.epsilons) == 1 else _curves
     with house_style():
-        figure = draw(base, rows, f"RMSE of {found.workload}, in clip norms")
+        figure = draw(base, rows, f"RMSE of {found.workload}")
         (axes,) = figure.axes
         at = f"epsilon {found.epsilons[0]:g}, " if len(found.epsilons) == 1 else ""
         axes.set_title(
-            f"{found.steps} steps, rate {found.rate:g}, {at}delta {found.delta:g}; certified noise"
+            f"{found.steps} steps, rate {found.rate:g}, {at}delta {in_powers(found.delta)}; "
+            "certified noise"
         )
         figure.write(file)
     return figure
@@ -219,7 +223,7 @@ def _bars(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
     ranked = sorted((*base, *rows), key=lambda row: row.rmse or math.inf)
     colours, markers = _looks(rows)
     figure, axes = picture(6.8, 1.3 + BAR * len(ranked))
-    axes.grid(visible=False, axis="y")
+    axes.grid(visible=False)  # the bars have their numbers beside them
     dp_sgd = base[0].rmse or math.nan
     longest = max(row.rmse or 0.0 for row in ranked)
     for place, row in enumerate(ranked):
@@ -235,9 +239,10 @@ def _bars(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
         spot: dict[str, Any] = {"marker": marker, "color": "white", "markeredgecolor": DARK}
         if not own:
             axes.plot(value - 0.012 * longest, place, zorder=4, markersize=5, **spot)
-        change = "" if own else f" ({100 * (value / dp_sgd - 1):+.1f} %)"
+        saving = 1 - value / dp_sgd if row.saving is None else row.saving
+        change = "" if own else f" ({_change(saving)})"
         axes.annotate(
-            f"{value:.4g}{change}",
+            f"{value:#.4g}".rstrip(".") + change,
             (value, place),
             xytext=(4, 0),
             textcoords="offset points",
@@ -251,12 +256,17 @@ def _bars(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
     axes.set_ylim(len(ranked) - 0.4, -0.6)
     axes.set_xlim(0, 1.3 * longest)
     axes.spines["left"].set_color(PALE)
-    axes.set_xlabel(f"{error} (and against {BASELINE}'s)")
+    axes.set_xlabel(f"{error}, in clip norms (and against {BASELINE}'s)")
     return figure
 
 
+def _change(saving: float) -> str:
+    """More or less than DP-SGD's, a saving rounded down as in the table."""
+    return f"{-100 * floored(saving):+.1f} %".replace("-", "\N{MINUS SIGN}")
+
+
 def _curves(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
-    """One line for each strategy under each scheme; DP-SGD is dark."""
+    """One line for each strategy under each scheme, as multiples of DP-SGD's error."""
     from mmcc._picture import DARK, DASHES, DOTTED, picture, set_log
 
     colours, markers = _looks(rows)
@@ -264,35 +274,52 @@ def _curves(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
     lines: dict[tuple[str, str, bool], list[Row]] = {}
     for row in rows:
         lines.setdefault((row.strategy, row.scheme, bool(row.reservations)), []).append(row)
-    figure, axes = picture(7.4, 4.8)
+    dp_sgd = {row.epsilon: row.rmse or math.nan for row in base}
+    figure, axes = picture(7.4, 4.4)
+    ratios = [1.0]
     for (strategy, scheme, plain), points in lines.items():
+        beside = [(row.rmse or math.nan) / dp_sgd[row.epsilon] for row in points]
+        ratios += beside
         axes.plot(
             [row.epsilon for row in points],
-            [row.rmse or math.nan for row in points],
+            beside,
             color=colours[strategy],
             marker=markers[scheme],
             markerfacecolor="white" if plain else colours[strategy],
             linestyle=DOTTED if plain else dashes[scheme],
             label=_name(points[0]),
         )
-    axes.plot(
-        [row.epsilon for row in base],
-        [row.rmse or math.nan for row in base],
-        color=DARK,
-        linewidth=2.0,
-        marker="|",
-        markersize=9,
-        label=BASELINE,
-    )
-    epsilons = [row.epsilon for row in base]
-    errors = [row.rmse or math.nan for row in (*base, *rows)]
+    epsilons = list(dp_sgd)
+    axes.plot(epsilons, [1.0] * len(epsilons), color=DARK, linewidth=2.0, label=BASELINE)
     set_log(axes, "x", (min(epsilons), max(epsilons)), at=epsilons)
-    set_log(axes, "y", (min(errors) / 1.1, max(errors) * 1.1))
-    axes.set_ylim(min(errors) / 1.15, max(errors) * 1.15)
+    set_log(axes, "y", (min(ratios) / 1.05, max(ratios) * 1.05))
+    axes.set_ylim(min(ratios) / 1.08, max(ratios) * 1.08)
     axes.set_xlabel("epsilon")
-    axes.set_ylabel(error)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.set_ylabel(f"{error} over {BASELINE}'s")
+    plain = any(row.reservations for row in rows)
+    keys = _keys(colours, markers, dashes, plain=plain)
+    axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
+
+
+def _keys(
+    colours: dict[str, str], markers: dict[str, str], dashes: dict[str, Any], *, plain: bool
+) -> list[Any]:
+    """What a colour means, and what a mark: with every pair of them a legend would be too long."""
+    from matplotlib.lines import Line2D
+
+    from mmcc._picture import DARK, DOTTED
+
+    keys = [Line2D([], [], color=DARK, linewidth=2.0, label=f"{BASELINE}, poisson")]
+    keys += [Line2D([], [], color=one, linewidth=4.0, label=name) for name, one in colours.items()]
+    keys += [
+        Line2D([], [], color=DARK, marker=marker, linestyle=dashes[name], label=name)
+        for name, marker in markers.items()
+    ]
+    if plain:
+        look: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "linestyle": DOTTED}
+        keys.append(Line2D([], [], color=DARK, label=UNAMPLIFIED, **look))
+    return keys
 
 
 def _looks(rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, str]]:

@@ -74,13 +74,26 @@ def comparison(*epsilons: float) -> Comparison:
 def test_the_legend_has_the_lines_that_are_seen(drawn):
     (axes,) = drawn.axes
     named = [line for line in axes.lines if not line.get_label().startswith("_")]
-    shown = {text.get_text() for text in axes.get_legend().get_texts()}
-    assert shown == {line.get_label() for line in named}
+    (legend,) = drawn.legends
+    shown = {text.get_text() for text in legend.get_texts()}
+    assert shown == {line.get_label() for line in named} | {plots.BETWEEN}
     low, high = axes.get_ylim()
     for line in named:
         heights = np.asarray(line.get_ydata(), dtype=float)
         assert ((heights >= low) & (heights <= high)).any(), line.get_label()
     assert plots.LOWER in shown
+
+
+def test_the_legend_covers_no_line(drawn):
+    """It stands outside the axes."""
+    drawn.draw_without_rendering()
+    (axes,), (legend,) = drawn.axes, drawn.legends
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+
+
+def test_a_small_delta_is_written_as_a_power_of_ten(drawn):
+    (axes,) = drawn.axes
+    assert "$10^{-6}$" in axes.get_ylabel()
 
 
 def test_there_are_ticks_and_the_noise_asked_about_is_named(drawn):
@@ -134,6 +147,29 @@ def test_one_epsilon_has_labelled_bars_by_error():
     assert labels[2] == "DP-SGD, poisson"
     assert labels[-1] == f"tree, fixed-order ({UNAMPLIFIED})"
     assert len(labels) == len(widths) == 5
+
+
+def test_numbers_beside_bars_have_as_many_digits_and_savings_are_rounded_down():
+    """24.90, not 24.9; a saving of 14.99 % is not 15.0 %, here as in the table."""
+    found = comparison(2.0)
+    rows = (row("bands", "poisson", 2.0, 8.501), row("tree", "poisson", 2.0, 24.9))
+    (axes,) = replace(found, rows=rows).plot().axes
+    shown = [text.get_text() for text in axes.texts]
+    assert shown == ["8.501 (\N{MINUS SIGN}14.9 %)", "10.00", "24.90 (+149.0 %)"]
+
+
+def test_against_several_epsilons_lines_are_multiples_of_the_baseline():
+    """Absolute errors all fall alike: nobody could see who wins."""
+    (axes,) = comparison(1.0, 2.0, 8.0).plot().axes
+    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    assert list(lines[BASELINE]) == [1.0, 1.0, 1.0]
+    assert np.allclose(lines["tree, poisson"], 31 / 20)
+
+
+def test_a_legend_names_each_strategy_and_each_scheme_once():
+    (axes,) = comparison(1.0, 2.0).plot().axes
+    shown = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert shown == ["DP-SGD, poisson", "tree", "bands", "poisson", "fixed-order", UNAMPLIFIED]
 
 
 def test_a_strategy_has_a_colour_and_a_scheme_a_marker():

@@ -1,17 +1,19 @@
 """Pictures for a report, as SVG to be embedded in the page itself.
 
 In: points of a curve, a strategy.  Out: `Picture`: SVG without scripts, styles or external
-references, with a title and a description for screen readers.
+references, with a title and a description for screen readers.  The house style is in
+`mmcc._picture`.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,28 +22,19 @@ from mmcc.accounting._guarantee import rounded_down, rounded_up
 from mmcc.report._facts import Claim, Dot
 from mmcc.strategies._base import Strategy
 
-BLUE, DARK, GREY = "#0b5394", "#1b1b1b", "#595959"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 CELLS = 128
 """The most rows and columns of a heat map."""
 MOST_ENTRIES = 2**24
 """Of matrices with more rows than this, only the first steps are drawn."""
 FIRST = 64
 """How many steps are drawn then."""
-WIDE, PANEL = (5.2, 3.5), (3.6, 3.1)
+WIDE, PANEL = (4.0, 3.6), (3.4, 2.9)
 """Inches of a picture alone, and of one beside another: text stays readable on a phone."""
-SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": DARK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": DARK,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "axes.formatter.use_mathtext": False,
-}
+SETTINGS: dict[Any, Any] = {"svg.fonttype": "none", "font.family": "sans-serif"}
+"""Text stays text, in the reader's own font."""
 BARE = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
@@ -79,45 +72,54 @@ def curve_picture(dots: Sequence[Dot], claim: Claim) -> Picture:
         f"is the point ({epsilon}, {delta})."
     )
 
-    def draw(figure: Any) -> None:
-        axes = figure.add_subplot()
-        axes.set_yscale("log")
-        for dot in known:
-            axes.plot([dot.lower, dot.upper], [dot.delta] * 2, color=GREY, linewidth=1)
-        axes.plot(
-            [dot.upper for dot in dots],
-            [dot.delta for dot in dots],
-            "o",
-            color=BLUE,
-            markersize=5,
-            label="upper bound: proven to hold",
-        )
-        if known:
-            axes.plot(
-                [dot.lower for dot in known],
-                [dot.delta for dot in known],
-                "|",
-                color=DARK,
-                markersize=11,
-                label="lower bound: nothing smaller can hold",
-            )
-        axes.plot(
-            [claim.epsilon],
-            [claim.delta],
-            "o",
-            markersize=11,
-            markerfacecolor="none",
-            markeredgecolor="#b45309",
-            markeredgewidth=2,
-            label="the guarantee of this report",
-        )
-        axes.margins(x=0.06, y=0.08)
-        axes.set_xlabel("epsilon")
-        axes.set_ylabel("delta")
-        axes.grid(color="#dddddd", linewidth=0.6)
-        axes.legend(frameon=False, fontsize="small", loc="lower left")
-
+    draw = partial(_curve, dots, known, claim)
     return _picture(draw, WIDE, "curve", title, description)
+
+
+def _curve(dots: Sequence[Dot], known: Sequence[Dot], claim: Claim, figure: Figure) -> None:
+    """Dots, bars and the ring around the one that was asked for; the legend covers none."""
+    from matplotlib.ticker import LogFormatterMathtext
+
+    from mmcc._picture import BLUE, DARK, GREY, RED, gridded, set_log
+
+    axes = gridded(figure)
+    for dot in known:
+        axes.plot([dot.lower, dot.upper], [dot.delta] * 2, color=GREY, linewidth=1.0)
+    deltas = [dot.delta for dot in dots]
+    axes.plot(
+        [dot.upper for dot in dots],
+        deltas,
+        "o",
+        color=BLUE,
+        markersize=5,
+        label="upper bound: proven to hold",
+    )
+    if known:
+        axes.plot(
+            [dot.lower for dot in known],
+            [dot.delta for dot in known],
+            "|",
+            color=DARK,
+            markersize=11,
+            label="lower bound: no method can prove less",
+        )
+    axes.plot(
+        [claim.epsilon],
+        [claim.delta],
+        "o",
+        markersize=11,
+        markerfacecolor="none",
+        markeredgecolor=RED,
+        markeredgewidth=1.5,
+        label="the guarantee of this report",
+    )
+    first, last = (math.floor(math.log10(end)) for end in (min(deltas), max(deltas)))
+    set_log(axes, "y", (min(deltas), max(deltas)), at=[10.0**k for k in range(first, last + 1)])
+    axes.yaxis.set_major_formatter(LogFormatterMathtext())
+    axes.margins(x=0.06, y=0.08)
+    axes.set_xlabel("epsilon")
+    axes.set_ylabel("delta")
+    figure.legend(loc="outside lower left", fontsize=9.0)
 
 
 def strategy_pictures(strategy: Strategy) -> list[Picture]:
@@ -162,47 +164,49 @@ def _edges(length: int) -> IntArray:
     return np.unique(np.arange(min(length, CELLS)) * length // min(length, CELLS))
 
 
-def _heat_map(view: View, figure: Any) -> None:
-    from matplotlib.colors import PowerNorm
+def _heat_map(view: View, figure: Figure) -> None:
+    from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+
+    from mmcc._picture import SHADES
 
     axes = figure.add_subplot()
     largest = float(view.values.max())
     image = axes.imshow(
         view.values,
-        cmap="Blues",
+        cmap=LinearSegmentedColormap.from_list("house", SHADES),
         norm=PowerNorm(0.5, vmin=0.0, vmax=largest),  # makes small entries visible
         interpolation="none",
         aspect="auto",
         extent=(0, view.steps, view.rows, 0),
     )
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(True)  # what is white belongs to C
     axes.set_xlabel("step")
     axes.set_ylabel("release")
     axes.xaxis.set_major_locator(_whole(4))
     axes.yaxis.set_major_locator(_whole(5))
     bar = figure.colorbar(image, ax=axes, ticks=[0.0, largest / 4, largest])
     bar.ax.set_yticklabels(["0", f"{largest / 4:.3g}", f"{largest:.3g}"])
-    bar.outline.set_visible(False)
 
 
-def _coefficients(coefficients: FloatArray, figure: Any) -> None:
+def _coefficients(coefficients: FloatArray, figure: Figure) -> None:
     """c_k against the lag k; large numbers are thinned out evenly on a logarithmic axis."""
-    from matplotlib.ticker import NullLocator
+    from mmcc._picture import BLUE, gridded, set_log
 
-    axes = figure.add_subplot()
+    axes = gridded(figure)
     lags = np.arange(coefficients.size)
     many = coefficients.size > CELLS
     if many:
         lags = np.unique(np.geomspace(1, coefficients.size, CELLS).astype(np.int64)) - 1
-    axes.plot(
-        lags + many, coefficients[lags], color=BLUE, marker="." if lags.size <= 40 else "", lw=1.5
-    )
+    drawn = coefficients[lags]
+    marker = "o" if lags.size <= 40 else ""
+    axes.plot(lags + many, drawn, color=BLUE, marker=marker, markersize=3)
     axes.set_xlabel("lag + 1" if many else "lag")
     axes.set_ylabel("coefficient")
-    axes.grid(color="#dddddd", linewidth=0.6)
     if many:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.xaxis.set_minor_locator(NullLocator())
+        seen = drawn[drawn > 0]
+        set_log(axes, "x", (1.0, float(coefficients.size)))
+        set_log(axes, "y", (float(seen.min()) / 1.1, float(seen.max()) * 1.1))
     else:
         axes.xaxis.set_major_locator(_whole(6))
         axes.set_ylim(bottom=0)
@@ -215,7 +219,7 @@ def _whole(most: int) -> Any:
 
 
 def _picture(
-    draw: Callable[[Any], None],
+    draw: Callable[[Figure], None],
     size: tuple[float, float],
     name: str,
     title: str,
@@ -225,8 +229,10 @@ def _picture(
     import matplotlib
     from matplotlib.figure import Figure
 
+    from mmcc._picture import house_style
+
     buffer = io.StringIO()
-    with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
+    with house_style(), matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)
         figure.savefig(buffer, format="svg", transparent=True, metadata=BARE)
