@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
 from math import isqrt
 
+from mmcc._methods import MMCC, TIGHT
+
 PYTHON = (3, 10)
 REQUIRED = (
     "numpy>=1.26",
@@ -42,7 +44,7 @@ EXTRAS = {
 OK, BROKEN, ABSENT, NOTE = "ok", "broken", "not installed", "note"
 
 STEPS, CHANCE, SIGMA, DELTA = 16, 1 / 16, 8.0, 1e-6
-KNOWN = {"tight": 1.0448688777271822, "mmcc": 3.3993726192349922}
+KNOWN = {TIGHT: 1.0448688777271822, MMCC: 3.3993726192349922}
 """Epsilon of a binary tree under Poisson sampling by two bounds, as computed at release."""
 LOWER = 1.0385398959724323
 """A certified lower bound on its true epsilon: whatever is below is not private."""
@@ -194,7 +196,7 @@ def _answers() -> list[Check]:
     """The known epsilon by every bound, and what its first use says about compiled kernels."""
     try:
         import_module("mmcc.accounting._questions")  # importing scipy and numba is not timed
-        seconds = [_seconds("mmcc") for _ in range(2)]
+        seconds = [_seconds(MMCC) for _ in range(2)]
         numbers = {method: _epsilon(method) for method in KNOWN}
     except Exception as problem:  # whatever it is, it is the answer to what was asked
         said = " ".join(f"{type(problem).__name__}: {problem}".split())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mmcc._cli.app import COMMANDS, main
-from mmcc._cli.mechanism_options import METHODS
+from mmcc._methods import CERTIFYING as METHODS
 from mmcc.sampling._registry import SCHEMES
 from mmcc.strategies._registry import TYPED as STRATEGIES
 

@@ -19,6 +19,7 @@ from mmcc._cli.mechanism_options import Given, check_bound, mechanism
 from mmcc._cli.mistakes import one_line
 from mmcc._cli.parsing import UsageError
 from mmcc._cli.question_options import said
+from mmcc._methods import VERIFY
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -113,9 +114,7 @@ def verified_answer(
         how |= said(group_size=given["group_size"])
         start = time.perf_counter()
         if asked == "sigma":
-            found: Any = mmcc.sigma(
-                strategy, scheme, **numbers, method="verify", verify=left, **how
-            )
+            found: Any = mmcc.sigma(strategy, scheme, **numbers, method=VERIFY, verify=left, **how)
         else:
             found = mmcc.verify(strategy, scheme, **numbers, **left, **how)
         seconds = time.perf_counter() - start

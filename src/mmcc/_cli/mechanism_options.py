@@ -23,6 +23,7 @@ from mmcc._cli.command import (
     one_of,
 )
 from mmcc._cli.parsing import A_FILE, UsageError, names_a_file
+from mmcc._methods import CERTIFYING, MMCC, OLD_NAMES, TIGHT, VERIFY
 from mmcc.errors import suggestion
 from mmcc.sampling._registry import COMPARED, SCHEMES, Argument, from_call
 from mmcc.strategies import _registry as strategies
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
     from mmcc.sampling import Scheme
     from mmcc.strategies import Strategy
 
-METHODS = ("tight", "mmcc", "projection", "reveal", "cascade", "unamplified", "group-lemma")
-"""As in `mmcc.accounting`, which takes a second to import."""
-VERIFY = "verify"
-"""Not a bound: this method finds the noise for a target by simulation."""
-OLD_METHODS = ("chain",)
-"""Former names that still work."""
 Given = Mapping[str, Any]
 """Values of options by name; None for options that were left out."""
 
@@ -116,10 +111,10 @@ EPSILON = Option("--epsilon", NUMBER, GUARANTEE, "Epsilon of the guarantee.", re
 DELTA = Option("--delta", NUMBER, GUARANTEE, "Delta of the guarantee, such as 1e-6.", required=True)
 METHOD = Option(
     "--method",
-    one_of(METHODS),
+    one_of(CERTIFYING),
     GUARANTEE,
-    f"Which bound to use: {', '.join(METHODS)}.",
-    default=METHODS[0],
+    f"Which bound to use: {', '.join(CERTIFYING)}.",
+    default=TIGHT,
 )
 ORDER = Option(
     "--order",
@@ -165,14 +160,14 @@ def check_method(method: str) -> None:
             "--method verify checks a given epsilon at a given delta: use mmcc verify, or mmcc "
             "sigma to find the noise for such a target."
         )
-    if method not in METHODS and method not in OLD_METHODS:
-        raise UsageError(f"unknown method {method!r}; {suggestion(method, METHODS)}")
+    if method not in CERTIFYING and method not in OLD_NAMES:
+        raise UsageError(f"unknown method {method!r}; {suggestion(method, CERTIFYING)}")
 
 
 def check_bound(method: str, order: str | None) -> None:
     """Refuse an unknown method or order."""
     check_method(method)
-    if order is not None and method != "mmcc":
+    if order is not None and method != MMCC:
         raise UsageError(f"--order applies to --method mmcc only, not to {method}.")
     if order is not None and order not in strategies.ORDERS:
         raise UsageError(f"unknown order {order!r}; {suggestion(order, strategies.ORDERS)}")

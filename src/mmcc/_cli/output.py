@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from mmcc._methods import MMCC, TIGHT, UNAMPLIFIED
 from mmcc._progress import progress_bar as progress_bar
 from mmcc.accounting._guarantee import CERTIFIED, rounded_down, rounded_up
 
@@ -54,10 +55,10 @@ NO_PROOF = "a Monte Carlo estimate, not a proof"
 LOWER_BY = "no method can prove less"
 
 COMPARED = {
-    "unamplified": "unamplified: part in every step allowed",
+    UNAMPLIFIED: "unamplified: part in every step allowed",
     "fixed_order": "the same epochs in a fixed order: no sampling",
-    "mmcc": "mmcc, rows in release order (the paper's)",
-    "tight": "tight (default)",
+    MMCC: "mmcc, rows in release order (the paper's)",
+    TIGHT: "tight (default)",
 }
 
 LEAST_WIDTH = 80

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+from mmcc._methods import UNAMPLIFIED, VERIFY
 from mmcc._simulation.dominating import Pair
 from mmcc._simulation.pairs import pair_of
 from mmcc._simulation.record import Attempt, Question, read_attempt
@@ -25,7 +26,6 @@ from mmcc.sampling import Scheme
 from mmcc.sampling._scheme import checked_scheme
 from mmcc.strategies._base import Strategy, checked_strategy
 
-METHOD = "verify"
 MIN_DELTA, MIN_FAILURE = 1e-20, 1e-100
 MIN_SIGMA, MAX_SIGMA, MAX_EPSILON = 1e-50, 1e12, 1e6
 MAX_GROUP_SIZE = 10**6
@@ -101,7 +101,7 @@ class Claim:
         if inner.scheme.setting:
             raise MethodError(
                 f"nothing can be verified under {scheme!r}, where the examples depend on each "
-                "other. Use method='unamplified' for a certificate."
+                f"other. Use method={UNAMPLIFIED!r} for a certificate."
             )
         counted = inner.counts()
         if counted is None:
@@ -141,7 +141,7 @@ class Claim:
             epsilon=asked.epsilon,
             delta=asked.delta,
             sigma=asked.sigma,
-            method=METHOD,
+            method=VERIFY,
             strategy=asked.strategy,
             sampling=repr(self.problem.scheme),
             adaptive=strategy.adaptive,

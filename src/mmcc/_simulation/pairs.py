@@ -37,6 +37,7 @@ from functools import cached_property
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
+from mmcc._methods import UNAMPLIFIED
 from mmcc._simulation import epoch_loops, leaf_loops
 from mmcc._simulation import reveal_loops as loops
 from mmcc._simulation.agreement import check_chances
@@ -311,7 +312,7 @@ def pair_of(problem: Problem, group: int = 0) -> Pair:
         if counts is None:
             raise MethodError(
                 f"no pair is known for {problem.group_size} examples together under "
-                f"{problem.scheme!r}. Use Poisson sampling, or method='unamplified'."
+                f"{problem.scheme!r}. Use Poisson sampling, or method={UNAMPLIFIED!r}."
             )
         return pair_of(counts, group)
     if not problem.scheme.random:
@@ -329,7 +330,7 @@ def _pair(problem: Problem, group: int, extra: float) -> Pair:
         raise MethodError(
             f"under {scheme!r} an example is not independent of the others, so that no pair is "
             "proven to dominate. Use Poisson sampling or RandomAllocation, or "
-            "method='unamplified'."
+            f"method={UNAMPLIFIED!r}."
         )
     mechanism = Mechanism(strategy, scheme, problem.sigma, group)
     if problem.positions is not None:
@@ -344,7 +345,7 @@ def _pair(problem: Problem, group: int, extra: float) -> Pair:
     if chances is None:
         raise MethodError(
             f"{scheme!r} does not say how likely an example is to take part given what happened "
-            "before. Define its `chances`, or use method='unamplified'."
+            f"before. Define its `chances`, or use method={UNAMPLIFIED!r}."
         )
     check_chances(mechanism, chances)
     if strategy.tree is not None and (chances.states == 1 or mechanism.columns > MOST_COLUMNS):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from mmcc._methods import TIGHT
 from mmcc._progress import so_far
 from mmcc.accounting._best_bound import (
     Best,
@@ -147,7 +148,7 @@ def _search(
     if search.safe is None:
         raise MethodError(
             f"no sigma up to {problem.sigma:g} reaches epsilon = {epsilon:g} by "
-            f"{', '.join(map(str, bounds))}. Use method='tight', or a larger epsilon or delta."
+            f"{', '.join(map(str, bounds))}. Use method={TIGHT!r}, or a larger epsilon or delta."
         )
     return search.safe
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mmcc import _html
+from mmcc._methods import TIGHT
 from mmcc.accounting._in_words import REMEDIES, between
 from mmcc.accounting._in_words import rounded_down as rounded_down
 from mmcc.accounting._in_words import rounded_up as rounded_up
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from mmcc.accounting._privacy_curve import PrivacyCurve
 
 ADJACENCY = "zero-out: the larger of remove and add"
-TIGHT = "tight"
-"""The method that asks every bound."""
 CERTIFIED, VERIFIED = "certified", "verified"
 """The two kinds of guarantees: proven, and verified by a simulation that may err."""
 

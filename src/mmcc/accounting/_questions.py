@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import Any
 
-from mmcc._simulation.claims import METHOD as VERIFY
+from mmcc._methods import OLD_NAMES, TIGHT, UNAMPLIFIED, VERIFY
 from mmcc._simulation.estimate import estimate as simulate
 from mmcc._simulation.search import (
     check_verifiable,
@@ -36,9 +36,7 @@ from mmcc.accounting._best_bound import (
 )
 from mmcc.accounting._bounds import (
     CHANCE,
-    OLD_NAMES,
     PLAIN,
-    TIGHT,
     Bound,
     Cost,
     Mmcc,
@@ -106,7 +104,7 @@ def epsilon(
     if not best.value < math.inf:
         raise NothingCertifiedError(
             f"method {method!r} certifies no finite epsilon at this noise; use a larger sigma, or "
-            "method='tight'."
+            f"method={TIGHT!r}."
         )
     return _guarantee(problem, method, bounds, best, best.value, delta, "epsilon")
 
@@ -332,7 +330,7 @@ def _feasible(problem: Problem, bounds: list[Bound]) -> list[Bound]:
     if PLAIN not in bounds:
         raise ParameterError(
             f"sigma = {problem.sigma:g} is {ratio:.2g} times smaller than a column of the "
-            "strategy: nothing is left to amplify. Use a larger sigma, or method='unamplified'."
+            f"strategy: nothing is left to amplify. Use a larger sigma, or method={UNAMPLIFIED!r}."
         )
     return [PLAIN]
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mmcc._arrays import BoolArray, FloatArray
+from mmcc._methods import UNAMPLIFIED
 from mmcc.accounting._bounds import Problem
 from mmcc.accounting._curve_points import Point, likely_mu
 from mmcc.accounting._guarantee import Guarantee
@@ -122,7 +123,7 @@ def claim_of(guarantee: Guarantee) -> Claim:
         raise MethodError(
             f"a canary is one example among others, but the guarantee is for {guarantee.adjacency}"
             f"{', in ' * bool(guarantee.setting)}{guarantee.setting}. Use that of one example, "
-            "by method='unamplified' if there is no other."
+            f"by method={UNAMPLIFIED!r} if there is no other."
         )
     return Claim(
         Point(guarantee.epsilon, guarantee.delta),

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from mmcc._methods import TIGHT
 from mmcc._simulation.estimate import estimate
 from mmcc.accounting import _questions as questions
 from mmcc.accounting._best_bound import CLOSED, Budget, amplified, bounds_for
 from mmcc.accounting._best_bound import lower_epsilon as best_lower_epsilon
-from mmcc.accounting._bounds import PLAIN, TIGHT, Problem
+from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._calibrate import next_sigma
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._losses.engine import Effort

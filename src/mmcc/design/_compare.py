@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from numpy.typing import ArrayLike
 
+from mmcc._methods import TIGHT
 from mmcc._progress import as_detail, so_far
 from mmcc.accounting._parallel import Progress, spread
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method
@@ -50,7 +51,7 @@ def compare(
     epsilon: float | Sequence[float],
     delta: float,
     workload: ArrayLike | Workload | None = None,
-    method: str = "tight",
+    method: str = TIGHT,
     only_wins: bool = False,
     estimates: bool = False,
     seconds: float = SECONDS,
@@ -106,7 +107,7 @@ def default_words(steps: int, rate: float) -> tuple[str, ...]:
 def baseline_cell(steps: int, rate: float, epsilon: float, delta: float, limits: Limits) -> Cell:
     """DP-SGD at a target: by the tightest bound, whatever the others are asked for."""
     family = Family("poisson", (Poisson(rate),))
-    limits = replace(limits, method="tight", only_wins=False, estimates=False, seconds=math.inf)
+    limits = replace(limits, method=TIGHT, only_wins=False, estimates=False, seconds=math.inf)
     return Cell(BASELINE, identity(steps), family, epsilon, delta, limits)
 
 

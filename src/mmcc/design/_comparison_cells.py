@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mmcc import utility
+from mmcc._methods import TIGHT
 from mmcc.accounting._best_bound import Budget, amplified
 from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._guarantee import Guarantee
@@ -52,7 +53,7 @@ TIE = 1e-9
 class Limits:
     """How a cell is computed."""
 
-    method: str = "tight"
+    method: str = TIGHT
     only_wins: bool = False
     estimates: bool = False
     seconds: float = math.inf

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmcc import utility
+from mmcc._methods import MMCC, TIGHT
 from mmcc.accounting import _questions as questions
-from mmcc.accounting._bounds import TIGHT, Mmcc
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.design._comparison import BASELINE
 from mmcc.errors import MmccError
@@ -84,7 +84,7 @@ def beside_dp_sgd(strategy: Strategy, scheme: Scheme, found: Guarantee) -> Besid
         itself = scheme == sampled and not strategy.correlated
         if itself or sampled.chance(steps) <= found.delta:
             return None
-        method = Mmcc.name if rate < 1 else TIGHT
+        method = MMCC if rate < 1 else TIGHT
         sigma = questions.sigma(
             identity(steps), sampled, epsilon=found.epsilon, delta=found.delta, method=method
         ).sigma

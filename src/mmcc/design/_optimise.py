@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from numpy.typing import ArrayLike
 
 from mmcc import utility
+from mmcc._methods import TIGHT
 from mmcc.accounting._best_bound import Budget, amplified
-from mmcc.accounting._bounds import TIGHT, Problem
+from mmcc.accounting._bounds import Problem
 from mmcc.accounting._calibrate import impossible_sigma
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._questions import MAX_EPSILON, MIN_DELTA, check_method

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 from mmcc import utility
 from mmcc._arrays import FloatArray
+from mmcc._methods import TIGHT
 from mmcc.accounting._best_bound import Budget
-from mmcc.accounting._bounds import TIGHT
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.design._certified_noise import Target, calibrate, prove
 from mmcc.design._quasi_newton import follow

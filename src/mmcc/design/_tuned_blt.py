@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from numpy.typing import ArrayLike
 
 from mmcc import utility
+from mmcc._methods import TIGHT
 from mmcc.accounting._best_bound import Budget, amplified
-from mmcc.accounting._bounds import TIGHT, Problem
+from mmcc.accounting._bounds import Problem
 from mmcc.accounting._parallel import Progress
 from mmcc.design._certified_noise import Target
 from mmcc.design._rough_noise import RoughNoise

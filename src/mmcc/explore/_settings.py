@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from mmcc._cli.parsing import number, whole_number
+from mmcc._methods import TIGHT
 from mmcc.accounting._best_bound import amplified
 from mmcc.accounting._bounds import PLAIN, Problem
 from mmcc.accounting._questions import MAX_SIGMA, MIN_DELTA, MIN_SIGMA
@@ -63,7 +64,6 @@ DEFAULTS: Mapping[str, str] = {
     "mode": "noise",
     "target": "2",
 }
-TIGHT = "tight"
 NOISE, ERRORS = "noise", "errors"
 MODES = {NOISE: "Hold the noise, see ε", ERRORS: "Hold ε, compare errors"}
 LONGEST = 40

@@ -7,7 +7,8 @@ In: settings.  Out: text made of known names and numbers only, so it is safe to 
 
 from __future__ import annotations
 
-from mmcc.explore._settings import TIGHT, Settings
+from mmcc._methods import TIGHT
+from mmcc.explore._settings import Settings
 from mmcc.sampling._registry import SCHEMES
 
 

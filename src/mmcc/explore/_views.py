@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmcc._cli.mistakes import in_options
+from mmcc._methods import TIGHT
 from mmcc.accounting._guarantee import Bracket, Guarantee, rounded_down, rounded_up
 from mmcc.errors import MmccError
 from mmcc.explore import _answers as answers
@@ -18,7 +19,7 @@ from mmcc.explore import _figures as figures
 from mmcc.explore import _texts as texts
 from mmcc.explore._answers import BracketQuestion
 from mmcc.explore._desk import Desk
-from mmcc.explore._settings import SIGMA, TIGHT, FieldError, Settings, read
+from mmcc.explore._settings import SIGMA, FieldError, Settings, read
 
 NONE = "\N{EM DASH}"
 PATIENCE = 0.4

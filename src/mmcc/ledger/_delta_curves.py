@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mmcc._methods import TIGHT
 from mmcc.accounting._guarantee import assumes_more
 from mmcc.errors import NothingCertifiedError, PrecisionError, real
 from mmcc.ledger._entries import DeltaDot, Fingerprint, Planned
@@ -47,7 +48,7 @@ def planned(
     delta: float,
     fingerprint: str | Mapping[str, str],
     mechanism: str | None = None,
-    method: str = "tight",
+    method: str = TIGHT,
     progress: Progress | None = None,
 ) -> Planned:
     """A run for a plan: its guarantee at `delta`, and points of its delta curve.

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmcc._methods import TIGHT
 from mmcc.errors import MmccError, ParameterError, shown
 from mmcc.report._facts import UNIT, Claim, Fact, Report, counted
 from mmcc.report._mechanisms import Signed, claim, described
@@ -50,7 +51,7 @@ def of_checkpoint(
     delta: float,
     strategy: Strategy | None = None,
     sampling: Scheme | None = None,
-    method: str = "tight",
+    method: str = TIGHT,
     title: str | None = None,
     unit: str = UNIT,
     data: str | None = None,

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import mmcc
+from mmcc._methods import TIGHT
 from mmcc._written import typed, written_scheme, written_strategy
 from mmcc.errors import ParameterError, real, whole
 from mmcc.report._facts import UNIT, Assumption, Claim, Dot, Fact, Report, Reproduction
@@ -37,7 +38,7 @@ def of_mechanism(
     *,
     sigma: float,
     delta: float,
-    method: str = "tight",
+    method: str = TIGHT,
     order: Order | None = None,
     group_size: int = 1,
     title: str | None = None,
@@ -304,7 +305,7 @@ def _reproduction(
     written = written_strategy(strategy, file)
     drawn = written_scheme(scheme)
     options: dict[str, Any] = {"sigma": guarantee.sigma, "delta": guarantee.delta}
-    if guarantee.method != "tight":
+    if guarantee.method != TIGHT:
         options["method"] = guarantee.method
     if order is not None:
         options["order"] = order

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mmcc._methods import TIGHT
 from mmcc.accounting._bounds import PLAIN
 from mmcc.accounting._guarantee import rounded_up
 from mmcc.errors import MmccError
@@ -166,7 +167,7 @@ def _noise(guarantee: Guarantee, steps: int, scheme: Scheme, progress: Progress 
     from mmcc.accounting._questions import sigma
 
     asked: dict[str, Any] = {"epsilon": guarantee.epsilon, "delta": guarantee.delta}
-    method = guarantee.method if guarantee.method == PLAIN.name else "tight"
+    method = guarantee.method if guarantee.method == PLAIN.name else TIGHT
     found = sigma(identity(steps), scheme, method=method, progress=progress, **asked)
     return float(found.sigma)
 

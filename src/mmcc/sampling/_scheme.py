@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
+from mmcc._methods import TIGHT, UNAMPLIFIED
 from mmcc.errors import MethodError, SamplingError
 from mmcc.sampling._chances import Chances
 from mmcc.sampling._participations import Allocation, Participations, Renewal, Rounds
@@ -339,15 +340,15 @@ def unproven(scheme: Scheme, group_size: int = 1) -> MethodError:
     if not scheme.random:
         return MethodError(
             f"{scheme!r} leaves nothing to chance, so there is nothing to amplify. Use "
-            "method='tight' or 'unamplified', which are the same here."
+            f"method={TIGHT!r} or {UNAMPLIFIED!r}, which are the same here."
         )
     if group_size > 1:
         return MethodError(
             f"no amplification is proven for a group of {group_size} examples under {scheme!r}. "
-            "Use method='unamplified' for a certificate."
+            f"Use method={UNAMPLIFIED!r} for a certificate."
         )
     return MethodError(
-        f"no amplification is proven for {scheme!r}. Use method='unamplified' for a certificate, "
+        f"no amplification is proven for {scheme!r}. Use method={UNAMPLIFIED!r} for a certificate, "
         "or mmcc.estimate for a Monte Carlo estimate."
     )
 

@@ -18,6 +18,7 @@ from functools import partial
 import numpy as np
 
 from mmcc._arrays import FloatArray, read_only
+from mmcc._methods import MMCC, UNAMPLIFIED
 from mmcc.errors import StrategyError
 
 MAX_COLUMNS = 12_000
@@ -263,5 +264,6 @@ def check_columns(columns: int, strategy: object) -> None:
     if columns > MAX_COLUMNS:
         raise StrategyError(
             f"{strategy!r} has {columns} columns, but a full Gram matrix is kept for at most "
-            f"{MAX_COLUMNS}. Use a tree, a larger separation, or method='mmcc' or 'unamplified'."
+            f"{MAX_COLUMNS}. Use a tree, a larger separation, "
+            f"or method={MMCC!r} or {UNAMPLIFIED!r}."
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmcc import __version__
 from mmcc._cache import cache_folder, content_of, file_of, write
+from mmcc._methods import VERIFY
 from mmcc.errors import MmccError
 from mmcc.sampling import Scheme
 from mmcc.sampling._registry import identity_of
@@ -46,8 +47,6 @@ def calibrate(
 
     Noise found by simulation (method "verify") is not kept here: its own record holds it.
     """
-    from mmcc._simulation.claims import METHOD as VERIFY
-
     folder = cache_folder() if remembered and method != VERIFY else None
     if folder is None or epsilon is None:
         return certify(

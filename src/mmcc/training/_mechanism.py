@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from mmcc._methods import TIGHT, UNAMPLIFIED, VERIFY
 from mmcc.errors import (
     MethodError,
     ParameterError,
@@ -155,10 +156,8 @@ def amplified(strategy: Strategy, sampling: Scheme) -> bool:
 
 def training_method(strategy: Strategy, sampling: Scheme, method: str) -> str:
     """The accounting method that is valid for training: unamplified where no other is proven."""
-    from mmcc._simulation.claims import METHOD as VERIFY
     from mmcc.accounting._bounds import (
         PLAIN,  # numba takes a second
-        TIGHT,
     )
     from mmcc.accounting._questions import check_method
 
@@ -170,7 +169,7 @@ def training_method(strategy: Strategy, sampling: Scheme, method: str) -> str:
     if method != TIGHT:
         raise MethodError(
             f"method {method!r} proves nothing for training with {sampling!r}, where the other "
-            "examples contribute too. Use method='unamplified', or leave it out."
+            f"examples contribute too. Use method={UNAMPLIFIED!r}, or leave it out."
         )
     return PLAIN.name
 
@@ -190,7 +189,6 @@ def certify(
 
     `verify` holds options of `mmcc.verify`, for the method of that name.
     """
-    from mmcc._simulation.claims import METHOD as VERIFY
     from mmcc.accounting import _questions as solve  # numba takes a second
 
     proven = training_method(strategy, sampling, method)
@@ -228,7 +226,6 @@ def spent_by(mechanism: Mechanism, guarantee: Guarantee, steps: int) -> Guarante
     Under a scheme of whole epochs this is the cost of the epochs begun: their steps so far are
     post-processing of them.  For the same reason it never exceeds the cost of the whole run.
     """
-    from mmcc.accounting._bounds import TIGHT  # numba takes a second
     from mmcc.accounting._guarantee import CERTIFIED
 
     if steps == 0:

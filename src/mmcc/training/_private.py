@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from mmcc import __version__
+from mmcc._methods import TIGHT, VERIFY
 from mmcc._progress import shown
 from mmcc.design._error_beside_dp_sgd import beside_dp_sgd
 from mmcc.errors import ParameterError, real
@@ -74,7 +75,7 @@ def make_private(
     batch_size: int | None = None,
     seed: int | None = None,
     decoder: str | None = None,
-    method: str = "tight",
+    method: str = TIGHT,
     verify: Mapping[str, Any] | None = None,
     loss_reduction: str = "mean",
     clipping: str = "flat",
@@ -264,18 +265,19 @@ def _check_target(sigma: float | None, epsilon: float | None, delta: float | Non
 def _check_verify(
     method: str, verify: Mapping[str, Any] | None, epsilon: float | None, distributed: bool
 ) -> None:
-    if method != "verify":
+    if method != VERIFY:
         if verify is not None:
-            raise ParameterError(f"verify has options for method='verify', not for {method!r}.")
+            raise ParameterError(f"verify has options for method={VERIFY!r}, not for {method!r}.")
         return
     if epsilon is None:
         raise ParameterError(
-            "method='verify' needs a target: give epsilon, for which the noise is found, not sigma."
+            f"method={VERIFY!r} needs a target: give epsilon, for which the noise is found, not "
+            "sigma."
         )
     if distributed:
         raise ParameterError(
-            "method='verify' finds noise by simulation, and several processes would find different "
-            "noise. Use another method, or one process."
+            f"method={VERIFY!r} finds noise by simulation, and several processes would find "
+            "different noise. Use another method, or one process."
         )
 
 

@@ -11,12 +11,12 @@ from mmcc._cli.mechanism_options import (
     DELTA,
     GROUP_SIZE,
     MECHANISM,
-    METHODS,
     SIGMA,
     check_bound,
 )
 from mmcc._cli.parsing import UsageError
 from mmcc._cli.question_options import JSON, UNITS
+from mmcc._methods import TIGHT
 from mmcc.errors import MmccError
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from mmcc.accounting._parallel import Progress
     from mmcc.sampling import Scheme
     from mmcc.strategies import Strategy
-
-TIGHT = METHODS[0]
 
 
 def run(sigma: float, delta: float, compare: bool, **given: Any) -> None:

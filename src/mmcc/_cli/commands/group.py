@@ -11,7 +11,6 @@ from mmcc._cli.command import FLAG, SCHEME, WHOLE, Command, Option
 from mmcc._cli.mechanism_options import (
     DELTA,
     MECHANISM,
-    METHODS,
     ROUNDS,
     SIGMA,
     Given,
@@ -19,6 +18,7 @@ from mmcc._cli.mechanism_options import (
 )
 from mmcc._cli.parsing import UsageError
 from mmcc._cli.question_options import JSON
+from mmcc._methods import TIGHT
 from mmcc.errors import MethodError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def run(
 def of_mechanism(group: int, given: Given, sigma: float, delta: float, as_json: bool) -> None:
     """Correlated noise, or another scheme: asks what `mmcc epsilon --group-size` asks."""
     names = {"strategy": given["strategy"] or DPSGD, "sampling": given["sampling"] or POISSON}
-    question = {**given, **names, "method": METHODS[0], "order": None}
+    question = {**given, **names, "method": TIGHT, "order": None}
     question |= {"group_size": group, "as_json": as_json}
     try:
         answer("epsilon", question, {"sigma": sigma, "delta": delta})

@@ -18,7 +18,6 @@ from mmcc._cli.mechanism_options import (
     DELTA,
     GROUP_SIZE,
     MECHANISM,
-    METHODS,
     NAME,
     OF_STRATEGY,
     ROUNDS,
@@ -31,6 +30,7 @@ from mmcc._cli.mechanism_options import (
 )
 from mmcc._cli.parsing import UsageError, names_a_file, whole_number
 from mmcc._cli.question_options import UNITS, said
+from mmcc._methods import TIGHT
 from mmcc.strategies._registry import TYPED
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _of_ledger(given: Given, shown: dict[str, Any]) -> Report:
         has,
     )
     _refuse(given, ("units", "groups"), "ledger", "its totals are pairs of numbers without a curve")
-    if given["method"] != METHODS[0]:
+    if given["method"] != TIGHT:
         raise UsageError(f"--method does not apply to --ledger: {has}; leave it out.")
     return of_ledger(given["ledger"], delta=given["delta"], **shown)
 

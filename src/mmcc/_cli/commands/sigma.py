@@ -12,10 +12,10 @@ from mmcc._cli.mechanism_options import (
     EPSILON,
     GROUP_SIZE,
     MECHANISM,
-    VERIFY,
 )
 from mmcc._cli.parsing import UsageError
 from mmcc._cli.question_options import JSON, UNITS, VERDICT, said
+from mmcc._methods import VERIFY
 
 
 def run(

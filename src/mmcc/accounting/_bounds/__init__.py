@@ -6,6 +6,7 @@ user-defined bound takes part once it is registered.
 
 from __future__ import annotations
 
+from mmcc._methods import OLD_NAMES, TIGHT
 from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem
 from mmcc.accounting._bounds.but_for import ButFor
 from mmcc.accounting._bounds.cascade import Cascade
@@ -14,15 +15,12 @@ from mmcc.accounting._bounds.mmcc import Mmcc
 from mmcc.accounting._bounds.projection import Projection
 from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.accounting._bounds.unamplified import ChanceToTakePart, Unamplified
-from mmcc.accounting._guarantee import TIGHT
 from mmcc.errors import MethodError, suggestion
 
 __all__ = (
     "BOUNDS",
     "CHANCE",
-    "OLD_NAMES",
     "PLAIN",
-    "TIGHT",
     "Answer",
     "Bound",
     "ButFor",
@@ -44,8 +42,6 @@ PLAIN = Unamplified()
 CHANCE = ChanceToTakePart()
 BOUNDS: tuple[Bound, ...] = (PLAIN, Mmcc(), Cascade(), Projection(), Reveal(), GroupLemma())
 """The bounds of this package, without those that users registered."""
-OLD_NAMES = {"chain": Reveal.name}
-"""Old names of methods."""
 _registered: list[Bound] = []
 
 

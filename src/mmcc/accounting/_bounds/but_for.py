@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from mmcc._methods import UNAMPLIFIED
 from mmcc.accounting._bounds.base import (
     NOTHING_KNOWN,
     Answer,
@@ -93,7 +94,7 @@ def _left(problem: Problem, delta: float) -> float:
     if relaxed.chance >= delta:
         raise NothingCertifiedError(
             f"{problem.scheme!r} equals {relaxed.scheme!r} outside {too_likely(relaxed, delta)}. "
-            "Use a larger delta, or method='unamplified'."
+            f"Use a larger delta, or method={UNAMPLIFIED!r}."
         )
     return (delta - relaxed.chance) * (1 - 2.0**-52)
 

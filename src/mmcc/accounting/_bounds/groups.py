@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from mmcc._methods import GROUP_LEMMA
 from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem, same
 from mmcc.accounting._bounds.translated import Translated
 from mmcc.accounting._group_lemma import bound_group_delta, bound_group_epsilon
@@ -60,7 +61,7 @@ class GroupLemma(Bound):
     bounds: tuple[Bound, ...] = ()
     """The bounds asked about one example; any choice is valid."""
 
-    name: ClassVar[str] = "group-lemma"
+    name: ClassVar[str] = GROUP_LEMMA
     groups: ClassVar[Groups] = Groups.OWN
 
     def __str__(self) -> str:

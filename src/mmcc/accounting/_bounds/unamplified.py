@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mmcc._methods import UNAMPLIFIED
 from mmcc.accounting._bounds.base import (
     Answer,
     Bound,
@@ -29,7 +30,7 @@ from mmcc.accounting._guarantee import Details
 class Unamplified(Bound):
     """The Gaussian mechanism with the sensitivity of the worst participation set."""
 
-    name: ClassVar[str] = "unamplified"
+    name: ClassVar[str] = UNAMPLIFIED
     amplified: ClassVar[bool] = False
     groups: ClassVar[Groups] = Groups.OWN
 

@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from mmcc._arrays import FloatArray
+from mmcc._methods import UNAMPLIFIED
 from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._losses.compose import read_off
 from mmcc.accounting._losses.composed import Composed, Question
@@ -231,7 +232,7 @@ def _ask(
         if not spacing <= LARGEST_SPACING:
             raise PrecisionError(
                 "the privacy loss is too large for a grid; nothing useful can be certified by "
-                "composition here. Use a larger sigma, or method='unamplified'."
+                f"composition here. Use a larger sigma, or method={UNAMPLIFIED!r}."
             )
         try:
             parts = _on_grid(rows.expansions, rows.counts, spacing, rows.side, effort)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mmcc._methods import CASCADE
 from mmcc.accounting._bounds.base import NOTHING_KNOWN, Answer, Bound, Cost, LowerEnd, Problem
 from mmcc.accounting._bounds.cascade.allocation import AllocationBracket
 from mmcc.accounting._bounds.cascade.chain import ChainBracket
@@ -31,7 +32,7 @@ Bracket = TreeBracket | AllocationBracket
 class Cascade(Bound):
     """On trees, both ends from one analysis, a tenth of a per cent apart; else an upper end."""
 
-    name: ClassVar[str] = "cascade"
+    name: ClassVar[str] = CASCADE
 
     def refusal(self, problem: Problem) -> str | None:
         if problem.positions is not None:

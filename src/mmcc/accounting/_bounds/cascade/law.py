@@ -31,6 +31,7 @@ from numpy.polynomial.legendre import leggauss
 from scipy import special
 
 from mmcc._arrays import FloatArray
+from mmcc._methods import UNAMPLIFIED
 from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import Answer
 from mmcc.accounting._losses.row_loops import compiled
@@ -148,7 +149,7 @@ class TreeBracket:
         if reach > WIDEST:
             raise PrecisionError(
                 "the noise is too small against the strategy for the law of the privacy loss; "
-                "use a larger sigma, or method='unamplified'."
+                f"use a larger sigma, or method={UNAMPLIFIED!r}."
             )
         return reach
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
+from mmcc._methods import MMCC
 from mmcc.accounting._bounds.base import (
     NOTHING_KNOWN,
     Answer,
@@ -48,7 +49,7 @@ class Mmcc(Bound):
     order: Order = "release"
     share: float = EVEN
 
-    name: ClassVar[str] = "mmcc"
+    name: ClassVar[str] = MMCC
     groups: ClassVar[Groups] = Groups.COUNTS
 
     def __str__(self) -> str:

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from mmcc._methods import UNAMPLIFIED
 from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import Answer
 from mmcc.accounting._bounds.mmcc.conditional import bound_probabilities
@@ -40,7 +41,7 @@ def geometries(strategy: Strategy, rounds: Rounds, order: Order) -> Iterator[tup
         raise MethodError(
             f"{strategy!r} has {len(groups)} groups of steps to analyse one by one, more than "
             f"{MAX_GROUPS}. Use a smaller separation, a Toeplitz strategy, or "
-            "method='unamplified'."
+            f"method={UNAMPLIFIED!r}."
         )
     for group in groups:
         geometry = strategy.geometry(order, rounds.separation, group)
@@ -48,7 +49,7 @@ def geometries(strategy: Strategy, rounds: Rounds, order: Order) -> Iterator[tup
             raise MethodError(
                 f"{strategy!r} has {geometry.work:.2g} entries to analyse, more than "
                 f"{MAX_WORK:.0g}. Use a banded or tree strategy, a larger separation, or "
-                "method='unamplified'."
+                f"method={UNAMPLIFIED!r}."
             )
         yield group, geometry
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mmcc._methods import PROJECTION
 from mmcc.accounting._bounds.base import (
     NOTHING_KNOWN,
     Answer,
@@ -36,7 +37,7 @@ MUCH_NOISE, LARGE_EPSILON = 5.0, 1.2
 class Projection(Bound):
     """Tight for dense matrices with much noise; the lower end holds for any method."""
 
-    name: ClassVar[str] = "projection"
+    name: ClassVar[str] = PROJECTION
     groups: ClassVar[Groups] = Groups.COUNTS
 
     def refusal(self, problem: Problem) -> str | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Literal, Protocol
 
+from mmcc._methods import TIGHT, UNAMPLIFIED
 from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import NOTHING_BESIDE, Answer
 from mmcc.accounting._bounds.projection.line import Chance
@@ -111,7 +112,7 @@ class ProjectionBracket:
             add = math.inf if known else self._side(asked, at, group, gram, "add", remove)
         if math.isnan(remove) or math.isnan(add):
             raise PrecisionError(
-                "the projection bound is beyond floating point here; use method='tight'."
+                f"the projection bound is beyond floating point here; use method={TIGHT!r}."
             )
         return Answer(remove, add, group)
 
@@ -173,7 +174,7 @@ class ProjectionBracket:
         if len(groups) > MAX_GROUPS:
             raise MethodError(
                 f"{self.strategy!r} has {len(groups)} groups of steps to analyse one by one, more "
-                f"than {MAX_GROUPS}. Use a smaller separation, or method='unamplified'."
+                f"than {MAX_GROUPS}. Use a smaller separation, or method={UNAMPLIFIED!r}."
             )
         if len(groups) == 1:
             return groups

@@ -21,6 +21,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from mmcc._arrays import ComplexArray, FloatArray
+from mmcc._methods import MMCC
 from mmcc.accounting._bounds.projection.phases import participation, relative_products
 from mmcc.errors import PrecisionError
 from mmcc.sampling import Allocation
@@ -265,7 +266,7 @@ class Contour(ABC):
         if not count <= MAX_NODES:
             raise PrecisionError(
                 f"the participation sums would need {count:.2g} nodes: the noise is too small "
-                "against the columns of the strategy. Use a larger sigma, or method='mmcc'."
+                f"against the columns of the strategy. Use a larger sigma, or method={MMCC!r}."
             )
         return np.asarray(step * np.arange(count, dtype=np.float64))
 

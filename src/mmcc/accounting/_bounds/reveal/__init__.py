@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from mmcc._methods import REVEAL
 from mmcc.accounting._bounds.base import (
     NOTHING_BESIDE,
     NOTHING_KNOWN,
@@ -44,7 +45,7 @@ LEAST_CHANCE = 1e-280
 class Reveal(Bound):
     """The reveal bound; its cost grows with the logarithm of the number of steps."""
 
-    name: ClassVar[str] = "reveal"
+    name: ClassVar[str] = REVEAL
     groups: ClassVar[Groups] = Groups.OWN
 
     shape: Shape | None = None
