@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mmcc._cli.app import COMMANDS, main
-from mmcc._methods import CERTIFYING as METHODS
+from mmcc._methods import CERTIFYING
 from mmcc.sampling._registry import SCHEMES
 from mmcc.strategies._registry import TYPED as STRATEGIES
 
@@ -61,7 +61,7 @@ def completed(monkeypatch, capsys):
         ("mmcc epsilon --strategy ba", ("banded", "banded-toeplitz", "banded-inverse")),
         ("mmcc epsilon --strategy matrix.n", ()),
         ("mmcc delta --sampling ", tuple(SCHEMES)),
-        ("mmcc sigma --method ", METHODS),
+        ("mmcc sigma --method ", CERTIFYING),
         ("mmcc bracket --method mmcc --order r", ("release", "reversed")),
         ("mmcc epsilon --objective ", ("mean", "max")),
         ("mmcc audit --decoder ", ("honaker", "online")),

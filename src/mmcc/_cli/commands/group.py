@@ -20,12 +20,13 @@ from mmcc._cli.parsing import UsageError
 from mmcc._cli.question_options import JSON
 from mmcc._methods import TIGHT
 from mmcc.errors import MethodError
+from mmcc.strategies._registry import IDENTITY
 
 if TYPE_CHECKING:
     from mmcc import Guarantee
 
 Value = TypeVar("Value")
-DPSGD, POISSON = "identity", "poisson"
+DPSGD, POISSON = IDENTITY.name, "poisson"
 """The defaults: independent noise and its sampling."""
 
 
