@@ -98,7 +98,7 @@ def test_a_wrong_epsilon_is_broken(checked, monkeypatch, epsilon, said):
     check = checks["known epsilon, tight"]
     assert check["state"] == "broken"
     assert said in check["seen"]
-    assert "Trust no number" in check["remedy"]
+    assert "Do not trust any number" in check["remedy"]
 
 
 def test_a_crash_is_broken_and_not_a_traceback(checked, monkeypatch):
