@@ -21,7 +21,7 @@ class ReadCall(NamedTuple):
     named: dict[str, Any]
 
 
-def looks_called(text: str) -> bool:
+def looks_like_call(text: str) -> bool:
     """Whether the text is a name with arguments, rather than a word or a file."""
     return re.fullmatch(r"\s*[A-Za-z_.]+\(.*\)\s*", text, flags=re.DOTALL) is not None
 

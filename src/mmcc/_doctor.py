@@ -91,7 +91,7 @@ def examine() -> list[Check]:
     with _importing() as process:
         try:
             found = [_python(), *_packages(), *_answers(), *_numbers()]
-            return [*found, *_extras(_imported(process)), _memory()]
+            return [*found, *_extras(_import_results(process)), _memory()]
         finally:
             process.kill()  # it has ended, except after Ctrl-C
 
@@ -114,7 +114,7 @@ def _python() -> Check:
 
 def _packages() -> Iterator[Check]:
     for requirement in REQUIRED:
-        name, wanted = _parsed(requirement)
+        name, wanted = _parse(requirement)
         version = _version(name)
         remedy = f"pip install '{requirement}'."
         if version is None:
@@ -128,7 +128,7 @@ def _packages() -> Iterator[Check]:
 def _extras(imported: Mapping[str, str | None]) -> Iterator[Check]:
     """Optional packages, by the name of the extra: whether installed, and whether importable."""
     for extra, requirements in EXTRAS.items():
-        found = _installed(extra, requirements)
+        found = _check_installed(extra, requirements)
         if found.state == ABSENT:
             yield found
             continue
@@ -146,11 +146,11 @@ def _extras(imported: Mapping[str, str | None]) -> Iterator[Check]:
             yield Check(found.name, found.state, seen, found.remedy)
 
 
-def _installed(extra: str, requirements: Iterable[str]) -> Check:
+def _check_installed(extra: str, requirements: Iterable[str]) -> Check:
     remedy = f"pip install 'mmcc[{extra}]'."
     versions = {}
     for requirement in requirements:
-        name, wanted = _parsed(requirement)
+        name, wanted = _parse(requirement)
         version = _version(name)
         if version is None:
             return Check(f"extra {extra}", ABSENT, f"{name} is not installed", remedy)
@@ -161,7 +161,7 @@ def _installed(extra: str, requirements: Iterable[str]) -> Check:
     return Check(f"extra {extra}", OK, seen)
 
 
-def _parsed(requirement: str) -> tuple[str, str]:
+def _parse(requirement: str) -> tuple[str, str]:
     name = re.split("[<>=]", requirement, maxsplit=1)[0]
     return name, requirement.removeprefix(name)
 
@@ -205,7 +205,7 @@ def _answers() -> list[Check]:
             else f"Install mmcc again in a new environment; if that does not help, {folder}."
         )
         return [Check("known epsilon", BROKEN, said, remedy)]
-    return [_kernels(*seconds), *(_known(method, found) for method, found in numbers.items())]
+    return [_kernels(*seconds), *(_check_known(method, found) for method, found in numbers.items())]
 
 
 def _seconds(method: str) -> float:
@@ -222,7 +222,7 @@ def _epsilon(method: str) -> float:
     return float(mmcc.epsilon(tree, scheme, sigma=SIGMA, delta=DELTA, method=method).epsilon)
 
 
-def _known(method: str, found: float) -> Check:
+def _check_known(method: str, found: float) -> Check:
     """Check that an epsilon is above the lower bound and equals the number at release."""
     name, known = f"known epsilon, {method}", KNOWN[method]
     remedy = (
@@ -280,7 +280,7 @@ def _numbers() -> Iterator[Check]:
 def _importing() -> subprocess.Popen[str]:
     """Start a process that imports what is installed: torch takes seconds and may crash."""
     path = os.pathsep.join(folder for folder in sys.path if folder)
-    wanted = [extra for extra in IMPORTS if _installed(extra, EXTRAS[extra]).state != ABSENT]
+    wanted = [extra for extra in IMPORTS if _check_installed(extra, EXTRAS[extra]).state != ABSENT]
     return subprocess.Popen(
         [sys.executable, "-c", "\n".join(["import json", *map(_attempt, wanted)])],
         env=os.environ | {"PYTHONPATH": path},
@@ -306,7 +306,7 @@ except BaseException as problem:
 {answer}"""
 
 
-def _imported(process: subprocess.Popen[str]) -> dict[str, str | None]:
+def _import_results(process: subprocess.Popen[str]) -> dict[str, str | None]:
     """Why each extra cannot be imported: empty if it can, None if that is unknown."""
     try:
         printed, _ = process.communicate(timeout=PATIENCE)

@@ -1,7 +1,8 @@
 r"""Conversion to and from dp_accounting's `PrivacyLossDistribution`, so that both compose.
 
-In: a distribution of one library.  Out: one of the other. Rounding: upwards; dp_accounting's
-distributions are made and accepted as pessimistic estimates only.
+In: a distribution of one library.  Out: one of the other.
+Rounding: upwards; dp_accounting's distributions are made and accepted as pessimistic estimates
+only.
 
 A single mechanism is converted to its losses on their grid, a composition to dots of its delta
 curve: certified deltas at up to `DOTS` epsilons, convex in e^epsilon between them.  What
@@ -48,7 +49,7 @@ def to_dp_accounting(
         raise ParameterError(
             f"need a distribution made by mmcc.pld or mmcc.bridge, got {distribution!r}."
         )
-    losses = [_exported(distribution, "remove"), _exported(distribution, "add")]
+    losses = [_losses_to_send(distribution, "remove"), _losses_to_send(distribution, "add")]
     made = [
         pmf.DensePLDPmf(loss.spacing, loss.first, loss.masses.copy(), loss.infinite, True)
         for loss in losses
@@ -68,7 +69,7 @@ def from_dp_accounting(distribution: Any) -> GridDistribution:
             f"need a dp_accounting PrivacyLossDistribution, got {type(distribution).__name__}."
         )
     try:
-        sides = [_imported(side) for side in (distribution._pmf_remove, distribution._pmf_add)]
+        sides = [_to_losses(side) for side in (distribution._pmf_remove, distribution._pmf_add)]
     except AttributeError as problem:
         raise MethodError(
             f"this version of dp_accounting stores its masses elsewhere ({problem}). "
@@ -87,7 +88,7 @@ def _their(module: str) -> Any:
         ) from None
 
 
-def _imported(pmf: Any) -> GridLoss:
+def _to_losses(pmf: Any) -> GridLoss:
     if not pmf._pessimistic_estimate:
         raise MethodError(
             "this dp_accounting distribution is an optimistic estimate, which is not an upper "
@@ -123,7 +124,7 @@ def _without_specks(spacing: float, first: int, masses: FloatArray, infinite: fl
     return GridLoss(spacing, first + int(kept[0]), masses, infinite)
 
 
-def _exported(distribution: GridDistribution, side: Adjacency) -> GridLoss:
+def _losses_to_send(distribution: GridDistribution, side: Adjacency) -> GridLoss:
     parts = distribution.remove if side == "remove" else distribution.add
     if len(parts) == 1 and parts[0][1] == 1:
         loss = parts[0][0]

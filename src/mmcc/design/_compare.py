@@ -66,7 +66,7 @@ def compare(
     such.  `workload` defines the errors, as in `mmcc.utility.rmse`; by default prefix sums.  A row
     that cannot be certified, or takes more than about `seconds`, states why.
     """
-    named, steps = _named(strategies)
+    named, steps = _name_all(strategies)
     asked = workload_of(workload, steps)
     families = _families(samplings)
     rate = common_rate(families, steps)
@@ -159,7 +159,7 @@ def _run(
         yield rows
 
 
-def _named(
+def _name_all(
     strategies: Compared | Sequence[Compared] | Mapping[str, Compared],
 ) -> tuple[dict[str, Compared], int]:
     """Strategies by name, and their number of steps."""
@@ -168,7 +168,7 @@ def _named(
         named = dict(strategies)
     else:
         several = strategies if isinstance(strategies, Sequence) else [strategies]
-        named = _labelled(several)
+        named = _label_all(several)
     for strategy in named.values():
         if not isinstance(strategy, Compared):
             raise StrategyError(
@@ -184,7 +184,7 @@ def _named(
     return named, lengths.pop()
 
 
-def _labelled(strategies: Sequence[Compared]) -> dict[str, Compared]:
+def _label_all(strategies: Sequence[Compared]) -> dict[str, Compared]:
     """Strategies by their repr; those with the same repr are numbered."""
     named: dict[str, Compared] = {}
     for strategy in strategies:

@@ -80,15 +80,18 @@ def optimise(
     """The Toeplitz strategy with the least error found at a certified target.
 
     `objective`: "mean" is the root mean squared error over the steps, "max" the largest error.
-    `workload`: defines the error, as in `mmcc.utility.rmse`; by default prefix sums.  `bands`: the
-    most bands allowed; by default any number.  `buffers`: the most buffers of the BLTs searched;
-    more than one takes minutes.  `method`: how all strategies are calibrated, as in `mmcc.sigma`;
-    by default "tight".  Above 600 rounds of one example a fixed BLT or few bands keep the noise of
-    a quick bound if "tight" cannot make them the best.  `fixed`: strategies to compare with instead
-    of the usual ones; those without a certificate under the scheme are left out.  `evaluations`:
-    how many strategies the search may try; it stops sooner once a step promises less than a
-    hundredth of a per cent.  It works for every scheme under which Toeplitz matrices have an
-    amplified certificate, and is deterministic.
+    `workload`: defines the error, as in `mmcc.utility.rmse`; by default prefix sums.
+    `bands`: the most bands allowed; by default any number.  `buffers`: the most buffers of the BLTs
+    searched; more than one takes minutes.  `method`: how all strategies are calibrated, as in
+    `mmcc.sigma`; by default "tight".  Above 600 rounds of one example a fixed BLT or few bands keep
+    the noise of a quick bound if "tight" cannot make them the best.
+    `fixed`: strategies to compare with instead of the usual ones; those without a certificate under
+    the scheme are left out.
+    `evaluations`: how many strategies the search may try; it stops sooner once a step promises less
+    than a hundredth of a per cent.
+
+    It works for every scheme under which Toeplitz matrices have an amplified certificate, and is
+    deterministic.
     """
     steps = whole("steps", steps, 1, LARGEST)
     scheme = _checked_scheme(sampling, steps)

@@ -42,7 +42,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Placement:
     """The noise that one strategy needs, and the last evaluation on the way."""
 
     log_sigma: float
@@ -80,11 +80,11 @@ class RoughNoise:
         placed = self.place(strategy)
         return math.inf if placed is None else placed.log_sigma
 
-    def excess_near(self, strategy: Toeplitz, placed: Placed, move: float = 0.0) -> float:
+    def excess_near(self, strategy: Toeplitz, placed: Placement, move: float = 0.0) -> float:
         """Log of epsilon over the target at another strategy's last evaluation, by its bounds."""
         return self._excess(strategy, math.exp(placed.asked + move), list(placed.bounds))[0]
 
-    def place(self, strategy: Toeplitz) -> Placed | None:
+    def place(self, strategy: Toeplitz) -> Placement | None:
         """The point at which log epsilon crosses the target, by secants from known results."""
         near = self._nearest(strategy)
         scale = math.log(norm(strategy))
@@ -110,7 +110,7 @@ class RoughNoise:
         if last is None:
             return None
         self._known.append(Known(width(strategy), place - scale, slope))
-        return Placed(place, *last, tuple(bounds))
+        return Placement(place, *last, tuple(bounds))
 
     def _nearest(self, strategy: Toeplitz) -> Known:
         if not self._known:

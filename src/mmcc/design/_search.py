@@ -18,7 +18,7 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._parallel import Progress
-from mmcc.design._rough_noise import Placed, RoughNoise
+from mmcc.design._rough_noise import Placement, RoughNoise
 from mmcc.design._shapes import LIMITS, Family, Shapes
 from mmcc.errors import MmccError
 from mmcc.strategies._base import Strategy
@@ -40,13 +40,13 @@ ErrorOf = Callable[[Strategy], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Evaluation:
     """What a search knows about one strategy."""
 
     value: float
     error: float
     """Log error at sigma = 1."""
-    placed: Placed
+    placed: Placement
 
 
 @dataclass(eq=False)
@@ -76,7 +76,7 @@ class Search:
         looked = self.look(strategy)
         return math.inf if looked is None else looked.value
 
-    def look(self, strategy: Toeplitz | None) -> Looked | None:
+    def look(self, strategy: Toeplitz | None) -> Evaluation | None:
         """The value with what its slopes start from; None if there is no value."""
         if strategy is None or not self.allowed(strategy):
             return None
@@ -92,7 +92,7 @@ class Search:
         if self.best is None or found < self.best[0]:
             self.best, self.best_by = (found, strategy), placed.names
             self.best_sigma = math.exp(placed.log_sigma)
-        return Looked(found, error, placed)
+        return Evaluation(found, error, placed)
 
     def count(self) -> None:
         """Count one more strategy as tried."""

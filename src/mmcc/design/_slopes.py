@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.design._search import Looked, Search
+from mmcc.design._search import Evaluation, Search
 from mmcc.design._shapes import Family
 from mmcc.errors import MmccError
 from mmcc.strategies._toeplitz import Toeplitz
@@ -42,7 +42,7 @@ ENOUGH = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class Descent:
     """The end of a search along slopes."""
 
     value: float
@@ -56,7 +56,7 @@ class Followed:
         return self.promised < TOLERANCE
 
 
-def follow(search: Search, family: Family, start: FloatArray, most: int) -> Followed | None:
+def follow(search: Search, family: Family, start: FloatArray, most: int) -> Descent | None:
     """The best member near a start, after at most about `most` strategies; None at a bad start."""
     end = search.tried + most
     point = np.array(start, dtype=np.float64)
@@ -70,12 +70,12 @@ def follow(search: Search, family: Family, start: FloatArray, most: int) -> Foll
         promised = -0.5 * float(slope @ step)
         longest = float(np.abs(step).max())
         if known >= point.size and promised < TOLERANCE:
-            return Followed(here.value, point, promised)
+            return Descent(here.value, point, promised)
         if not longest > 0:
             break
         first = known < point.size
         step *= (FIRST if first else min(longest, LONGEST)) / longest
-        found = _shortened(search, family, point, here, step, float(slope @ step))
+        found = _line_search(search, family, point, here, step, float(slope @ step))
         if found is None:
             if not known:
                 break
@@ -83,14 +83,14 @@ def follow(search: Search, family: Family, start: FloatArray, most: int) -> Foll
             continue
         there, moved = found
         if search.tried + 2 * point.size >= end:
-            return Followed(there.value, point + moved, math.nan)
+            return Descent(there.value, point + moved, math.nan)
         steeper = _slope(search, family, point + moved, there)
-        inverse = _updated(inverse, moved, steeper - slope, known == 0)
+        inverse = _update(inverse, moved, steeper - slope, known == 0)
         point, here, slope, known = point + moved, there, steeper, known + 1
-    return Followed(here.value, point, math.nan)
+    return Descent(here.value, point, math.nan)
 
 
-def _slope(search: Search, family: Family, point: FloatArray, here: Looked) -> FloatArray:
+def _slope(search: Search, family: Family, point: FloatArray, here: Evaluation) -> FloatArray:
     """The slope of the value, by differences inside the limits."""
     centre = family.strategy(point)
     assert centre is not None
@@ -110,7 +110,7 @@ def _slope(search: Search, family: Family, point: FloatArray, here: Looked) -> F
     return found
 
 
-def _rise(search: Search, beside: Toeplitz, here: Looked, by_noise: float) -> float | None:
+def _rise(search: Search, beside: Toeplitz, here: Evaluation, by_noise: float) -> float | None:
     """How much larger the value of a neighbouring strategy is."""
     search.count()
     try:
@@ -122,14 +122,14 @@ def _rise(search: Search, beside: Toeplitz, here: Looked, by_noise: float) -> fl
     return found if math.isfinite(found) else None
 
 
-def _shortened(
+def _line_search(
     search: Search,
     family: Family,
     point: FloatArray,
-    here: Looked,
+    here: Evaluation,
     step: FloatArray,
     along: float,
-) -> tuple[Looked, FloatArray] | None:
+) -> tuple[Evaluation, FloatArray] | None:
     """The result of the first fraction of a step that gains enough, and the step taken."""
     for part in SHORTER:
         there = search.look(family.strategy(point + part * step))
@@ -138,7 +138,7 @@ def _shortened(
     return None
 
 
-def _updated(inverse: FloatArray, step: FloatArray, bent: FloatArray, fresh: bool) -> FloatArray:
+def _update(inverse: FloatArray, step: FloatArray, bent: FloatArray, fresh: bool) -> FloatArray:
     """The updated inverse of the curvature; unchanged if the step shows no upward curvature."""
     along = float(step @ bent)
     if not along > 1e-8 * float(np.linalg.norm(step) * np.linalg.norm(bent)):

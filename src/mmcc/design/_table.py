@@ -98,7 +98,7 @@ class Row:
         if self.verdict == WINS and self.reservations:
             return f"less error, but {' and '.join(self.reservations)}"
         if self.verdict == WINS and not self.at_tie and self.saving is not None:
-            percent = 100 * _floored(self.saving)
+            percent = 100 * _floor(self.saving)
             return f"{WINS} by {f'{percent:.1f}' if percent else 'less than 0.1'} %{self._cut}"
         return self.verdict + self._cut
 
@@ -273,6 +273,6 @@ def _crossing(scheme: str, rows: Sequence[Row]) -> Crossing:
     return Crossing(scheme, first, best.strategy, best.saving, impossible)
 
 
-def _floored(saving: float) -> float:
+def _floor(saving: float) -> float:
     """The saving rounded down to a tenth of a per cent."""
     return math.floor(1000 * saving) / 1000

@@ -179,7 +179,7 @@ class _Mechanism:
                 best = scheme, found
         if best is None:
             raise refusal or MmccError("no scheme was given.")
-        return self._judged(replace(self._row(*best, skipped), reason=empty.reason))
+        return self._judge(replace(self._row(*best, skipped), reason=empty.reason))
 
     def tie(self) -> Row:
         """Decide who wins, by one evaluation per scheme at the noise that makes both errors equal.
@@ -203,7 +203,7 @@ class _Mechanism:
                 continue
             if found is not None:
                 row = replace(self._row(scheme, found, impossible), at_tie=True)
-                return self._judged(row)
+                return self._judge(row)
         if refusal is not None:
             raise refusal
         verdict = CANNOT if impossible == len(schemes) else LOSES
@@ -222,8 +222,8 @@ class _Mechanism:
         except TimeUpError:
             return replace(empty, reason="the simulation did not finish in time.")
         told = (ESTIMATED, *([ZERO_ONE] if scheme.setting else []))
-        row = replace(empty, sigma=sigma, bound=how, reservations=told, **self._scaled(sigma))
-        return self._judged(row)
+        row = replace(empty, sigma=sigma, bound=how, reservations=told, **self._scale(sigma))
+        return self._judge(row)
 
     def _row(self, scheme: Scheme, found: Guarantee, skipped: int) -> Row:
         return replace(
@@ -236,17 +236,17 @@ class _Mechanism:
             certified=True,
             reservations=_reservations(found, scheme.rate(self.strategy.steps) == 1),
             skipped=skipped,
-            **self._scaled(found.sigma),
+            **self._scale(found.sigma),
         )
 
-    def _scaled(self, sigma: float) -> dict[str, Any]:
+    def _scale(self, sigma: float) -> dict[str, Any]:
         return {
             "rmse": float(self.errors.rmse * sigma),
             "max_error": float(self.errors.max_error * sigma),
             "noise_memory": self.errors.noise_memory,
         }
 
-    def _judged(self, row: Row) -> Row:
+    def _judge(self, row: Row) -> Row:
         """The row with its verdict against DP-SGD; DP-SGD itself has none."""
         floor = self.cell.floor
         if math.isnan(floor):

@@ -87,14 +87,14 @@ class Entry:
 
     def make(self, *values: Any, **named: Any) -> Any:
         """Call the constructor."""
-        return imported(self.constructor)(*values, **named)
+        return import_function(self.constructor)(*values, **named)
 
     def make_sized(self, steps: int, size: int) -> Any:
         """The strategy that `name:size` stands for."""
-        return imported(self.sized)(steps, size)
+        return import_function(self.sized)(steps, size)
 
 
-def imported(place: str) -> Callable[..., Any]:
+def import_function(place: str) -> Callable[..., Any]:
     """The function that `module:name` names."""
     module, _, name = place.partition(":")
     found: Callable[..., Any] = getattr(import_module(module), name)

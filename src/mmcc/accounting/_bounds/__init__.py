@@ -7,11 +7,11 @@ user-defined bound takes part once it is registered.
 from __future__ import annotations
 
 from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem
-from mmcc.accounting._bounds.but_for import ButFor
 from mmcc.accounting._bounds.cascade import Cascade
 from mmcc.accounting._bounds.groups import ByCounts, GroupLemma
 from mmcc.accounting._bounds.mmcc import Mmcc
 from mmcc.accounting._bounds.projection import Projection
+from mmcc.accounting._bounds.relaxation import ByRelaxation
 from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.accounting._bounds.unamplified import ChanceToTakePart, Unamplified
 from mmcc.accounting._guarantee import TIGHT
@@ -25,8 +25,8 @@ __all__ = (
     "TIGHT",
     "Answer",
     "Bound",
-    "ButFor",
     "ByCounts",
+    "ByRelaxation",
     "Cost",
     "GroupLemma",
     "Groups",

@@ -24,10 +24,10 @@ def their(module: str) -> Any:
             f"jax_privacy {found} is installed, but the samplers and the noise of jax_privacy "
             f"were verified for {RELEASE} only. Use pip install 'jax_privacy>=2.0,<2.1'."
         )
-    return imported(f"jax_privacy.{module}")
+    return load(f"jax_privacy.{module}")
 
 
-def imported(module: str) -> Any:
+def load(module: str) -> Any:
     """Import jax, or a module of it or of jax_privacy."""
     try:
         return import_module(module)
@@ -37,7 +37,7 @@ def imported(module: str) -> Any:
 
 def real_type() -> Any:
     """The widest real type of this process: float64 if jax_enable_x64 is set, else float32."""
-    return imported("jax").dtypes.canonicalize_dtype("float64")
+    return load("jax").dtypes.canonicalize_dtype("float64")
 
 
 def _version() -> str:

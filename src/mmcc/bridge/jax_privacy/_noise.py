@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.bridge.jax_privacy._library import imported, real_type, their
+from mmcc.bridge.jax_privacy._library import load, real_type, their
 from mmcc.bridge.jax_privacy._strategies import buffered, rounded_down
 from mmcc.errors import ParameterError, StrategyError, real
 from mmcc.strategies import Strategy
@@ -44,7 +44,7 @@ def noising_matrix(strategy: Strategy, *, dense: bool | None = None) -> Any:
     if dense is None:
         dense = not square or strategy.noise_memory() > MOST_KEPT
     if dense:
-        return imported("jax.numpy").asarray(decoder_matrix(strategy))
+        return load("jax.numpy").asarray(decoder_matrix(strategy))
     if not square:
         raise StrategyError(
             f"{strategy!r} has {strategy.rows} rows for {strategy.steps} steps and no inverse to "
@@ -105,13 +105,13 @@ def _streaming(strategy: Strategy) -> Any:
         return buffered(*encoder.buffer_numbers).inverse_as_streaming_matrix()
     if encoder.inverse_coefficients is not None:
         return _moving_sum(encoder.inverse_coefficients)
-    coefficients = imported("jax.numpy").asarray(rounded_down(encoder.coefficients, real_type()))
+    coefficients = load("jax.numpy").asarray(rounded_down(encoder.coefficients, real_type()))
     return factorization.toeplitz.inverse_as_streaming_matrix(coefficients)
 
 
 def _moving_sum(coefficients: FloatArray) -> Any:
     """The banded Toeplitz matrix with these coefficients: the last few inputs, weighted."""
-    jnp = imported("jax.numpy")
+    jnp = load("jax.numpy")
     weights = jnp.asarray(rounded_down(coefficients, real_type()))
 
     def start(value: Any) -> Any:
@@ -126,7 +126,7 @@ def _moving_sum(coefficients: FloatArray) -> Any:
 
 def _banded(matrix: FloatArray, bands: int) -> Any:
     """The inverse of a lower triangular matrix with this many bands, by substitution."""
-    jnp = imported("jax.numpy")
+    jnp = load("jax.numpy")
     steps = len(matrix)
     places = np.arange(steps)[:, None] - np.arange(bands)
     entries = np.where(places >= 0, np.take_along_axis(matrix, np.maximum(places, 0), axis=1), 0)
@@ -157,7 +157,7 @@ def _lifted(start: Any, following: Any) -> Any:
 
 def _ending(matrix: Any, steps: int) -> Any:
     """The same matrix, with NaN for everything after its last step."""
-    jax, jnp = imported("jax"), imported("jax.numpy")
+    jax, jnp = load("jax"), load("jax.numpy")
     streaming = their("matrix_factorization").StreamingMatrix
     if not isinstance(matrix, streaming):
         # In jax an index beyond the end of an array means its last row.
@@ -186,4 +186,4 @@ def _rounded_up(size: float) -> float:
 def _fresh_key() -> Any:
     """A key of 64 random bits, as many as jax's default generator has; a number would have 32."""
     words = np.frombuffer(os.urandom(8), dtype=np.uint32)
-    return imported("jax").random.wrap_key_data(words, impl="threefry2x32")
+    return load("jax").random.wrap_key_data(words, impl="threefry2x32")

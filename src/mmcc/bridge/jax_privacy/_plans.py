@@ -15,7 +15,7 @@ import mmcc
 from mmcc._arrays import FloatArray
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._questions import epsilon_on_grid
-from mmcc.bridge.jax_privacy._library import imported, their
+from mmcc.bridge.jax_privacy._library import load, their
 from mmcc.bridge.jax_privacy._samplers import scheme_from
 from mmcc.bridge.jax_privacy._strategies import column_normalised
 from mmcc.errors import MethodError, ParameterError, PrecisionError, shown
@@ -74,13 +74,13 @@ def mechanism_from(config: Any) -> PlannedMechanism:
     contribution = config.plan.clipped_grad(lambda: None).sensitivity(relation)
     norm = np.linalg.norm(np.asarray(config.strategy))
     added = float(_noise_multiplier(config.plan.dp_event) * contribution * norm)
-    sigma = _as_added(config, added) / contribution * DOWN
+    sigma = _in_noise_type(config, added) / contribution * DOWN
     return PlannedMechanism(_strategy(config), scheme, sigma)
 
 
 def _strategy(config: Any) -> Strategy:
     """The strategy from the coefficients in jax, with columns divided by the plan's norms."""
-    jnp, steps = imported("jax.numpy"), config.iterations
+    jnp, steps = load("jax.numpy"), config.iterations
     held = jnp.array(config.strategy)[:steps]
     coefficients: FloatArray = np.asarray(held, dtype=np.float64)
     if not config.column_normalize:
@@ -90,7 +90,7 @@ def _strategy(config: Any) -> Strategy:
     return column_normalised(coefficients, np.asarray(norms, dtype=np.float64))
 
 
-def _as_added(config: Any, size: float) -> float:
+def _in_noise_type(config: Any, size: float) -> float:
     """A standard deviation rounded to the type of the noise."""
     kind = TYPES.get(np.dtype(config.dtype)) if config.dtype is not None else None
     if kind is None:

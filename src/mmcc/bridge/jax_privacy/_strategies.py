@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmcc._arrays import FloatArray
-from mmcc.bridge.jax_privacy._library import imported, real_type, their
+from mmcc.bridge.jax_privacy._library import load, real_type, their
 from mmcc.errors import StrategyError, shown
 from mmcc.strategies import Strategy, blt, dense, toeplitz
 from mmcc.strategies._banded import from_diagonals, inside_matrix
@@ -66,10 +66,10 @@ def strategy_to(strategy: Strategy) -> Any:
     checked_strategy(strategy)
     encoder = strategy.toeplitz
     if encoder is None:
-        return imported("jax.numpy").asarray(rounded_down(strategy.to_dense(), real_type()))
+        return load("jax.numpy").asarray(rounded_down(strategy.to_dense(), real_type()))
     if encoder.buffer_numbers is not None:
         return buffered(*encoder.buffer_numbers)
-    return imported("jax.numpy").asarray(rounded_down(encoder.coefficients, real_type()))
+    return load("jax.numpy").asarray(rounded_down(encoder.coefficients, real_type()))
 
 
 def buffered(decay: FloatArray, scale: FloatArray) -> Any:

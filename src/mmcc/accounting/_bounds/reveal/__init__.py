@@ -92,7 +92,7 @@ class Reveal(Bound):
         if _tree(problem) is not None:
             progress = problem.effort.progress
             return trees.bound_epsilon(*_tree_problem(problem), delta, progress, known)
-        shape = _shape(self.settled_for_epsilon(problem, delta))
+        shape = _shape(self.tune_for_epsilon(problem, delta))
         remove = _side(problem, shape, "remove", delta)
         if known.add <= min(remove.remove, known.remove):
             return remove
@@ -112,15 +112,15 @@ class Reveal(Bound):
             return self.delta(problem, epsilon)
         return self._chain_delta(problem, epsilon, (adjacency,))
 
-    def settled_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
-        if self._settled(problem):
+    def tune_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
+        if self._shape_is_decided(problem):
             return self
-        return problem.kept(
-            (Reveal, "settled", delta), lambda: self._best_for_epsilon(problem, delta)
+        return problem.remember(
+            (Reveal, "tuned", delta), lambda: self._best_for_epsilon(problem, delta)
         )
 
-    def settled_for_delta(self, problem: Problem, epsilon: float) -> Reveal:
-        if self._settled(problem):
+    def tune_for_delta(self, problem: Problem, epsilon: float) -> Reveal:
+        if self._shape_is_decided(problem):
             return self
         with one_thread():
             return replace(self, shape=_chain_problem(problem).best_shape_for_delta(epsilon))
@@ -145,11 +145,11 @@ class Reveal(Bound):
             return replace(self, shape=_chain_problem(problem).best_shape(delta))
 
     def _chain_delta(self, problem: Problem, epsilon: float, adjacencies: Sequence[str]) -> Answer:
-        chosen = self.settled_for_delta(problem, epsilon)
+        chosen = self.tune_for_delta(problem, epsilon)
         with one_thread():
             return _chain_problem(problem).delta(_shape(chosen), epsilon, adjacencies)
 
-    def _settled(self, problem: Problem) -> bool:
+    def _shape_is_decided(self, problem: Problem) -> bool:
         return self.shape is not None or problem.certain or _tree(problem) is not None
 
 
@@ -209,7 +209,7 @@ def _sums(problem: Problem) -> apart.Sums | None:
     def make() -> apart.Sums | None:
         return apart.sums_along(problem.strategy.gram(1, 0, problem.sigma), renewal)
 
-    return problem.kept(apart.Sums, make)
+    return problem.remember(apart.Sums, make)
 
 
 def _tree_problem(problem: Problem) -> tuple[Tree, Rounds, float]:
@@ -237,7 +237,7 @@ def _chain_problem(problem: Problem) -> ChainProblem:
         prior = binomial_prior(problem.group_size, rounds.probability)
         return problem_for(toeplitz, rounds, prior, problem.sigma, problem.effort.progress)
 
-    return problem.kept(ChainProblem, make)
+    return problem.remember(ChainProblem, make)
 
 
 def _side(problem: Problem, shape: Shape, adjacency: str, delta: float) -> Answer:
@@ -247,7 +247,7 @@ def _side(problem: Problem, shape: Shape, adjacency: str, delta: float) -> Answe
         with one_thread():
             return _chain_problem(problem).epsilon(shape, delta, (adjacency,))
 
-    return problem.kept((shape, adjacency, delta), make)
+    return problem.remember((shape, adjacency, delta), make)
 
 
 def _shape(chosen: Reveal) -> Shape:

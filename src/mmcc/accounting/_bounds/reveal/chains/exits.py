@@ -21,9 +21,9 @@ import numpy as np
 from scipy import optimize
 
 from mmcc._arrays import FloatArray
+from mmcc._compiled import compiled
 from mmcc.accounting._bounds.reveal.chains.chain import Chain
 from mmcc.accounting._bounds.reveal.inversion import UP
-from mmcc.accounting._losses.row_loops import compiled
 
 SMALL_PULL = 2.0**-20
 MOST_TERMS = 10**6

@@ -8,9 +8,9 @@ draw from a posterior under Q.  Two ways of revealing it are tried, and the smal
 
 *Haar.*  The number of participations in each tree, then in each half, and so on, each count drawn
 given the node's own Haar coefficient.  The likelihood ratio is a product of scalar mixtures, and
-its moments follow a recursion over heights (`moments`).  Both adjacencies.  *Leaf order.*  Column
-after column, each drawn given its own product with the output, minus what was already revealed
-(`leaf_order`, `leaf_moments`).  This is better if a tree has few participations.
+its moments follow a recursion over heights (`moments`).  Both adjacencies.
+*Leaf order.*  Column after column, each drawn given its own product with the output, minus what was
+already revealed (`leaf_order`, `leaf_moments`).  This is better if a tree has few participations.
 
 Moments become delta by a Mellin inversion (`inversion`).  Proofs: docs/theory-reveal.md.
 """

@@ -93,7 +93,7 @@ def forest_of(tree: Tree, rounds: Rounds, sigma: float) -> Forest:
     groves: list[Grove] = []
     if separation <= 1 << top:
         step = 0
-        for height, count in complete_trees(tree):
+        for height, count in tree.complete_trees():
             if height < doublings:
                 break  # fewer steps are left than the separation: at most one column
             own = height - doublings
@@ -109,13 +109,6 @@ def forest_of(tree: Tree, rounds: Rounds, sigma: float) -> Forest:
         if full * separation < tree.leaves:
             groves.append(_alone(tree, full * separation, 1, sigma))
     return Forest(tuple(groves), rounds.probability, sigma, doublings)
-
-
-def complete_trees(tree: Tree) -> list[tuple[int, int]]:
-    """The complete trees as (height, how many), in the order of their steps."""
-    top = tree.levels - 1
-    cut = [(height, 1) for height in range(top - 1, -1, -1) if tree.leaves >> height & 1]
-    return [(top, tree.leaves >> top), *cut]
 
 
 def _alone(tree: Tree, step: int, count: int, sigma: float) -> Grove:
