@@ -1,7 +1,7 @@
 """The noise that a mechanism needs for a target, at a cost suited to many answers.
 
 In: a mechanism, a target.  Out: `Guarantee`s, as from `mmcc.sigma` and `mmcc.epsilon`; and, where
-no amplification is proven, a sigma by simulation, which is no proof.
+no amplification is proven, a sigma by simulation, which is not a proof.
 
 `mmcc.sigma` may take minutes.  With a smaller budget quick bounds are asked one by one, each only
 if it may be better than the previous ones: the answer is still certified, but may be a few per cent

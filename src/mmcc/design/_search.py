@@ -110,7 +110,7 @@ class Search:
         return self.around(shapes, min(starts, key=lambda corner: corner[0]), most)
 
     def around(self, shapes: Family, start: Corner, most: int) -> Corner:
-        """The best member of a family near a start, with at most about so many strategies."""
+        """The best member of a family near a start, trying at most about `most` strategies."""
         return descend(
             lambda point: self.value(shapes.strategy(point)),
             start,

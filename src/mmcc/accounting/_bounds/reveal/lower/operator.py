@@ -69,7 +69,7 @@ class Steps:
 
     @property
     def end(self) -> int:
-        """Under Q columns near the end are like all others, but for where the chain starts."""
+        """Under Q columns near the end are like all others, except where the chain starts."""
         return 0 if self.loads is None else self.walk.chain.end
 
     def first(self) -> Weights:
