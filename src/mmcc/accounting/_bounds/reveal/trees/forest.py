@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 
 from mmcc.sampling import Rounds
-from mmcc.strategies._tree import Tree
+from mmcc.strategies._tree import Tree, complete_trees
 
 HUGE = 1e150
 DIGITS = 24
@@ -93,7 +93,7 @@ def forest_of(tree: Tree, rounds: Rounds, sigma: float) -> Forest:
     groves: list[Grove] = []
     if separation <= 1 << top:
         step = 0
-        for height, count in tree.complete_trees():
+        for height, count in complete_trees(tree):
             if height < doublings:
                 break  # fewer steps are left than the separation: at most one column
             own = height - doublings
