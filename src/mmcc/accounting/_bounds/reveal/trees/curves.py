@@ -144,7 +144,7 @@ def haar_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
         return None
     found = _at_z(adjacency, found)
     exits = cuts.exits if adjacency == "remove" else 0.0
-    notes = {"order of telling": "Haar", **_notes(line, cuts, exits)}
+    notes = {"order of revealing": "Haar", **_notes(line, cuts, exits)}
     return Curve(Inversion(line, found), exits, 0.0, chosen.epsilon, notes)
 
 
@@ -178,7 +178,7 @@ def leaf_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
     inflation = math.fsum(count * walk.inflation for walk, count in walks)
     exits = cuts.exits + math.fsum(count * walk.exits for walk, count in walks)
     exits *= growth * math.exp(inflation) * UP  # on the grid
-    notes = {"order of telling": "leaves", **_notes(line, cuts, exits)}
+    notes = {"order of revealing": "leaves", **_notes(line, cuts, exits)}
     return Curve(Inversion(line, found), exits, inflation, chosen.epsilon, notes)
 
 
