@@ -189,7 +189,7 @@ class Problem:
 
     @property
     def certain(self) -> bool:
-        """Whether participation is certain: nothing is drawn, every round, or a single position."""
+        """Whether nothing is left to chance: no draws, every round, or a single position."""
         if not self.scheme.random:
             return True
         if self.relaxed is not None:
@@ -219,7 +219,7 @@ class Problem:
 
     @cached_property
     def reached(self) -> float:
-        """|C 1_S| of a set that can occur with certainty for the example, or each of the group."""
+        """|C 1_S| of a set in which participation, of each of a group, can be certain."""
         one = real("reached", self.scheme.reached(self.strategy), 0, math.inf, closed="l")
         return self.group_size * one * (1 - 2.0**-50)
 
