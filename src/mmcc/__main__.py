@@ -1,4 +1,4 @@
-"""`python -m mmcc` is the command `mmcc`."""
+"""Lets `python -m mmcc` run the command `mmcc`."""
 
 import sys
 

@@ -30,7 +30,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def real_array(what: str, values: ArrayLike) -> FloatArray:
-    """The values as floats; refused if they are not a rectangular array of real numbers."""
+    """The values as floats; an error unless they are a rectangular array of real numbers."""
     try:
         array = np.asarray(values)
         if array.dtype.kind in "fiubO":

@@ -1,7 +1,7 @@
-"""Files in the user's cache: what took long to find, read again by those who ask the same.
+"""Files in the user's cache: results that took long to find, for when the same is asked again.
 
-In: facts that describe a question.  Out: what was written for these very facts, as JSON.
-A file is a place to start from, never a proof: whoever reads one certifies what it says.
+In: facts that describe a question.  Out: what was written for exactly these facts, as JSON.
+A file is a starting point, never a proof: whatever is read from it is certified again.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from pathlib import Path
 from typing import Any
 
 PLACE, OFF = "MMCC_CACHE", "off"
-"""The environment variable that names the folder of files, and its value for none."""
+"""The environment variable that names the cache folder, and its value for no cache."""
 LARGEST_FILE = 2**16
 
 
 def cache_folder() -> Path | None:
-    """Where files are kept, by the XDG convention; None where that is switched off."""
+    """The folder of the cache, by the XDG convention; None if caching is switched off."""
     named = os.environ.get(PLACE, "")
     if named == OFF:
         return None
     if named:
         return Path(named)
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # the convention: others are ignored
+    if not base.is_absolute():  # the convention ignores relative paths
         try:
             base = Path.home() / ".cache"
-        except RuntimeError:  # nobody's home
+        except RuntimeError:  # there is no home folder
             return None
     return base / "mmcc"
 
 
 def file_of(folder: Path, kind: str, facts: Mapping[str, Any]) -> Path:
-    """The file of a question."""
+    """The file for a question."""
     name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return folder / f"{kind}-{name[:32]}.json"
 
 
 def content_of(file: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file says; nothing if there is none, or it answers something else."""
+    """The content of a file; empty if there is none, or if it answers another question."""
     try:
         with file.open("rb") as opened:
             content = json.loads(opened.read(LARGEST_FILE))
@@ -53,7 +53,7 @@ def content_of(file: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(file: Path, content: Mapping[str, Any]) -> None:
-    """Whole or not at all; a place that cannot be written to is no reason to fail."""
+    """Write a file completely or not at all; if it cannot be written, nothing happens."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".tmp")

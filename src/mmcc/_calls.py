@@ -1,6 +1,6 @@
-"""What objects print, read again: a name and plain values, such as "blt(8, decay=[0.5])".
+"""Reading reprs back: a name with plain values, such as "blt(8, decay=[0.5])".
 
-In: text.  Out: the name and the arguments.  Nothing is evaluated but literals.
+In: text.  Out: the name and the arguments.  Only literals are evaluated.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import re
 from typing import Any, NamedTuple
 
 LONGEST = 100_000
-"""Characters of a call that is read."""
+"""Most characters of a call that is read."""
 
 
 class ReadCall(NamedTuple):
-    """A function's name, and its arguments."""
+    """The name of a function and its arguments."""
 
     name: str
     values: list[Any]
     named: dict[str, Any]
 
 
-def looks_called(text: str) -> bool:
-    """Whether this is a name with arguments, and neither a word nor a file."""
+def looks_like_call(text: str) -> bool:
+    """Whether the text is a name with arguments, rather than a word or a file."""
     return re.fullmatch(r"\s*[A-Za-z_.]+\(.*\)\s*", text, flags=re.DOTALL) is not None
 
 
 def read_call(text: str, package: str) -> ReadCall | None:
-    """The call; None where it is none, or has values that are no literals, such as "..."."""
+    """The call; None if the text is not one, or has values other than literals, such as "..."."""
     if len(text) > LONGEST:
         return None
     try:
@@ -44,7 +44,7 @@ def read_call(text: str, package: str) -> ReadCall | None:
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """Parts between commas that stand in no brackets, without spaces around them."""
+    """The parts between commas outside brackets, stripped of spaces."""
     parts, depth, start = [], 0, 0
     for place, character in enumerate(text):
         depth += (character in "([") - (character in ")]")

@@ -1,7 +1,7 @@
-"""Does this installation work: versions, compiled kernels, a known epsilon, optional packages.
+"""Checks of an installation: versions, compiled kernels, a known epsilon, optional packages.
 
-In: nothing.  Out: one `Check` for each part, with what to do where something is wrong.
-What is required, and what is optional but installed, must work; what is not installed is no fault.
+In: nothing.  Out: one `Check` for each part, with what to do if something is wrong.
+What is required, and what is optional but installed, must work; optional parts may be missing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXTRAS = {
     "cluster": ("distributed>=2024.1",),
     "secure": ("cryptography>=42",),
 }
-"""As in pyproject.toml, which is not there once mmcc is installed."""
+"""The requirements of pyproject.toml, which is not part of an installation."""
 
 OK, BROKEN, ABSENT, NOTE = "ok", "broken", "not installed", "note"
 
@@ -47,9 +47,9 @@ STEPS, CHANCE, SIGMA, DELTA = 16, 1 / 16, 8.0, 1e-6
 KNOWN = {TIGHT: 1.0448688777271822, MMCC: 3.3993726192349922}
 """Epsilon of a binary tree under Poisson sampling by two bounds, as computed at release."""
 LOWER = 1.0385398959724323
-"""A certified lower bound on its true epsilon: whatever is below is not private."""
+"""A certified lower bound on its true epsilon; a smaller number would be wrong."""
 BAND = 1e-4
-"""Relative difference that other versions of numpy and scipy may make."""
+"""The relative difference that other versions of numpy and scipy may cause."""
 
 KERNELS = (
     "mmcc.accounting._losses.row_loops",
@@ -65,18 +65,18 @@ IMPORTS = {
     "secure": "import cryptography.hazmat.primitives.ciphers",
     "train": "from mmcc.training import make_private",
 }
-"""What an extra is for can be done if this can; torch, the slowest, comes last."""
+"""What must be importable for an extra to be usable; torch, the slowest, comes last."""
 ANSWER = "mmcc doctor: "
-"""Begins the lines of the importing process that are answers: packages may print others."""
+"""The prefix of answers from the importing process, as packages may print other lines."""
 PATIENCE = 120.0
-"""Seconds for all of it on a machine that has much else to do."""
+"""Seconds allowed for all imports, on a busy machine."""
 COPIES = 4
-"""Matrices of the size of a dense strategy that may be held at once."""
+"""How many matrices of the size of a dense strategy may be held at once."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One part of the installation: its state, what was seen, and what to do about it."""
+    """One part of the installation: its state, what was found, and what to do about it."""
 
     name: str
     state: str
@@ -84,22 +84,22 @@ class Check:
     remedy: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """For JSON."""
+        """All fields, ready for JSON."""
         return asdict(self)
 
 
 def examine() -> list[Check]:
-    """Every check; optional packages are imported in another process while the others run."""
+    """Run every check; optional packages are imported in another process meanwhile."""
     with _importing() as process:
         try:
             found = [_python(), *_packages(), *_answers(), *_numbers()]
-            return [*found, *_extras(_imported(process)), _memory()]
+            return [*found, *_extras(_import_results(process)), _memory()]
         finally:
-            process.kill()  # it has ended, unless Ctrl-C came first
+            process.kill()  # it has ended, except after Ctrl-C
 
 
 def works(checks: Iterable[Check]) -> bool:
-    """True if nothing is broken."""
+    """Whether nothing is broken."""
     return all(check.state != BROKEN for check in checks)
 
 
@@ -116,7 +116,7 @@ def _python() -> Check:
 
 def _packages() -> Iterator[Check]:
     for requirement in REQUIRED:
-        name, wanted = _parsed(requirement)
+        name, wanted = _parse(requirement)
         version = _version(name)
         remedy = f"pip install '{requirement}'."
         if version is None:
@@ -128,9 +128,9 @@ def _packages() -> Iterator[Check]:
 
 
 def _extras(imported: Mapping[str, str | None]) -> Iterator[Check]:
-    """Optional packages by the name of the extra: installed, and what came of their import."""
+    """Optional packages, by the name of the extra: whether installed, and whether importable."""
     for extra, requirements in EXTRAS.items():
-        found = _installed(extra, requirements)
+        found = _check_installed(extra, requirements)
         if found.state == ABSENT:
             yield found
             continue
@@ -148,11 +148,11 @@ def _extras(imported: Mapping[str, str | None]) -> Iterator[Check]:
             yield Check(found.name, found.state, seen, found.remedy)
 
 
-def _installed(extra: str, requirements: Iterable[str]) -> Check:
+def _check_installed(extra: str, requirements: Iterable[str]) -> Check:
     remedy = f"pip install 'mmcc[{extra}]'."
     versions = {}
     for requirement in requirements:
-        name, wanted = _parsed(requirement)
+        name, wanted = _parse(requirement)
         version = _version(name)
         if version is None:
             return Check(f"extra {extra}", ABSENT, f"{name} is not installed", remedy)
@@ -163,7 +163,7 @@ def _installed(extra: str, requirements: Iterable[str]) -> Check:
     return Check(f"extra {extra}", OK, seen)
 
 
-def _parsed(requirement: str) -> tuple[str, str]:
+def _parse(requirement: str) -> tuple[str, str]:
     name = re.split("[<>=]", requirement, maxsplit=1)[0]
     return name, requirement.removeprefix(name)
 
@@ -175,7 +175,7 @@ def _version(name: str) -> str | None:
 
 
 def _fits(version: str, wanted: str) -> bool:
-    """True if a version such as 2.13.0+cpu is within bounds such as `>=1.6,<1.7`."""
+    """Whether a version such as 2.13.0+cpu is within bounds such as `>=1.6,<1.7`."""
     have = _release(version)
     for bound in wanted.split(","):
         limit = _release(bound.lstrip("<>="))
@@ -193,21 +193,21 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def _answers() -> list[Check]:
-    """The known epsilon by every bound, and what its first use says about compiled kernels."""
+    """Check the known epsilon by every bound, and compiled kernels by its first use."""
     try:
         import_module("mmcc.accounting._questions")  # importing scipy and numba is not timed
         seconds = [_seconds(MMCC) for _ in range(2)]
         numbers = {method: _epsilon(method) for method in KNOWN}
-    except Exception as problem:  # whatever it is, it is the answer to what was asked
+    except Exception as problem:  # any error is the answer to the check
         said = " ".join(f"{type(problem).__name__}: {problem}".split())
-        folder = "set NUMBA_CACHE_DIR to a folder that can be written"
+        folder = "set NUMBA_CACHE_DIR to a writable folder"
         remedy = (
             f"{folder[0].upper()}{folder[1:]}."
             if "cannot cache" in said
-            else f"Install mmcc again in a new environment; if that is no help, {folder}."
+            else f"Install mmcc again in a new environment; if that does not help, {folder}."
         )
         return [Check("known epsilon", BROKEN, said, remedy)]
-    return [_kernels(*seconds), *(_known(method, found) for method, found in numbers.items())]
+    return [_kernels(*seconds), *(_check_known(method, found) for method, found in numbers.items())]
 
 
 def _seconds(method: str) -> float:
@@ -224,12 +224,12 @@ def _epsilon(method: str) -> float:
     return float(mmcc.epsilon(tree, scheme, sigma=SIGMA, delta=DELTA, method=method).epsilon)
 
 
-def _known(method: str, found: float) -> Check:
-    """Above what is impossible, and the number it has always been."""
+def _check_known(method: str, found: float) -> Check:
+    """Check that an epsilon is above the lower bound and equals the number at release."""
     name, known = f"known epsilon, {method}", KNOWN[method]
     remedy = (
-        "Trust no number from this installation: install mmcc again in a new environment, and "
-        "report it if that is no help."
+        "Do not trust any number from this installation: install mmcc in a new environment, and "
+        "report this if that does not help."
     )
     if not found >= LOWER:
         return Check(name, BROKEN, f"{found:.6g} is below the lower bound {LOWER:.6g}", remedy)
@@ -239,7 +239,7 @@ def _known(method: str, found: float) -> Check:
 
 
 def _kernels(first: float, second: float) -> Check:
-    """Where numba keeps compiled kernels, and whether those just used were there."""
+    """Check where numba keeps compiled kernels, and whether those just used were cached."""
     used = [
         kernel.stats
         for name in KERNELS
@@ -261,12 +261,12 @@ def _kernels(first: float, second: float) -> Check:
         "compiled kernels",
         NOTE,
         f"{seen} (cannot be written)",
-        "Set NUMBA_CACHE_DIR to a folder that can be written, or kernels are compiled every time.",
+        "Set NUMBA_CACHE_DIR to a writable folder, or kernels are compiled every time.",
     )
 
 
 def _numbers() -> Iterator[Check]:
-    """Threads of linear algebra: more of them than processors wait for each other."""
+    """Check the threads of linear algebra: more than processors would wait for each other."""
     with suppress(ImportError):
         libraries = import_module("threadpoolctl").threadpool_info()
         seen = ", ".join(
@@ -280,9 +280,9 @@ def _numbers() -> Iterator[Check]:
 
 
 def _importing() -> subprocess.Popen[str]:
-    """Another process that imports what is installed: torch takes seconds, and may crash."""
+    """Start a process that imports what is installed: torch takes seconds and may crash."""
     path = os.pathsep.join(folder for folder in sys.path if folder)
-    wanted = [extra for extra in IMPORTS if _installed(extra, EXTRAS[extra]).state != ABSENT]
+    wanted = [extra for extra in IMPORTS if _check_installed(extra, EXTRAS[extra]).state != ABSENT]
     return subprocess.Popen(
         [sys.executable, "-c", "\n".join(["import json", *map(_attempt, wanted)])],
         env=os.environ | {"PYTHONPATH": path},
@@ -293,9 +293,9 @@ def _importing() -> subprocess.Popen[str]:
 
 
 def _attempt(extra: str) -> str:
-    """Lines of Python that import an extra, and print its name, first alone and then with why not.
+    """Lines of Python that import an extra and print its name, first alone and then with the error.
 
-    The second line is missing if the process does not survive it.
+    The second line is missing if the import kills the process.
     """
     answer = f"print({ANSWER!r} + json.dumps([{extra!r}, said]), flush=True)"
     return f"""said = None
@@ -308,8 +308,8 @@ except BaseException as problem:
 {answer}"""
 
 
-def _imported(process: subprocess.Popen[str]) -> dict[str, str | None]:
-    """Why an extra cannot be imported, empty if it can, None if that did not come out."""
+def _import_results(process: subprocess.Popen[str]) -> dict[str, str | None]:
+    """Why each extra cannot be imported: empty if it can, None if that is unknown."""
     try:
         printed, _ = process.communicate(timeout=PATIENCE)
         ended = f"the process ended with {process.returncode}"

@@ -1,4 +1,4 @@
-"""Tables for notebooks: rows of text as HTML, with nothing in it but the text."""
+"""Tables for notebooks: rows of text as HTML, with the text escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 def table(
     rows: Iterable[Sequence[str]], header: Sequence[str] = (), strong: str | None = None
 ) -> str:
-    """The rows as a table; the row whose first cell is `strong` stands out."""
+    """The rows as a table; the row whose first cell is `strong` is bold."""
     lines = ["<table>"]
     if header:
         lines.append(_row(header, "th"))
@@ -18,7 +18,7 @@ def table(
 
 
 def paragraph(text: str) -> str:
-    """A line above or below a table."""
+    """A line of text above or below a table."""
     return f"<p>{escape(text.strip())}</p>"
 
 

@@ -1,4 +1,4 @@
-"""Files that are to be written: what cannot be is refused before the long work starts."""
+"""Checks of output files, so that an error comes before long work instead of after it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from mmcc.errors import ParameterError
 
 
 def check_place(file: str | Path, what: str) -> None:
-    """Refuse a file that cannot be written; one that is there stays as it is."""
+    """Raise an error if a file cannot be written; an existing file is left unchanged."""
     path = Path(file)
     try:
         if not path.absolute().parent.is_dir():
             raise ParameterError(f"there is no folder {str(path.parent)!r} for the {what}.")
         if path.is_dir():
             raise ParameterError(f"{str(path)!r} is a folder; name a file for the {what}.")
-        target = path.resolve()  # a link may name a file that is not there yet
+        target = path.resolve()  # a link may name a file that does not exist yet
         before = target.exists()
-        if target.is_file() or not before:  # to open anything else might wait or have effects
+        if target.is_file() or not before:  # opening anything else might block or have effects
             target.open("ab").close()
         if not before:
             target.unlink()
-    except (OSError, RuntimeError, ValueError) as problem:  # such as a name that no file has
+    except (OSError, RuntimeError, ValueError) as problem:  # such as an invalid name
         if isinstance(problem, ParameterError):
             raise
         why = getattr(problem, "strerror", None) or problem

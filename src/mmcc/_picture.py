@@ -1,7 +1,7 @@
-"""The house style of all pictures: colours, lines, marks, ticks, and how a file is written.
+"""The house style of all plots: colours, lines, marks, ticks, and how a file is written.
 
-Imports matplotlib, and is imported where a picture is drawn.  Everything can be told apart in grey:
-neighbouring colours differ in lightness, and lines differ in their dashes or marks as well.
+It imports matplotlib, so it is imported only when a plot is drawn.  Everything can be told apart in
+grey: neighbouring colours differ in lightness, and lines also differ in dashes or marks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 DARK, GREY, PALE = "#1d2733", "#77818c", "#dde2e7"
 BLUE, RED = "#0b5fa5", "#a31621"
 COLOURS = (BLUE, "#d9822b", "#5b2a86", "#3f9c6b", RED, "#57b4d6", "#7a5c00", "#c77cae")
-"""Dark and light take turns; told apart by people who see red and green alike."""
+"""Colours that alternate dark and light, and can be told apart with red-green blindness."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (4, 1.5, 1, 1.5)), (0, (2, 1.5)), (0, (8, 2)))
 DOTTED = (0, (1, 1.5))
@@ -60,7 +60,7 @@ ROUND = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3,
 
 
 class Picture(Figure):
-    """A figure that a notebook shows as a picture, without pyplot."""
+    """A figure that notebooks display without pyplot."""
 
     def _repr_png_(self) -> bytes:
         buffer = BytesIO()
@@ -68,23 +68,23 @@ class Picture(Figure):
         return buffer.getvalue()
 
     def write(self, file: str | Path | None) -> None:
-        """To a file of the kind that its ending says; without one there is nothing to write."""
+        """Write to a file in the format of its ending; do nothing for None."""
         if file is not None:
             kind = Path(file).suffix[1:].lower()
-            # The same picture is the same file, so no date is written into it.
+            # The same plot gives the same file, so no date is written into it.
             stamp = {"svg": "Date", "pdf": "CreationDate"}.get(kind)
             self.savefig(file, dpi=RESOLUTION, metadata={stamp: None} if stamp else None)
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Everything drawn and written inside looks alike."""
+    """Apply the house style to everything drawn and written inside."""
     with matplotlib.rc_context(STYLE):
         yield
 
 
 def picture(width: float, height: float) -> tuple[Picture, Axes]:
-    """An empty picture, in inches."""
+    """An empty plot of this size in inches."""
     figure = Picture(figsize=(width, height), layout="constrained")
     return figure, gridded(figure)
 
@@ -98,7 +98,7 @@ def gridded(figure: Figure) -> Axes:
 
 
 def ticks_between(low: float, high: float) -> list[float]:
-    """Round numbers between two ends, on a log scale: about four to eight of them."""
+    """About four to eight round numbers between two ends, for a log scale."""
     best: list[float] = []
     for steps in ROUND:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
@@ -109,7 +109,7 @@ def ticks_between(low: float, high: float) -> list[float]:
         best = inside
         if len(best) >= LEAST_TICKS:
             break
-    if len(best) < LEAST_TICKS:  # less than an octave or so
+    if len(best) < LEAST_TICKS:  # less than about an octave
         unit = 10.0 ** math.floor(math.log10((high - low) / LEAST_TICKS))
         unit *= next(u for u in (1, 2, 5, 10) if (high - low) / (u * unit) <= MOST_TICKS)
         best = [unit * k for k in range(math.ceil(low / unit), math.floor(high / unit) + 1)]

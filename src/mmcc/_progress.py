@@ -1,7 +1,8 @@
-"""A line on stderr for work that takes a while, where someone sees it.
+"""A progress line on stderr for long work, shown only if someone can see it.
 
-Work reports in words, with how many pieces of it are finished.  Words made by `so_far` also say
-what is known of the answer and how many pieces there will be, so that the time left can be guessed.
+Work reports in words, with the number of pieces that are finished.  Words made by `so_far` also
+state what is known about the answer and how many pieces there will be, so that the time left can be
+estimated.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 
 PIECES = re.compile(r"^(?P<text>.*), (?P<unit>\w+)s of (?P<about>about )?(?P<total>\d+)$")
 LEAST_PART, LEAST_SECONDS = 0.1, 2.0
-"""Before this part is done, or so much time has passed, nothing is said about the time left."""
+"""No time left is shown before this fraction is done, or this many seconds have passed."""
 
 
 def so_far(known: str, unit: str, total: int, *, about: bool = False) -> str:
-    """What is known, to be reported with the number of pieces done: `trial`s of about 8."""
+    """Words for a report: what is known, and the total number of pieces, such as trials."""
     return f"{known}, {unit}s of {'about ' * about}{total}"
 
 
 def as_detail(progress: Progress) -> Progress:
-    """The callback for work that is one piece of something larger: its own total is left out."""
+    """The callback for work that is part of a larger task, without its own total."""
 
     def report(what: str, done: float) -> None:
         found = PIECES.match(what)
@@ -40,19 +41,19 @@ def as_detail(progress: Progress) -> Progress:
 
 @dataclass(eq=False)
 class Line:
-    """The words of the line, from one report to the next."""
+    """The text of the progress line, updated with every report."""
 
     unit: str = ""
     start: float = 0.0
     known: str = ""
-    """What is known so far; it stays while details of the next piece go by."""
+    """What is known so far, which stays while details of the next piece change."""
     part: float | None = None
-    """Of all pieces, those that are done."""
+    """The fraction of all pieces that is done."""
     end: float | None = None
-    """When it may all be done."""
+    """The estimated time at which everything will be done."""
 
     def words(self, what: str, done: float, now: float) -> str:
-        """What the line says after a report."""
+        """The text of the line after a report."""
         found = PIECES.match(what)
         if found is None:
             detail = f"{what} {done:.0f}"
@@ -74,7 +75,7 @@ class Line:
 
 
 def in_words(seconds: float) -> str:
-    """A rough time: seconds by fives, then minutes."""
+    """A rough duration: in steps of five seconds, then in minutes."""
     if seconds <= 90:
         return f"{max(5 * math.ceil(seconds / 5), 5)} s"
     return f"{math.ceil(seconds / 60)} min"
@@ -82,7 +83,7 @@ def in_words(seconds: float) -> str:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress | None]:
-    """A callback that moves a line on stderr, or None where nobody would see it."""
+    """A callback that updates a line on stderr, or None if nobody would see it."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -114,7 +115,7 @@ def progress_bar() -> Iterator[Progress | None]:
 
 @contextmanager
 def shown(progress: Progress | bool | None) -> Iterator[Progress | None]:
-    """What is to be called: a line where someone sees it, nothing for False, or what was given."""
+    """The callback to use: a progress line if visible, None for False, or the one given."""
     if progress is None or progress is True:
         with progress_bar() as bar:
             yield bar

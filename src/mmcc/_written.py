@@ -1,8 +1,8 @@
-"""A mechanism as words again: for the command line, and as Python.
+"""A mechanism as text: options of the command line, and Python.
 
-In: strategy and scheme objects.  Out: options of `mmcc epsilon`, and expressions.
-Numbers are written so that they are read back to the last bit.  A strategy without a name of its
-own is known by a file.
+In: strategy and scheme objects.  Out: options of `mmcc epsilon`, and expressions.  Numbers are
+written so that they are read back to the last bit.  A strategy without a name is referred to by a
+file.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from mmcc.strategies._base import Strategy
 from mmcc.strategies._descriptions import Call
 
 SAVED = "strategy.npz"
-"""The file of a strategy that has no name and came from no file."""
+"""The file name for a strategy that has no name and came from no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A strategy as options and as Python; `file` is where it is kept, if it has no name."""
+    """A strategy or scheme as options and as Python; `file` holds a strategy without a name."""
 
     options: tuple[str, ...]
     python: str
@@ -31,19 +31,19 @@ class Written:
 
 
 def written_strategy(strategy: Strategy, file: str | None) -> Written:
-    """The strategy in words; `file` is where it came from."""
+    """The strategy as text; `file` is the one it came from."""
     found = _filed(strategy, file) if file is not None else _called(strategy.call())
     return found or _filed(strategy, None)
 
 
 def written_scheme(scheme: Scheme) -> Written:
-    """The scheme as options and as Python; one from elsewhere has no options."""
+    """The scheme as options and as Python; a user-defined scheme has no options."""
     kind = type(scheme)
     values = ", ".join(f"{name}={value!r}" for name, value in scheme.arguments().items())
     if not is_registered(scheme):
         note = (
-            f"{kind.__name__} is a sampling scheme of its own, from {kind.__module__}: no command "
-            "knows it."
+            f"{kind.__name__} is a user-defined sampling scheme, from {kind.__module__}: no "
+            "command knows it."
         )
         return Written((), f"{kind.__name__}({values})", note=note)
     options = ["--sampling", scheme.name]
@@ -54,17 +54,17 @@ def written_scheme(scheme: Scheme) -> Written:
 
 
 def typed(words: Sequence[str]) -> str:
-    """A line for a shell."""
+    """The words as a line for a shell."""
     return " ".join(shlex.quote(word) for word in words)
 
 
 def printable(name: str, otherwise: str) -> str:
-    """The name of a file, or another one for it if it has characters that cannot be shown."""
+    """The name of a file, or a substitute if it has unprintable characters."""
     return name if name.isprintable() else otherwise
 
 
 def _called(call: Call | None) -> Written | None:
-    """By a constructor and its numbers, where these say all."""
+    """The strategy by its constructor, if the arguments define it completely."""
     if call is None:
         return None
     options = ["--strategy", call.entry.name]
@@ -76,7 +76,7 @@ def _called(call: Call | None) -> Written | None:
 
 
 def _filed(strategy: Strategy, file: str | None) -> Written:
-    """By a file; a strategy that came from none has to be saved first."""
+    """The strategy by a file; one that came from none has to be saved first."""
     name = SAVED if file is None else printable(file, SAVED)
     plain = () if strategy.adaptive else ("--non-adaptive",)
     adaptive = "" if strategy.adaptive else ", adaptive=False"

@@ -1,4 +1,4 @@
-"""What can go wrong.  Every message is one sentence or two: what, why, what to do.
+"""The errors of mmcc.  Every message is one sentence or two: what, why, what to do.
 
 MmccError (ValueError)
   ParameterError    a number out of range
@@ -7,8 +7,8 @@ MmccError (ValueError)
   MethodError       no proof exists for this combination, or a name is unknown
     NothingCertifiedError    a bound applies but proves no finite number at this noise
   PrecisionError    floating point cannot certify the number asked for
-  NotVerifiedError  a simulation does not show what was to be verified
-  RecordError       a record of verdicts that cannot be read, or is not what it says
+  NotVerifiedError  a simulation did not verify what was asked
+  RecordError       a record of verdicts that cannot be read, or is inconsistent
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numbers
 from collections.abc import Sequence
 
 SHORTEST_PART = 3
-"""Characters that tell which name was meant: `tree` is a part of `binary-tree`."""
+"""Fewest characters of a part that identify a name: `tree` is a part of `binary-tree`."""
 MOST_SHOWN = 200
-"""Characters of a value in a message."""
+"""Most characters of a value in a message."""
 
 
 class MmccError(ValueError):
@@ -53,7 +53,7 @@ class PrecisionError(MmccError):
 
 
 class NotVerifiedError(MmccError):
-    """A simulation does not show what was to be verified; what it suggests instead."""
+    """A simulation did not verify what was asked; holds what it suggests instead."""
 
     def __init__(
         self,
@@ -65,19 +65,19 @@ class NotVerifiedError(MmccError):
     ) -> None:
         super().__init__(message)
         self.samples = samples
-        """Drawn in all, those of the pilot included."""
+        """The number of samples drawn, including the pilot's."""
         self.epsilon = epsilon
-        """About the smallest that would pass at the delta asked for; None if nothing is known."""
+        """Roughly the smallest epsilon that would pass at this delta; None if unknown."""
         self.delta = delta
-        """About the smallest that would pass at the epsilon asked for."""
+        """Roughly the smallest delta that would pass at this epsilon; None if unknown."""
 
 
 class RecordError(MmccError):
-    """A record of verdicts cannot be read, or is not what it says."""
+    """A record of verdicts cannot be read, or is inconsistent."""
 
 
 def real(name: str, value: object, low: float, high: float, *, closed: str = "") -> float:
-    """A float in the interval (low, high), closed at the ends named in `closed`, or an error."""
+    """A float in the interval (low, high), closed at the ends named in `closed`; else an error."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ParameterError(f"{name} must be a number, got {shown(value)}.")
     try:
@@ -104,7 +104,7 @@ def whole(name: str, value: object, low: int, high: int) -> int:
 
 
 def shown(value: object) -> str:
-    """A value as Python writes it, on one line, cut off where nobody would read on."""
+    """The repr of a value on one line, cut off if it is long."""
     try:
         text = harmless(" ".join(line.strip() for line in repr(value).splitlines()))
     except (ValueError, RecursionError):  # thousands of digits, or of brackets
@@ -113,21 +113,21 @@ def shown(value: object) -> str:
 
 
 def harmless(text: str) -> str:
-    """Text from elsewhere on one line: nothing in it ends the line or moves the cursor."""
+    """Foreign text on one line, without characters that break it or move the cursor."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def suggestion(name: object, known: Sequence[str]) -> str:
-    """The name that was probably meant, and all names."""
+    """A hint with the name that was probably meant, and all known names."""
     close = closest(str(name), known)
     meant = f"did you mean {close!r}? " if close else ""
     return f"{meant}choose from {', '.join(known)}."
 
 
 def closest(name: str, known: Sequence[str], alike: float = 0.6) -> str | None:
-    """The known name that was probably meant: a slip of the keys, or a part of the name.
+    """The known name that was probably meant: mistyped, or a part of the name.
 
-    `alike` is how much of the letters must be the same.
+    `alike` is the fraction of characters that must agree.
     """
     spelled = {plain.lower().replace("_", "-"): plain for plain in known}
     typed = name.lower().replace("_", "-")

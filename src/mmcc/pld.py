@@ -1,4 +1,4 @@
-"""Privacy loss distributions for other people's mechanisms.
+"""Privacy loss distributions for mechanisms other than matrix mechanisms.
 
 >>> d = mixture_of_gaussians([0, 1], [0.99, 0.01], sigma=1.0).self_compose(1000)
 >>> d.epsilon(1e-6) < 3.0
@@ -40,7 +40,7 @@ def mixture_of_gaussians(
     probs = _numbers("probabilities", probabilities)
     if values.shape != probs.shape or values.size == 0:
         raise ParameterError(
-            f"need as many probabilities as sensitivities and at least one, "
+            f"need as many probabilities as sensitivities, and at least one; "
             f"got {probs.size} and {values.size}."
         )
     if not (np.isfinite(values) & (values >= 0)).all():
@@ -57,7 +57,7 @@ def mixture_of_gaussians(
         )
     if spacing is not None:
         spacing = real("spacing", spacing, 0, 1.0, closed="h")
-    # Upwards: any probability that is missing from the sum goes to the largest sensitivity.
+    # Rounded up: any probability missing from the sum goes to the largest sensitivity.
     probs = probs / max(total, 1.0)
     probs[np.argmax(values)] += max(1.0 - math.fsum(probs), 0.0)
     law = MixtureLaw(values / sigma * (1 + 2.0**-51), probs)

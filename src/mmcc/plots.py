@@ -1,4 +1,4 @@
-"""Pictures of certified numbers.  Needs matplotlib, which is imported when a picture is drawn.
+"""Plots of certified numbers.  Needs matplotlib, which is imported when a plot is drawn.
 
 In: a mechanism, or a comparison.  Out: a matplotlib figure, written to a file if one is named.
 The house style is in `mmcc._picture`.
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".pdf")
 POINTS = 7
 RANGE = 2.0
-"""Sigmas from the given one divided by this to the given one times this."""
+"""Plots cover sigmas from the given one divided by this to the given one times this."""
 TALLEST = 12.0
-"""Points more than this many times the best bound of the picture are above its edge."""
+"""Points above this many times the best bound are outside the plot."""
 LOWER, ORDERED = "lower bound: no method can prove less", "as many epochs in a fixed order"
 BETWEEN = "between the bounds: the truth"
 BAR = 0.32
-"""Inches of height for each bar."""
+"""Height in inches per bar."""
 
 
 def check_file(file: str | Path | None) -> None:
-    """Refuse a picture that could not be drawn, before the long work starts."""
+    """Raise an error for a plot that could not be drawn, before long work starts."""
     if file is not None:
         path = Path(file)
         if path.suffix.lower() not in FORMATS:
@@ -72,7 +72,7 @@ def epsilon_against_sigma(
 ) -> Figure:
     """Draw the certified lower bound and every upper bound around a noise level.
 
-    The points are computed one by one, on the executor if there is one.
+    The points are computed separately, on the executor if there is one.
     """
     check_file(file)
     from mmcc._picture import house_style, in_powers, picture
@@ -92,7 +92,7 @@ def epsilon_against_sigma(
     lower, *rows = np.array(found).reshape(-1, POINTS)
     best = np.fmin.reduce(rows[: len(bounds)])
     if not np.nanmax([*lower, *best], initial=0.0) > 0:
-        raise ParameterError("every epsilon here is 0: there is nothing to draw on a log scale.")
+        raise ParameterError("every epsilon here is 0, so there is nothing to draw on a log scale.")
     with house_style():
         figure, axes = picture(6.4, 4.8)
         _draw_bracket(axes, sigmas, lower, best)
@@ -111,7 +111,7 @@ def epsilon_against_sigma(
 
 
 def _draw_bracket(axes: Axes, sigmas: FloatArray, lower: FloatArray, best: FloatArray) -> None:
-    """What is between the two ends, and the lower one if it is known anywhere."""
+    """Draw the area between the two ends, and the lower end if it is known anywhere."""
     from mmcc._picture import BLUE, DARK
 
     known = lower > 0
@@ -131,7 +131,7 @@ def _draw_bound(
     *,
     ordered: bool,
 ) -> None:
-    """A line, if any of it is inside the picture: the legend has no others."""
+    """Draw a bound's line if any of it is inside the plot; the legend has only such lines."""
     from mmcc._picture import DOTTED, GREY
 
     inside = values <= _roof(best)
@@ -149,7 +149,7 @@ def _draw_bound(
 def _frame_bracket(
     axes: Axes, sigmas: FloatArray, every: FloatArray, best: FloatArray, sigma: float
 ) -> None:
-    """Scales, ticks, and the noise that was asked about."""
+    """Draw scales, ticks, and a line at the noise that was asked about."""
     from mmcc._picture import DARK, GREY, set_log
 
     roof = _roof(best)
@@ -174,7 +174,7 @@ def _frame_bracket(
 
 
 def _roof(best: FloatArray) -> float:
-    """The upper edge of a bracket's picture, if anything is as tall."""
+    """The upper edge of a bracket's plot, which higher points do not extend."""
     return TALLEST * float(np.nanmax(best))
 
 
@@ -189,7 +189,7 @@ def errors_against_epsilon(found: Comparison, file: str | Path | None = None) ->
     base = [row for row in found.baseline if row.rmse]
     certified = [row for row in found.rows if _drawn(row)]
     if not certified:
-        raise ParameterError("no row has a certified error: there is nothing to draw.")
+        raise ParameterError("no row has a certified error, so there is nothing to draw.")
     rows = [row for row in certified if not _is_dp_sgd(row, base)]
     draw = _bars if len(found.epsilons) == 1 else _curves
     with house_style():
@@ -205,19 +205,19 @@ def errors_against_epsilon(found: Comparison, file: str | Path | None = None) ->
 
 
 def _drawn(row: Row) -> bool:
-    """Whether a row has a certified error, with no other reservation than missing amplification."""
+    """Whether a row has a certified error and no reservation except missing amplification."""
     return bool(row.certified and row.rmse and not row.at_tie) and {*row.reservations} <= {
         UNAMPLIFIED
     }
 
 
 def _is_dp_sgd(row: Row, base: Sequence[Row]) -> bool:
-    """Whether a row is the baseline once more, which is drawn already."""
+    """Whether a row repeats the baseline, which is drawn already."""
     return not row.correlated and row.sampling in [one.sampling for one in base]
 
 
 def _bars(base: Sequence[Row], rows: Sequence[Row], error: str) -> Picture:
-    """One bar a row, the least error on top; DP-SGD is dark, and its error a line."""
+    """One bar per row, least error on top; DP-SGD is dark, with a line at its error."""
     from mmcc._picture import DARK, GREY, MARKERS, PALE, picture
 
     ranked = sorted((*base, *rows), key=lambda row: row.rmse or math.inf)
@@ -335,7 +335,7 @@ def _looks(rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _name(row: Row) -> str:
-    """What a bar or a line is of."""
+    """The label of a bar or a line."""
     if row.verdict == BASELINE:
         return f"{BASELINE}, poisson"
     told = f" ({UNAMPLIFIED})" if row.reservations else ""
@@ -343,7 +343,7 @@ def _name(row: Row) -> str:
 
 
 def _line(bound: Bound) -> dict[str, Any]:
-    """Colour, dashes and marker of an amplified bound, the same in every picture."""
+    """Colour, dashes and marker of an amplified bound, the same in every plot."""
     from mmcc._picture import COLOURS, DASHES, MARKERS
 
     known = [other.name for other in known_bounds() if other.amplified]
@@ -358,7 +358,7 @@ def _line(bound: Bound) -> dict[str, Any]:
 def _point(
     strategy: Strategy, delta: float, point: tuple[tuple[Bound | None, Scheme], float]
 ) -> float:
-    """One point of a curve, the lower one for None; NaN where a bound cannot be computed."""
+    """One point of a curve (of the lower end for None); NaN if the bound cannot be computed."""
     (bound, sampling), sigma = point
     try:
         if bound is None:

@@ -1,8 +1,8 @@
-"""What a strategy is worth: the error of prefix sums, and of other workloads, at a given sigma.
+"""The utility of a strategy: the error of prefix sums, or of other workloads, at a given sigma.
 
 In: a strategy, sigma, a lower-triangular workload A (prefix sums unless given) and a decoder.
-Out: the standard deviation of the noise in A x: B C = I, and A x is estimated with the noise A B z.
-Rounding: plain floating point, about ten digits.  Errors are no part of a guarantee: sigma is.
+Out: the standard deviation of the noise in A x: since B C = I, A x is estimated with noise A B z.
+Rounding: plain floating point, about ten digits.  Errors are not part of a guarantee; sigma is.
 
 >>> from mmcc import strategies
 >>> round(rmse(strategies.identity(8), sigma=1.0), 6)
@@ -60,8 +60,8 @@ def rmse(
 ) -> float:
     """Root mean squared error over the steps: sigma |A B|_F / sqrt(n), or with the steps' weights.
 
-    Per coordinate, in units of the clip norm.  Published constants of one participation take sigma
-    to be the largest column norm of C.
+    It is per coordinate, in units of the clip norm.  Published constants for one participation take
+    sigma to be the largest column norm of C.
     """
     scale, variances, weights = _scaled(strategy, sigma, workload, decoder)
     mean = variances.mean() if weights is None else weights @ variances
@@ -75,7 +75,7 @@ def max_error(
     *,
     decoder: str | None = None,
 ) -> float:
-    """The largest standard deviation of a step that counts: sigma max_t |row t of A B|."""
+    """The largest standard deviation of a step with positive weight: sigma max_t |row t of A B|."""
     scale, variances, weights = _scaled(strategy, sigma, workload, decoder)
     counted = variances if weights is None else variances[weights > 0]
     return _finite(scale * math.sqrt(float(counted.max())))
@@ -88,7 +88,7 @@ def step_errors(
     *,
     decoder: str | None = None,
 ) -> FloatArray:
-    """The standard deviation of every row of A x, one a step or one alone: sigma |row t of A B|."""
+    """The standard deviation of every row of A x, sigma |row t of A B|: one per step, or one."""
     scale, variances, _ = _scaled(strategy, sigma, workload, decoder)
     return np.asarray(scale * np.sqrt(variances))
 
@@ -96,7 +96,7 @@ def step_errors(
 def _scaled(
     strategy: Strategy, sigma: float, workload: ArrayLike | Workload | None, decoder: str | None
 ) -> tuple[float, FloatArray, FloatArray | None]:
-    """Sigma, the variance of every step at sigma = 1, and how much each of them counts."""
+    """Sigma, the variance of every step at sigma = 1, and the weight of each step."""
     sigma = real("sigma", sigma, 0, math.inf)
     decoder = decoder_name(strategy, decoder)
     asked = workload_of(workload, strategy.steps)
@@ -112,7 +112,9 @@ def _scaled(
 
 
 def _finite(error: float) -> float:
-    """The error, or why there is none."""
+    """The error, checked to be finite."""
     if not math.isfinite(error):
-        raise PrecisionError("sigma times the error of the strategy is too large for a number.")
+        raise PrecisionError(
+            "sigma times the error of the strategy is too large for floating point."
+        )
     return error

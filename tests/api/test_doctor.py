@@ -98,7 +98,7 @@ def test_a_wrong_epsilon_is_broken(checked, monkeypatch, epsilon, said):
     check = checks["known epsilon, tight"]
     assert check["state"] == "broken"
     assert said in check["seen"]
-    assert "Trust no number" in check["remedy"]
+    assert "Do not trust any number" in check["remedy"]
 
 
 def test_a_crash_is_broken_and_not_a_traceback(checked, monkeypatch):
@@ -123,7 +123,7 @@ def test_missing_torch_is_said_and_no_fault(checked, monkeypatch):
 
 @pytest.mark.usefixtures("rightly")
 def test_no_extra_at_all_is_no_fault(checked, monkeypatch):
-    names = [doctor._parsed(each)[0] for extra in doctor.EXTRAS.values() for each in extra]
+    names = [doctor._parse(each)[0] for extra in doctor.EXTRAS.values() for each in extra]
     without(monkeypatch, *names)
     code, checks = checked()
     assert code == 0

@@ -9,7 +9,7 @@ import pytest
 
 import mmcc
 from mmcc import sampling, strategies
-from mmcc._calls import looks_called, read_call, split_outside_brackets
+from mmcc._calls import looks_like_call, read_call, split_outside_brackets
 from mmcc._cli.app import main
 from mmcc.design import TunedBlt
 from mmcc.design._error_beside_dp_sgd import beside_dp_sgd
@@ -83,9 +83,9 @@ def test_what_cannot_be_read_is_refused(text, said):
 
 
 def test_calls_are_told_from_words_and_files():
-    assert looks_called(" strategies.blt(8) ")
-    assert not looks_called("blt:8")
-    assert not looks_called("a(1).npz")
+    assert looks_like_call(" strategies.blt(8) ")
+    assert not looks_like_call("blt:8")
+    assert not looks_like_call("a(1).npz")
     assert read_call("a.b(1)", "strategies") is None
     assert split_outside_brackets("a, b(1, [2, 3]),c") == ["a", "b(1, [2, 3])", "c"]
 

@@ -84,7 +84,7 @@ def test_the_law_has_the_true_mean_and_a_little_more_variance(bins, adjacency):
     links = random_links(bins, bins, 0.3)
     found = chain_law(links, 1e-12, adjacency, FINE)
     values, masses = found.law.values, found.law.masses
-    below = links.chained + np.diag(links.own)
+    below = links.chain_part + np.diag(links.own)
     assert abs(masses.sum() - 1) < 1e-5
     if adjacency == "remove":
         assert abs(masses @ values - 1) < 1e-5

@@ -24,8 +24,8 @@ from oracles.groups import (
 import mmcc
 from mmcc import sampling, strategies
 from mmcc.accounting._best_bound import (
+    adapt_bound,
     amplified,
-    as_asked,
     ask_delta,
     ask_epsilon,
     lower_delta,
@@ -75,7 +75,7 @@ def check_counts(seed, method):
     p, sigma = log_uniform(rng, 0.02, 0.9), log_uniform(rng, 1.0, 20)
     problem = Problem(strategy, sampling.Poisson(p), sigma, group_size=members)
     components, weights = count_components(strategy.to_dense(), [members] * steps, p, sigma)
-    bound = as_asked(bound_named(method), problem)
+    bound = adapt_bound(bound_named(method), problem)
     assert refusal(bound, problem) is None
     delta = float(10 ** rng.uniform(-6, -1.5))
     low = max(lower_epsilon(problem, delta), 1e-3)

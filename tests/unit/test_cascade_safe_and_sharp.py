@@ -81,7 +81,7 @@ def test_masses_cover_the_rounding_of_every_addition(bound, side):
     masses = np.concatenate([[1.0], np.full(999, small)])
     law = Law(1 + 1e-6 * np.arange(1000.0), masses)
     builder = _Builder(TreeBracket(Node(1.0), 1.0), bound, "remove")
-    found = builder._combined(law, law, 0.5, 0.5, 0.0)
+    found = builder._combine(law, law, 0.5, 0.5, 0.0)
     exact = sum(map(Fraction, masses.tolist())) ** 2
     total = sum(map(Fraction, found.masses.tolist()))
     assert side * (total - exact) >= 0

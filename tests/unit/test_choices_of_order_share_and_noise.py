@@ -124,7 +124,7 @@ def test_the_best_order_and_share_are_found(best):
         order = {"release": 0.3, "reversed": 0.0, "heavy": 0.1}[bound.order]
         return Answer(1 + order + 0.01 * math.log(bound.share / best) ** 2, 9.0)
 
-    found = Formula(at_delta=epsilon).settled_for_epsilon(PROBLEM, 1e-5)
+    found = Formula(at_delta=epsilon).tune_for_epsilon(PROBLEM, 1e-5)
     assert found.order == "reversed"
     assert found.share == pytest.approx(best, rel=1e-6)
 
@@ -136,7 +136,7 @@ def test_delta_is_asked_with_the_best_order_and_share_that_were_tried(better):
         value = 0.1 + order + 0.001 * abs(bound.share - better)
         return Answer(value, value)
 
-    found = Formula(at_epsilon=delta).settled_for_delta(PROBLEM, 1.0)
+    found = Formula(at_epsilon=delta).tune_for_delta(PROBLEM, 1.0)
     assert (found.order, found.share) == ("reversed", better)
 
 

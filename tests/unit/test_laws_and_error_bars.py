@@ -16,7 +16,7 @@ from mmcc.accounting._losses.composed import Question
 from mmcc.accounting._losses.distribution import PrivacyLossDistribution
 from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._losses.expansions import Expansion
-from mmcc.accounting._losses.laws import MixtureLaw, ProductLaw, merged
+from mmcc.accounting._losses.laws import MixtureLaw, ProductLaw, merge_equal
 from mmcc.accounting._losses.rows import cell_errors
 
 ULP = 2.0**-53
@@ -291,7 +291,7 @@ def test_different_laws_are_counted_apart():
         ProductLaw(values[:1], probs[:1]),
     ]
     twice = [(law, count) for count in (1, 10) for law in different]
-    counted = merged(twice)
+    counted = merge_equal(twice)
     assert [law for law, _ in counted] == different
     assert [count for _, count in counted] == [11] * len(different)
 

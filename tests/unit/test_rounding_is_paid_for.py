@@ -44,7 +44,7 @@ def test_pushing_up_pays_for_the_errors_of_a_cell(spacing, share):
     moved = min(2 * error / -math.expm1(-spacing), share)
     exact = [1 - mpmath.mpf(share), mpmath.mpf(share)]
     computed = np.array([1 - share + moved, share - moved]) * (1 - error)
-    pushed = GridLoss(spacing, 3, computed, 0.0).pushed_up(error)
+    pushed = GridLoss(spacing, 3, computed, 0.0).push_up(error)
     losses = [h * (3 + i) for i in range(pushed.masses.size)]
     for above, place in itertools.product((0.0, error), np.linspace(-3, 5, 81)):
         epsilon = h * (3 + mpmath.mpf(float(place)))
@@ -73,7 +73,7 @@ def test_combined_laws_lie_on_both_sides_of_the_exact_one(adjacency, shares):
     mean = shares != (0.0, 0.0)
     exact = [(shares[0] * x + shares[1] * y if mean else x * y, m) for x, y, m in pairs]
     laws = [
-        _Builder(cascade, bound, adjacency)._combined(first, second, *shares, 0.0)
+        _Builder(cascade, bound, adjacency)._combine(first, second, *shares, 0.0)
         for bound in ("lower", "upper")
     ]
 

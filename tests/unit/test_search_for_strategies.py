@@ -16,8 +16,8 @@ from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.design._certified_noise import Target
 from mmcc.design._optimise import budget_for, fixed_strategies
 from mmcc.design._quasi_newton import follow
-from mmcc.design._rough_noise import Placed, RoughNoise
-from mmcc.design._search import Looked, descend
+from mmcc.design._rough_noise import Placement, RoughNoise
+from mmcc.design._search import Evaluation, descend
 from mmcc.design._shapes import LIMITS, Bands, Buffers, InverseBands, Shapes, coefficients
 
 
@@ -118,7 +118,7 @@ class ClosedForm:
             return None
         self.count()
         place = self._log_epsilon(strategy, 0.0) / 1.5
-        return Looked(place, 0.0, Placed(place, place, 0.0, ()))
+        return Evaluation(place, 0.0, Placement(place, place, 0.0, ()))
 
     def excess_near(self, strategy, placed, move=0.0):
         return self._log_epsilon(strategy, placed.asked + move)

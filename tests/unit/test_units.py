@@ -121,7 +121,7 @@ def test_it_keeps_no_executor_and_nothing_that_was_computed(found):
         calls.append((what, done))
 
     made = mmcc.epsilon(identity, scheme, sigma=2.0, delta=1e-5, method="mmcc", progress=progress)
-    assert not made.curve.problem._kept
+    assert not made.curve.problem._remembered
     made.advantage()
     assert ("points of the privacy curve", 1) in calls
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mmcc._calls import looks_called
+from mmcc._calls import looks_like_call
 from mmcc._cli.command import (
     FLAG,
     GUARANTEE,
@@ -184,7 +184,7 @@ def released(given: Given) -> Strategy:
 def _named(given: Given) -> Any:
     """The strategy, or a function that finds one for a target."""
     name: str = given["strategy"]
-    by_text = name not in strategies.TYPED and (looks_called(name) or is_word(name))
+    by_text = name not in strategies.TYPED and (looks_like_call(name) or is_word(name))
     if not by_text and name not in strategies.TYPED:
         return _from_file(name, given)
     if given["non_adaptive"]:
@@ -209,7 +209,7 @@ def _named(given: Given) -> Any:
 
 def _from_text(name: str, given: Given) -> Any:
     """A strategy from a word with a size, or from what a strategy prints, which has its steps."""
-    typed, called = _typed(given, SHAPES), looks_called(name)
+    typed, called = _typed(given, SHAPES), looks_like_call(name)
     check_options(typed, ["steps"], [] if called else ["steps"], SHAPES, f"--strategy {name}")
     made = from_text(name, typed.get("steps", 0))
     if made.steps != typed.get("steps", made.steps):
@@ -238,7 +238,7 @@ def _searched(make: Callable[..., Strategy], values: Given) -> Strategy:
 def sampled(given: Given) -> Scheme:
     """The scheme, after checking that every option applies to it."""
     name: str = given["sampling"]
-    if looks_called(name):
+    if looks_like_call(name):
         check_options(_typed(given, ROUNDS), (), (), ROUNDS, f"--sampling {name}")
         return from_call(name)
     if name not in SCHEMES:

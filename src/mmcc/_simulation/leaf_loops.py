@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
+from mmcc._compiled import compiled
 from mmcc._simulation.reveal_loops import STEEP, draw_taken, reveal_one
-from mmcc.accounting._losses.row_loops import compiled
 
 
 @compiled

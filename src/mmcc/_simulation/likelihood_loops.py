@@ -15,8 +15,8 @@ import math
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
+from mmcc._compiled import compiled
 from mmcc._simulation.reveal_loops import draw_taken, kick
-from mmcc.accounting._losses.row_loops import compiled
 
 FARTHEST = 40.0
 """Exponents x_l are at most so large; a sample with a larger one counts as if its loss were."""

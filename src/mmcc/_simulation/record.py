@@ -40,7 +40,7 @@ from mmcc.errors import MmccError, ParameterError, RecordError, shown, whole
 from mmcc.sampling import Scheme
 from mmcc.sampling._registry import SCHEMES, identity_of, is_registered
 from mmcc.strategies._base import Strategy
-from mmcc.strategies._records import described, rebuilt, strategy_digest
+from mmcc.strategies._records import describe, rebuild_strategy, strategy_digest
 
 FORMAT = 1
 SUBJECT = "verdicts of mmcc"
@@ -254,7 +254,7 @@ def written(strategy: Strategy, scheme: Scheme) -> dict[str, Any]:
     if is_registered(scheme):
         found["sampling"] = {"name": scheme.name, "arguments": dict(scheme.arguments())}
     try:
-        text, arrays = described(strategy)
+        text, arrays = describe(strategy)
     except MmccError:
         return found
     if sum(array.size for array in arrays.values()) <= MOST_NUMBERS:
@@ -275,7 +275,7 @@ def read_mechanism(mechanism: Mapping[str, Any], name: str) -> tuple[Strategy, S
     arrays = {key: np.asarray(value, dtype=float) for key, value in kept["arrays"].items()}
     if drawn["name"] not in SCHEMES:
         raise RecordError(f"{name!r} has the unknown sampling {shown(drawn['name'])}.")
-    return rebuilt(kept["record"], arrays, name), SCHEMES[drawn["name"]].load()(
+    return rebuild_strategy(kept["record"], arrays, name), SCHEMES[drawn["name"]].load()(
         **drawn["arguments"]
     )
 

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
-from mmcc.accounting._losses.row_loops import compiled
+from mmcc._compiled import compiled
 
 STEEP = 300.0
 """Above this exponents are not taken: e^x would leave the range of numbers."""

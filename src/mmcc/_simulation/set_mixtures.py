@@ -14,7 +14,8 @@ import math
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
-from mmcc.accounting._losses.row_loops import INV_SQRT_2PI, SQRT_HALF, compiled, log_ratio, wave
+from mmcc._compiled import compiled
+from mmcc.accounting._losses.row_loops import INV_SQRT_2PI, SQRT_HALF, log_ratio, wave
 
 ORDERS = 6
 HALF_CLASS = 0.02

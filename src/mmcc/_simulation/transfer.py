@@ -21,9 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc._arrays import FloatArray, IntArray
+from mmcc._compiled import compiled
 from mmcc._simulation.one_example import Mechanism
 from mmcc._simulation.set_mixtures import CLOSE
-from mmcc.accounting._losses.row_loops import INV_SQRT_2PI, compiled
+from mmcc.accounting._losses.row_loops import INV_SQRT_2PI
 from mmcc.sampling import Renewal
 
 MAX_STATES = 64

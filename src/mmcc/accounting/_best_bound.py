@@ -20,8 +20,8 @@ from mmcc.accounting._bounds import (
     PLAIN,
     Answer,
     Bound,
-    ButFor,
     ByCounts,
+    ByRelaxation,
     Cost,
     GroupLemma,
     Groups,
@@ -115,21 +115,21 @@ def ask_epsilon(
     """The answer of one bound, signed with its name; given `known`, only what may be smaller."""
     _check_group(bound, problem)
     if not known:
-        return _signed(bound, bound.epsilon(problem, delta), math.inf)
+        return _sign(bound, bound.epsilon(problem, delta), math.inf)
     beside = Answer(min(one.remove for one in known), min(one.add for one in known))
-    return _signed(bound, bound.epsilon_beside(problem, delta, beside), math.inf)
+    return _sign(bound, bound.epsilon_beside(problem, delta, beside), math.inf)
 
 
 def ask_delta(bound: Bound, problem: Problem, epsilon: float) -> Answer:
     """The delta of one bound, signed with its name."""
     _check_group(bound, problem)
-    return _signed(bound, bound.delta(problem, epsilon), 1.0)
+    return _sign(bound, bound.delta(problem, epsilon), 1.0)
 
 
 def ask_delta_of(bound: Bound, problem: Problem, epsilon: float, adjacency: str) -> float:
     """The delta of one bound for one adjacency."""
     _check_group(bound, problem)
-    answer = _signed(bound, bound.delta_of(problem, epsilon, adjacency), 1.0)
+    answer = _sign(bound, bound.delta_of(problem, epsilon, adjacency), 1.0)
     return answer.remove if adjacency == "remove" else answer.add
 
 
@@ -139,7 +139,7 @@ def _check_group(bound: Bound, problem: Problem) -> None:
         raise MethodError(_only_one(bound, problem))
 
 
-def _signed(bound: Bound, answer: Answer, largest: float) -> Answer:
+def _sign(bound: Bound, answer: Answer, largest: float) -> Answer:
     """The answer with its bound's name; an error unless both sides can be promised."""
     if not (0.0 <= answer.remove <= largest and 0.0 <= answer.add <= largest):
         raise PrecisionError(
@@ -155,17 +155,17 @@ def amplified(problem: Problem) -> list[Bound]:
 
 
 def _applicable(problem: Problem) -> list[Bound]:
-    every = (as_asked(bound, problem) for bound in known_bounds())
+    every = (adapt_bound(bound, problem) for bound in known_bounds())
     return [bound for bound in every if refusal(bound, problem) is None]
 
 
-def as_asked(bound: Bound, problem: Problem) -> Bound:
+def adapt_bound(bound: Bound, problem: Problem) -> Bound:
     """The bound in the form to ask: about a simpler scheme, by counts, or from other bounds.
 
     For one example, under a scheme without a simpler replacement, it is the bound itself.
     """
     if problem.relaxed is not None and bound.amplified:
-        return ButFor(as_asked(bound, problem.under(problem.relaxed.scheme)))
+        return ByRelaxation(adapt_bound(bound, problem.under(problem.relaxed.scheme)))
     if problem.group_size == 1:
         return bound
     if bound.groups is Groups.COUNTS:
@@ -229,7 +229,7 @@ def best_epsilon(
     bounds = _promising_first(bounds, problem, delta, lower)
 
     def ask(bound: Bound, answers: list[Answer]) -> Answer:
-        settled = bound.settled_for_epsilon(problem, delta)
+        settled = bound.tune_for_epsilon(problem, delta)
         answer = ask_epsilon(settled, problem, delta, [*known, *answers])
         if tell is not None:
             value = best_of([*known, *answers, answer]).value
@@ -239,12 +239,12 @@ def best_epsilon(
     def enough(answers: list[Answer], worth: float) -> bool:
         if best_of([*known, *answers]).value <= (1 + worth * (CLOSED - 1)) * lower:
             return True
-        last = _whole(answers, known)[-1]
+        last = _complete(answers, known)[-1]
         # Groups have no composed lower end, so even an exact bound cannot be recognised.
         far = last.value > ENORMOUS or problem.group_size > 1
         return far and last.bound is not None and last.bound.exact(problem)
 
-    return best_of([*known, *_in_turn(problem, bounds, ask, enough, known)], lower)
+    return best_of([*known, *_ask_in_turn(problem, bounds, ask, enough, known)], lower)
 
 
 def _promising_first(
@@ -275,7 +275,7 @@ def best_delta(
     lower = lower_delta(problem, epsilon)
 
     def ask(bound: Bound, answers: list[Answer]) -> Answer:
-        answer = ask_delta(bound.settled_for_delta(problem, epsilon), problem, epsilon)
+        answer = ask_delta(bound.tune_for_delta(problem, epsilon), problem, epsilon)
         if tell is not None:
             value = best_of([*answers, answer]).value
             _tell(tell, "delta", lower, value, len(answers) + 1, len(bounds))
@@ -284,13 +284,13 @@ def best_delta(
     def enough(answers: list[Answer], worth: float) -> bool:
         return best_of(answers).value <= (1 + worth * (CLOSED_DELTA - 1)) * lower
 
-    answers = _in_turn(problem, bounds, ask, enough)
+    answers = _ask_in_turn(problem, bounds, ask, enough)
     if CHANCE.refusal(problem) is None:
         answers.append(ask_delta(CHANCE, problem, epsilon))
     return best_of(answers, lower)
 
 
-def _in_turn(
+def _ask_in_turn(
     problem: Problem,
     bounds: Sequence[Bound],
     ask: Callable[[Bound, list[Answer]], Answer],
@@ -304,7 +304,7 @@ def _in_turn(
         worth = NEARLY if bound.cost(problem) <= Cost.SHORT else 1.0
         if answers and enough(answers, worth):
             continue
-        if not bound.worthwhile(problem, _whole(answers, known)):
+        if not bound.worthwhile(problem, _complete(answers, known)):
             continue
         try:
             answers.append(ask(bound, answers))
@@ -321,7 +321,7 @@ def _in_turn(
     return answers
 
 
-def _whole(answers: Sequence[Answer], known: Sequence[Answer]) -> list[Answer]:
+def _complete(answers: Sequence[Answer], known: Sequence[Answer]) -> list[Answer]:
     """The answers, completed by the known ones for sides that they skipped."""
     remove = min((one.remove for one in known), default=math.inf)
     add = min((one.add for one in known), default=math.inf)

@@ -163,7 +163,7 @@ class Level(Enum):
 
 
 EXPLORED = {6: Level.QUICK, 11: Level.BRISK, 16: Level.BRISK, 21: Level.ALL}
-"""After how many turns which bounds are tried again, as a winner elsewhere may fail here."""
+"""Turns after which other bounds are tried again, since a winner elsewhere may fail here."""
 
 
 class Verdict(Enum):

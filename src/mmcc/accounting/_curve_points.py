@@ -55,8 +55,8 @@ class Point:
     def advantage(self) -> float:
         r"""Upper bound on the true minus the false positive rate.
 
-        It is the value at x = 1 of the chord from the point to its mirror image (e^-eps, 1 - e^-eps
-        + e^-eps delta).
+        It is the value at x = 1 of the chord from the point to its mirror image
+        (e^-eps, 1 - e^-eps + e^-eps delta).
         """
         small = math.exp(-self.epsilon)
         return min((-math.expm1(-self.epsilon) + 2 * small * self.delta) / (1 + small) * UP, 1.0)

@@ -74,10 +74,10 @@ def bound_by_even_links(epsilon_at: EpsilonAt, group: int, delta: float) -> floa
         log_each = math.log(delta) - (group - 1) * epsilon - grown - MARGIN * group
         if log_each < math.log(SMALLEST_DELTA):
             return False
-        return _tried(epsilon_at, math.exp(log_each)) <= epsilon
+        return _try(epsilon_at, math.exp(log_each)) <= epsilon
 
     most = LARGEST_EPSILON / group
-    low = _tried(epsilon_at, delta / group)
+    low = _try(epsilon_at, delta / group)
     high = max(1.1 * low, 1e-9)
     while not holds(high):
         low, high = high, 1.5 * high
@@ -116,7 +116,7 @@ def _chain(
         log_delta = math.log(delta) + math.log(share) - spent * (1 + MARGIN) - MARGIN
         if log_delta < math.log(SMALLEST_DELTA):
             return None
-        epsilons[place] = _tried(epsilon_at, math.exp(log_delta) * (1 - MARGIN))
+        epsilons[place] = _try(epsilon_at, math.exp(log_delta) * (1 - MARGIN))
         logs[place] = log_delta
         spent += float(epsilons[place])
         if not spent < LARGEST_EPSILON:
@@ -138,7 +138,7 @@ def _better_shares(epsilons: FloatArray, logs: FloatArray) -> FloatArray:
     return np.asarray(shares / shares.sum())
 
 
-def _tried(epsilon_at: EpsilonAt, delta: float) -> float:
+def _try(epsilon_at: EpsilonAt, delta: float) -> float:
     try:
         return epsilon_at(delta)
     except PrecisionError:  # this delta cannot be certified, so this split fails

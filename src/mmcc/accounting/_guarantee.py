@@ -75,10 +75,10 @@ class Guarantee:
     Certified means proven.  Verified means shown by a simulation (`mmcc.verify`), which is wrong
     with a chance of at most `failure`; that chance is part of delta.
 
-    The mechanism releases C x + z, with z ~ N(0, sigma^2) in units of the clip norm and examples
-    sampled by `sampling`; adjacency is zero-out (one example's contribution is replaced by zero, or
-    the other way round).  If `adaptive`, inputs may depend on everything released before them.
-    With a `group_size`, the contributions of any that many examples are replaced at once.
+    A matrix mechanism releases C x + z, with z ~ N(0, sigma^2) in units of the clip norm and
+    examples sampled by `sampling`; adjacency is zero-out (one example's contribution is replaced by
+    zero, or the other way round).  If `adaptive`, inputs may depend on everything released before
+    them.  With a `group_size`, the contributions of any that many examples are replaced at once.
     """
 
     epsilon: float

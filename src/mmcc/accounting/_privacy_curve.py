@@ -186,7 +186,7 @@ class PrivacyCurve:
 
     def _answers(self, ask: Callable[[Bound, Problem, float], Answer], at: float) -> list[Answer]:
         """The answers of all bounds that have one; the unamplified bound always does."""
-        tried = (_tried(ask, bound, self.problem, at) for bound in self._few)
+        tried = (_try(ask, bound, self.problem, at) for bound in self._few)
         return [ask(PLAIN, self.problem, at), *(answer for answer in tried if answer is not None)]
 
     @cached_property
@@ -205,7 +205,7 @@ class PrivacyCurve:
         return all(bound.cost(self.problem) <= Cost.FAST for bound in self._few)
 
 
-def _tried(
+def _try(
     ask: Callable[[Bound, Problem, float], Answer], bound: Bound, problem: Problem, at: float
 ) -> Answer | None:
     try:
@@ -227,4 +227,6 @@ def curve_of(
     else:
         winners = tuple(best.needed)
     effort = replace(problem.effort, executor=None)
-    return PrivacyCurve(replace(problem, effort=effort, _kept={}), own, winners, tuple(bounds))
+    return PrivacyCurve(
+        replace(problem, effort=effort, _remembered={}), own, winners, tuple(bounds)
+    )

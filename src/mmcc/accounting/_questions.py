@@ -23,8 +23,8 @@ from mmcc._simulation.search import (
 from mmcc.accounting._best_bound import (
     Best,
     Budget,
+    adapt_bound,
     amplified,
-    as_asked,
     ask_delta,
     ask_epsilon,
     best_delta,
@@ -51,7 +51,7 @@ from mmcc.accounting._in_words import REMEDIES, is_open
 from mmcc.accounting._losses.engine import Effort
 from mmcc.accounting._parallel import Progress
 from mmcc.accounting._privacy_curve import curve_of
-from mmcc.accounting._width import remedies_for
+from mmcc.accounting._remedies import remedies_for
 from mmcc.errors import (
     MethodError,
     NothingCertifiedError,
@@ -311,7 +311,7 @@ def bounds_by(
     check_method(method, order)
     if method == TIGHT:
         return bounds_for(problem, budget)
-    bound = as_asked(bound_named(method) if order is None else Mmcc(order), problem)
+    bound = adapt_bound(bound_named(method) if order is None else Mmcc(order), problem)
     refused = refusal(bound, problem)
     if refused is None:
         return [bound]

@@ -1,11 +1,13 @@
-r"""To and from dp_accounting's `PrivacyLossDistribution`, so that their events and ours compose.
+r"""Conversion to and from dp_accounting's `PrivacyLossDistribution`, so that both compose.
 
 In: a distribution of one library.  Out: one of the other.
-Rounding: upwards; theirs are made and accepted as pessimistic estimates only.
+Rounding: upwards; dp_accounting's distributions are made and accepted as pessimistic estimates
+only.
 
-One mechanism goes over as its losses on their grid.  A composition goes over as dots of its delta
+A single mechanism is converted to its losses on their grid, a composition to dots of its delta
 curve: certified deltas at up to `DOTS` epsilons, convex in e^epsilon between them.  What
-dp_accounting does afterwards (FFT without an error bound, 1e-15 of truncation) is its own.
+dp_accounting does afterwards (FFT without an error bound, truncation of 1e-15) is its own
+responsibility.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from mmcc.accounting._losses.gridded import GridDistribution, put_on_grid
 from mmcc.errors import MethodError, ParameterError, PrecisionError, real
 
 SPACING = 1e-4
-"""dp_accounting's own default of `value_discretization_interval`."""
+"""dp_accounting's default for `value_discretization_interval`."""
 DOTS = 512
 FARTHEST_DELTAS = (1e-15, 1e-12, 1e-9, 1e-6, 1e-3)
 
@@ -35,10 +37,10 @@ FARTHEST_DELTAS = (1e-15, 1e-12, 1e-9, 1e-6, 1e-3)
 def to_dp_accounting(
     distribution: PrivacyLossDistribution | GridDistribution, *, spacing: float = SPACING
 ) -> Any:
-    """Our distribution as dp_accounting's, pessimistic, both adjacencies.
+    """Convert one of our distributions to a pessimistic one of dp_accounting, for both adjacencies.
 
     `spacing` is their `value_discretization_interval`; two distributions compose only if it is the
-    same.  A `GridDistribution` keeps its own.
+    same.  A `GridDistribution` keeps its own spacing.
     """
     pmf = _their("pld_pmf")
     if isinstance(distribution, PrivacyLossDistribution):
@@ -47,7 +49,7 @@ def to_dp_accounting(
         raise ParameterError(
             f"need a distribution made by mmcc.pld or mmcc.bridge, got {distribution!r}."
         )
-    losses = [_exported(distribution, "remove"), _exported(distribution, "add")]
+    losses = [_losses_to_send(distribution, "remove"), _losses_to_send(distribution, "add")]
     made = [
         pmf.DensePLDPmf(loss.spacing, loss.first, loss.masses.copy(), loss.infinite, True)
         for loss in losses
@@ -56,10 +58,10 @@ def to_dp_accounting(
 
 
 def from_dp_accounting(distribution: Any) -> GridDistribution:
-    """Their distribution as one of ours on their grid; it composes with `mmcc.pld`'s.
+    """Convert their distribution to one of ours on their grid; it composes with `mmcc.pld`'s.
 
-    Taken at its word: the answer is as sound as the masses in it.  Negative masses, which their FFT
-    leaves behind, become zero; mass that is missing from the sum gets infinite loss.
+    It is not verified: the answer is only as sound as the masses in it.  Negative masses, which
+    their FFT leaves behind, become zero; mass missing from the sum gets infinite loss.
     """
     theirs = _their("privacy_loss_distribution").PrivacyLossDistribution
     if not isinstance(distribution, theirs):
@@ -67,10 +69,10 @@ def from_dp_accounting(distribution: Any) -> GridDistribution:
             f"need a dp_accounting PrivacyLossDistribution, got {type(distribution).__name__}."
         )
     try:
-        sides = [_imported(side) for side in (distribution._pmf_remove, distribution._pmf_add)]
+        sides = [_to_losses(side) for side in (distribution._pmf_remove, distribution._pmf_add)]
     except AttributeError as problem:
         raise MethodError(
-            f"this version of dp_accounting keeps its masses elsewhere ({problem}). "
+            f"this version of dp_accounting stores its masses elsewhere ({problem}). "
             "Use dp-accounting 0.4.4 to 0.6."
         ) from None
     return GridDistribution(((sides[0], 1),), ((sides[1], 1),))
@@ -86,11 +88,11 @@ def _their(module: str) -> Any:
         ) from None
 
 
-def _imported(pmf: Any) -> GridLoss:
+def _to_losses(pmf: Any) -> GridLoss:
     if not pmf._pessimistic_estimate:
         raise MethodError(
-            "this dp_accounting distribution is an optimistic estimate, which bounds nothing from "
-            "above. Make it with pessimistic_estimate=True."
+            "this dp_accounting distribution is an optimistic estimate, which is not an upper "
+            "bound. Make it with pessimistic_estimate=True."
         )
     dense = pmf.to_dense_pmf()
     masses = np.array(dense._probs, dtype=np.float64)
@@ -99,14 +101,14 @@ def _imported(pmf: Any) -> GridLoss:
         "value_discretization_interval", float(dense._discretization), 0, 1.0, closed="h"
     )
     if masses.ndim != 1 or not np.isfinite(masses).all() or not 0 <= infinite <= 1 + 1e-9:
-        raise ParameterError("this dp_accounting distribution holds masses that are no numbers.")
+        raise ParameterError("this dp_accounting distribution has masses that are not numbers.")
     if not float(masses.min(initial=0.0)) >= -1e-9 or not math.fsum(masses) <= 1 + 1e-6:
         raise ParameterError("this dp_accounting distribution has masses outside [0, 1].")
     return _without_specks(spacing, int(dense._lower_loss), np.maximum(masses, 0.0), infinite)
 
 
 def _without_specks(spacing: float, first: int, masses: FloatArray, infinite: float) -> GridLoss:
-    """Masses too small for floating point, and what is missing from the sum, go to infinity."""
+    """Move masses too small for floating point, and mass missing from the sum, to infinity."""
     specks = (masses > 0) & (masses < SMALLEST_MASS)
     infinite += int(specks.sum()) * SMALLEST_MASS
     masses = np.where(specks, 0.0, masses)
@@ -117,12 +119,12 @@ def _without_specks(spacing: float, first: int, masses: FloatArray, infinite: fl
     if kept.size == 0:
         raise PrecisionError("all of the privacy loss is infinite: no epsilon can be certified.")
     masses = masses[kept[0] : kept[-1] + 1]
-    if masses.size == 1:  # windows want two grid points
+    if masses.size == 1:  # windows need two grid points
         masses = np.concatenate([masses, [0.0]])
     return GridLoss(spacing, first + int(kept[0]), masses, infinite)
 
 
-def _exported(distribution: GridDistribution, side: Adjacency) -> GridLoss:
+def _losses_to_send(distribution: GridDistribution, side: Adjacency) -> GridLoss:
     parts = distribution.remove if side == "remove" else distribution.add
     if len(parts) == 1 and parts[0][1] == 1:
         loss = parts[0][0]
@@ -132,9 +134,9 @@ def _exported(distribution: GridDistribution, side: Adjacency) -> GridLoss:
 
 
 def _dots(distribution: GridDistribution, side: Adjacency) -> GridLoss:
-    """Certified deltas at up to about `DOTS` epsilons, connected."""
+    """The losses that connect certified deltas at up to about `DOTS` epsilons."""
     spacing = distribution.spacing
-    finite = replace(distribution, slack=0.0)  # bad events go to infinity as a whole
+    finite = replace(distribution, slack=0.0)  # bad events get infinite loss as a whole
     top = _farthest(finite, side)
     bottom = -_farthest(finite, "add" if side == "remove" else "remove")
     step = max(1, math.ceil((top - bottom) / spacing / DOTS))
@@ -146,7 +148,7 @@ def _dots(distribution: GridDistribution, side: Adjacency) -> GridLoss:
 
 
 def _farthest(distribution: GridDistribution, side: Adjacency) -> float:
-    """About where delta has fallen to nothing, or to the smallest that can be certified."""
+    """Roughly where delta is negligible, or the smallest that can be certified."""
     for delta in FARTHEST_DELTAS:
         with suppress(PrecisionError):
             return distribution.epsilon(delta, side)

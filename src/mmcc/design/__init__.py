@@ -1,7 +1,8 @@
 """Choosing a mechanism: errors, comparisons at equal guarantees, strategies made for a target.
 
-`mmcc.compare` and `mmcc.strategies.optimise` ask; here are the parts that a script may want:
-families of schemes at one rate (`family`), a BLT tuned to each target (`TunedBlt`), and the tables.
+Users ask through `mmcc.compare` and `mmcc.strategies.optimise`; this package exports parts for
+scripts: families of schemes at one rate (`family`), a BLT tuned to each target (`TunedBlt`), and
+the tables.
 """
 
 from mmcc.design._compare import compare

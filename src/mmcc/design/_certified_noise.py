@@ -1,10 +1,11 @@
-"""The noise that a mechanism needs for a target, at a cost that many answers can bear.
+"""The noise that a mechanism needs for a target, at a cost suited to many answers.
 
 In: a mechanism, a target.  Out: `Guarantee`s, as from `mmcc.sigma` and `mmcc.epsilon`; and, where
-no amplification is proven, a sigma by simulation, which is no proof.
+no amplification is proven, a sigma by simulation, which is not a proof.
 
 `mmcc.sigma` may take minutes.  With a smaller budget quick bounds are asked one by one, each only
-if it may be better than those before: the answer is as certified, and may be some per cent larger.
+if it may be better than the previous ones: the answer is still certified, but may be a few per cent
+larger.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
 GAIN = 1e-3
-"""What another bound must promise before a second calibration is made."""
+"""The gain that another bound must promise to justify a second calibration."""
 TURNS = 10
 NEAR = 0.02
-"""An estimate's upper end may be this much (relative) below the target: none is narrower."""
+"""How far an estimate's upper end may be below the target, relatively, as none is narrower."""
 WIDTH = 0.02
 SAMPLES = 2**15
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be proven, by which method, how long one is ready to wait, reporting to whom."""
+    """What to prove, by which method, with which time budget, and where to report progress."""
 
     epsilon: float
     delta: float
     method: str = TIGHT
     budget: Budget = Budget.MINUTES
-    """Of "tight"; another method is one bound, whatever it costs."""
+    """The budget of "tight"; any other method is one bound, whatever it costs."""
     progress: Progress | None = None
 
     def methods(self, strategy: Strategy, scheme: Scheme) -> tuple[str, ...]:
-        """The methods to ask in turn, of `mmcc.sigma` and `mmcc.epsilon`.
+        """The methods of `mmcc.sigma` and `mmcc.epsilon` to ask in turn.
 
-        Where no amplification is proven, "tight" means without it: the guarantee says so.
+        If no amplification is proven, "tight" means without it, and the guarantee says so.
         """
         if self.method != TIGHT:
             return (self.method,)
@@ -62,7 +63,7 @@ class Target:
 
 
 def calibrate(strategy: Strategy, scheme: Scheme, target: Target) -> Guarantee:
-    """Noise that is enough for the target, and nearly the least that the method can prove."""
+    """Noise that suffices for the target, nearly the least that the method can prove."""
     first, *others = target.methods(strategy, scheme)
     best = _ask_sigma(strategy, scheme, target, first)
     for method in others:
@@ -73,13 +74,13 @@ def calibrate(strategy: Strategy, scheme: Scheme, target: Target) -> Guarantee:
             if there.epsilon < target.epsilon * (1 - GAIN):
                 other = _ask_sigma(strategy, scheme, target, method)
                 best = min(best, other, key=lambda found: found.sigma)
-        except (MmccError, TimeUpError):  # what was found stands
+        except (MmccError, TimeUpError):  # keep what was found
             break
     return best
 
 
 def prove(strategy: Strategy, scheme: Scheme, sigma: float, target: Target) -> Guarantee | None:
-    """A certificate of the target at this noise, if one of the method's bounds gives it."""
+    """A certificate of the target at this noise, if one of the method's bounds gives one."""
     refusal: MmccError | None = None
     answers = 0
     for method in target.methods(strategy, scheme):
@@ -97,9 +98,9 @@ def prove(strategy: Strategy, scheme: Scheme, sigma: float, target: Target) -> G
 
 
 def may_need_less(strategy: Strategy, scheme: Scheme, sigma: float, target: Target) -> bool:
-    """Whether the target can be had with less noise than this, by lower and cheap upper bounds.
+    """Whether the target may be reached with less noise, by lower bounds and cheap upper bounds.
 
-    For looking through a family: a no by the cheap bound is not a proof that there is no other.
+    For scanning a family: a no from the cheap bound does not prove that no other bound says yes.
     """
     if lower_epsilon(strategy, scheme, sigma, target) > target.epsilon:
         return False
@@ -112,7 +113,7 @@ def may_need_less(strategy: Strategy, scheme: Scheme, sigma: float, target: Targ
 
 
 def lower_epsilon(strategy: Strategy, scheme: Scheme, sigma: float, target: Target) -> float:
-    """No method can prove less than this at this noise; 0 where nothing is known."""
+    """A lower bound: no method can prove less at this noise; 0 if nothing is known."""
     problem = Problem(strategy, scheme, sigma, Effort(progress=target.progress))
     return best_lower_epsilon(problem, target.delta)
 
@@ -140,7 +141,7 @@ def estimate_sigma(strategy: Strategy, scheme: Scheme, target: Target) -> tuple[
         sigma = next_sigma(points, -0.5 * NEAR)
     if safe is None:
         raise PrecisionError(
-            f"no noise level was found whose estimate lies below epsilon = {target.epsilon:g}; "
+            f"no noise level was found whose estimate is below epsilon = {target.epsilon:g}; "
             "look at mmcc.estimate at a few sigmas."
         )
     return safe

@@ -1,4 +1,4 @@
-"""The question of the table: which strategy has the least error at equal guarantees.
+"""The comparison table: which strategy has the least error at equal guarantees.
 
 In: strategies, schemes of one rate, targets.  Out: a `Comparison`.
 """
@@ -31,13 +31,13 @@ from mmcc.strategies._workloads import Workload, workload_of
 
 Compared = Strategy | TunedBlt
 SECONDS = 300.0
-"""How long one cell may take unless another limit is given."""
+"""The default time limit of one cell, in seconds."""
 MOST_DENSE = 2048
-"""Default strategies without few bands are left out above this many steps: minutes a row."""
+"""Above this many steps, default strategies with many bands are left out: minutes per row."""
 MANY_PARTS = 4
-"""With fewer participations a BLT is tuned slowly and bands do as well."""
+"""With fewer participations than this, tuning a BLT is slow and bands are as good."""
 FEW, MANY = 16, 100
-"""Bands of the default banded strategies, at most."""
+"""Most bands of the default banded strategies."""
 MARGIN = 2e-3
 """What a win must exceed where DP-SGD's least noise is not known closely: its bound, which composes
 exactly, was never seen to lose more than 0.11 % of sigma (in a single step)."""
@@ -58,16 +58,16 @@ def compare(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Strategies at equal (epsilon, delta, steps, rate), each with the noise that it needs.
+    """Compare strategies at equal (epsilon, delta, steps, rate), each with the noise that it needs.
 
     DP-SGD, independent noise under Poisson sampling at the same rate, is the baseline.  A list in
-    `samplings` is a family of which the scheme with the least noise is shown; several epsilons make
-    a sweep.  `only_wins` asks for each row only whether it wins: one evaluation at the noise
-    that ties.  `estimates` adds simulated rows where no amplification is proven, marked as such.
-    `workload` is what errors are of, as for `mmcc.utility.rmse`; prefix sums unless given.
-    A row that cannot be certified, or takes more than about `seconds`, says why.
+    `samplings` is a family, of which the scheme with the least noise is shown; several epsilons
+    make a sweep.  `only_wins` determines only whether each row wins, by one evaluation at the noise
+    that would tie.  `estimates` adds simulated rows where no amplification is proven, marked as
+    such.  `workload` defines the errors, as in `mmcc.utility.rmse`; by default prefix sums.  A row
+    that cannot be certified, or takes more than about `seconds`, states why.
     """
-    named, steps = _named(strategies)
+    named, steps = _name_all(strategies)
     asked = workload_of(workload, steps)
     families = _families(samplings)
     rate = common_rate(families, steps)
@@ -79,7 +79,7 @@ def compare(
     if rate < 1 and -math.expm1(steps * math.log1p(-rate)) <= delta:
         raise ParameterError(
             f"the chance to take part in any of {steps} steps is at most delta = {delta:g}, so no "
-            "noise is needed and nothing can be compared. Use a smaller delta."
+            "noise is needed and there is nothing to compare. Use a smaller delta."
         )
     first = [baseline_cell(steps, rate, e, delta, limits) for e in epsilons]
     baseline = tuple(row for rows in _run(first, executor, progress, BASELINE) for row in rows)
@@ -95,7 +95,7 @@ def compare(
 
 
 def default_words(steps: int, rate: float) -> tuple[str, ...]:
-    """Strategies that may win at this length and rate, within minutes."""
+    """Words for strategies that may win at this length and rate, within minutes."""
     longest = round(min(1 / rate, float(steps)))
     bands = dict.fromkeys(b for b in (min(FEW, longest), min(MANY, longest)) if b > 1)
     banded = (f"{CONTINUAL_COUNTING.name}:{b}" for b in bands)
@@ -105,7 +105,7 @@ def default_words(steps: int, rate: float) -> tuple[str, ...]:
 
 
 def baseline_cell(steps: int, rate: float, epsilon: float, delta: float, limits: Limits) -> Cell:
-    """DP-SGD at a target: by the tightest bound, whatever the others are asked for."""
+    """DP-SGD at a target, always by the tightest bound, whatever method the others use."""
     family = Family("poisson", (Poisson(rate),))
     limits = replace(limits, method=TIGHT, only_wins=False, estimates=False, seconds=math.inf)
     return Cell(BASELINE, identity(steps), family, epsilon, delta, limits)
@@ -160,7 +160,7 @@ def _run(
         yield rows
 
 
-def _named(
+def _name_all(
     strategies: Compared | Sequence[Compared] | Mapping[str, Compared],
 ) -> tuple[dict[str, Compared], int]:
     """Strategies by name, and their number of steps."""
@@ -169,7 +169,7 @@ def _named(
         named = dict(strategies)
     else:
         several = strategies if isinstance(strategies, Sequence) else [strategies]
-        named = _labelled(several)
+        named = _label_all(several)
     for strategy in named.values():
         if not isinstance(strategy, Compared):
             raise StrategyError(
@@ -185,8 +185,8 @@ def _named(
     return named, lengths.pop()
 
 
-def _labelled(strategies: Sequence[Compared]) -> dict[str, Compared]:
-    """Strategies by what they print; those that print alike are numbered, none is lost."""
+def _label_all(strategies: Sequence[Compared]) -> dict[str, Compared]:
+    """Strategies by their repr; those with the same repr are numbered."""
     named: dict[str, Compared] = {}
     for strategy in strategies:
         label = "blt, tuned" if isinstance(strategy, TunedBlt) else repr(strategy)
@@ -206,7 +206,7 @@ def _families(
 
 
 def _list(given: T | Sequence[T]) -> list[T]:
-    """One thing, or several."""
+    """The argument as a list, whether one thing or several were given."""
     if isinstance(given, Sequence) and not isinstance(given, str):
         return list(given)
     if hasattr(given, "__iter__") and not isinstance(given, str):

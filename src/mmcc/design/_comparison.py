@@ -1,9 +1,9 @@
-"""The table of a comparison: frozen rows, what each assumes, and where correlated noise wins.
+"""The table of a comparison: frozen rows, their assumptions, and where correlated noise wins.
 
 In: answers at equal (epsilon, delta, steps, rate).  Out: text, a dictionary, and verdicts.
-Rounding: in print sigmas go up and savings go down.  A row wins only against the noise
-below which DP-SGD is impossible (where that is known), and only with a certificate that assumes no
-more than DP-SGD's.
+Rounding: in print sigmas go up and savings go down.  A row wins only against the noise below which
+DP-SGD is impossible (if that is known), and only with a certificate that assumes no more than
+DP-SGD's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BASELINE = "DP-SGD"
 WINS = "wins"
 LOSES = "does not win"
 CANNOT = "cannot win"
-"""Certified: with as little error as DP-SGD no method can prove the target."""
+"""Certified: no method can prove the target with as little error as DP-SGD's."""
 UNKNOWN = "no answer"
 
 ESTIMATED = "an estimate, not a proof"
@@ -35,7 +35,7 @@ UNAMPLIFIED = "without amplification"
 FIXED_INPUTS = "for inputs fixed in advance"
 ZERO_ONE = "in the 0-1 setting"
 CLOSED = 0.99
-"""A lower bound on DP-SGD's noise below this part of what is certified is of no use."""
+"""A lower bound on DP-SGD's noise below this fraction of the certified noise is not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,50 +47,50 @@ class Row:
     """The strategy in full."""
     scheme: str
     sampling: str
-    """The scheme in full; the one that needs the least noise, where several were tried."""
+    """The scheme in full; of several that were tried, the one that needs the least noise."""
     separation: int | None
-    """Of cyclic Poisson sampling: the best one, where several were tried."""
+    """The separation of cyclic Poisson sampling, the best one if several were tried."""
     epsilon: float
-    """The target."""
+    """The target epsilon."""
     delta: float
     method: str
     verdict: str
     correlated: bool
     sigma: float | None = None
-    """Enough for the target, in units of the clip norm."""
+    """The noise that suffices for the target, in units of the clip norm."""
     sigma_lower: float | None = None
-    """Below this noise no method can prove the target: certified; None where nothing is known."""
+    """Certified: below this noise no method can prove the target; None if nothing is known."""
     bound: str = ""
     """The certified bound that gave sigma, or how it was estimated."""
     certified: bool = False
     reservations: tuple[str, ...] = ()
-    """What keeps the row from being compared as an equal."""
+    """What prevents the row from being compared on equal terms."""
     rmse: float | None = None
     max_error: float | None = None
     noise_memory: int | None = None
     saving: float | None = None
-    """1 - rmse / (the least RMSE that DP-SGD can have at this guarantee, where it is known)."""
+    """1 - rmse / (the least RMSE that DP-SGD can have at this guarantee, if it is known)."""
     at_tie: bool = False
-    """Only who wins was asked: sigma is the noise at which both errors are equal."""
+    """Whether only the winner was asked for; sigma is then the noise at which errors are equal."""
     skipped: int = 0
-    """Schemes of the family that need more noise than the one shown, by one evaluation each."""
+    """The number of schemes of the family that need more noise than the one shown."""
     reason: str = ""
-    """Why there is no answer, or perhaps a better one."""
+    """Why there is no answer, or why there may be a better one."""
     seconds: float = 0.0
 
     @property
     def wins(self) -> bool:
-        """Certified: less error than DP-SGD at the same guarantee."""
+        """Whether it has certified less error than DP-SGD at the same guarantee."""
         return self.verdict == WINS and self.certified and not self.reservations
 
     @property
     def closed(self) -> bool:
-        """Whether the least noise for the target is known within a hundredth."""
+        """Whether the least noise for the target is known to within a hundredth."""
         return bool(self.sigma and self.sigma_lower and self.sigma_lower >= CLOSED * self.sigma)
 
     @property
     def text(self) -> str:
-        """The verdict in words, with all its reservations."""
+        """The verdict in words, with all reservations."""
         if self.verdict == BASELINE and not self.closed and self.bound != PLAIN.name:
             return f"{BASELINE}; wins are against this certified noise"
         if self.verdict == UNKNOWN:
@@ -122,7 +122,7 @@ class Crossing:
     strategy: str = ""
     saving: float | None = None
     impossible_below: bool = False
-    """At all smaller epsilons of the sweep no method can show a win of the strategies compared."""
+    """Whether at all smaller epsilons of the sweep no method can prove a win."""
 
     def __str__(self) -> str:
         if self.epsilon is None:
@@ -133,9 +133,9 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Strategies at equal (epsilon, delta, steps, rate), and DP-SGD beside them.
+    """Strategies at equal (epsilon, delta, steps, rate), compared with DP-SGD.
 
-    DP-SGD is independent noise under Poisson sampling at the same rate, one row an epsilon.
+    DP-SGD is independent noise under Poisson sampling at the same rate, with one row per epsilon.
     """
 
     steps: int
@@ -145,11 +145,11 @@ class Comparison:
     baseline: tuple[Row, ...]
     rows: tuple[Row, ...]
     workload: str = PREFIX_SUMS
-    """What errors are of, in words."""
+    """The workload that errors refer to, in words."""
 
     @property
     def epsilons(self) -> tuple[float, ...]:
-        """The sweep, upwards."""
+        """The epsilons of the sweep, in increasing order."""
         return tuple(row.epsilon for row in self.baseline)
 
     @property
@@ -163,7 +163,7 @@ class Comparison:
         return tuple(row for row in self.rows if row.epsilon == epsilon)
 
     def best(self, epsilon: float) -> Row | None:
-        """The certified row without reservations that has the least RMSE; DP-SGD included."""
+        """The certified row without reservations with the least RMSE, including DP-SGD."""
         fair = [
             row
             for row in (*self.baseline, *self.at(epsilon))
@@ -188,7 +188,7 @@ class Comparison:
         }
 
     def plot(self, file: str | Path | None = None) -> Figure:
-        """Errors of all certified rows: bars at one epsilon, lines against several.
+        """Plot the errors of all certified rows: bars at one epsilon, lines against several.
 
         Needs matplotlib; `file` may end with .png, .svg or .pdf.
         """
@@ -197,7 +197,7 @@ class Comparison:
         return errors_against_epsilon(self, file)
 
     def _repr_html_(self) -> str:
-        """A table for each epsilon, for notebooks."""
+        """An HTML table for each epsilon, for notebooks."""
         parts = [_html.paragraph(self._title)]
         for base in self.baseline:
             rows = [cells(row) for row in (base, *self.at(base.epsilon))]
@@ -216,7 +216,7 @@ class Comparison:
 
     @property
     def _notes(self) -> list[str]:
-        """Below the table: where correlated noise wins, and what the sigmas are."""
+        """The lines below the table: where correlated noise wins, and the units of sigma."""
         simulated = any(not row.certified and row.sigma is not None for row in self.rows)
         marked = "sigmas with ~ are estimates, the others certified" if simulated else "certified"
         return [
@@ -239,7 +239,7 @@ HEADER = ("strategy", "scheme", "sigma", "RMSE", "max error", "memory", "against
 def cells(row: Row) -> tuple[str, ...]:
     """The row as text: sigma rounded up, estimates marked, errors to four digits."""
     mark = "~" if row.sigma is not None and not row.certified else ""
-    mark += "<=" if row.at_tie else ""  # what ties, not what the row needs
+    mark += "<=" if row.at_tie else ""  # the noise at a tie, not what the row needs
 
     def error(value: float | None) -> str:
         return "-" if value is None or sigma == "-" else f"{mark}{value:.4g}"
@@ -252,7 +252,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def aligned(rows: Sequence[Row]) -> list[str]:
-    """Lines of a plain table."""
+    """The lines of a plain-text table."""
     lines = [HEADER, *(cells(row) for row in rows)]
     widths = [max(len(line[k]) for line in lines) for k in range(len(HEADER) - 1)]
     return [
@@ -274,5 +274,5 @@ def _crossing(scheme: str, rows: Sequence[Row]) -> Crossing:
 
 
 def floored(saving: float) -> float:
-    """Down to a tenth of a per cent."""
+    """The saving rounded down to a tenth of a per cent."""
     return math.floor(1000 * saving) / 1000

@@ -1,8 +1,8 @@
 """One cell of a comparison: a strategy under a family of schemes at one target.
 
-In: a `Cell`.  Out: a `Row`.  A cell is answered by itself, so cells may go to an executor.
-Rounding: a sigma comes from `mmcc.sigma` or is checked by `mmcc.epsilon`, so that it is enough.  A
-scheme is left out of a family only by an evaluation of its own at the noise of the best so far.
+In: a `Cell`.  Out: a `Row`.  Cells are independent of each other, so they may go to an executor.
+Rounding: a sigma comes from `mmcc.sigma` or is checked by `mmcc.epsilon`, so it suffices.  A scheme
+is dropped from a family only after its own evaluation at the noise of the best so far.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from mmcc.strategies._base import Strategy
 from mmcc.strategies._workloads import Workload
 
 TIE = 1e-9
-"""Relative margin below DP-SGD's error at which a tie is asked for: beyond any rounding."""
+"""Relative margin below DP-SGD's error for the noise at a tie; larger than any rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How a cell is computed."""
+    """The settings with which a cell is computed."""
 
     method: str = TIGHT
     only_wins: bool = False
     estimates: bool = False
     seconds: float = math.inf
     workload: Workload | None = None
-    """What errors are of; prefix sums if None."""
+    """The workload that errors refer to; None means prefix sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class UnitErrors:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One question."""
+    """One strategy under one family of schemes at one target."""
 
     label: str
     strategy: Strategy | TunedBlt
@@ -81,11 +81,11 @@ class Cell:
     delta: float
     limits: Limits
     floor: float = math.nan
-    """What a win must stay below: the least RMSE of DP-SGD; NaN: this is DP-SGD."""
+    """The least RMSE of DP-SGD, which a win must stay below; NaN for DP-SGD itself."""
     ceiling: float = math.nan
     """The RMSE at which DP-SGD is certified."""
     errors: UnitErrors | MmccError | None = None
-    """Known beforehand for a strategy that does not depend on the target."""
+    """The errors, if the strategy does not depend on the target."""
 
 
 def errors_of(strategy: Strategy, workload: Workload | None = None) -> UnitErrors:
@@ -98,7 +98,7 @@ def errors_of(strategy: Strategy, workload: Workload | None = None) -> UnitError
 
 
 def answer(cell: Cell, progress: Progress | None = None) -> tuple[Row, ...]:
-    """The rows of a cell: one, and an estimated one after it where that was asked for."""
+    """The rows of a cell: one, followed by an estimated one if that was asked for."""
     limit = TimeLimit(cell.limits.seconds, progress)
     empty = Row(
         strategy=cell.label,
@@ -175,15 +175,15 @@ class _Mechanism:
                 if best is None:
                     raise
                 empty = replace(self.empty, reason="time was up before all schemes were tried.")
-                break  # what was found stands, and the row says that there may be better
+                break  # keep what was found; the row says that there may be better
             if best is None or found.sigma < best[1].sigma:
                 best = scheme, found
         if best is None:
             raise refusal or MmccError("no scheme was given.")
-        return self._judged(replace(self._row(*best, skipped), reason=empty.reason))
+        return self._judge(replace(self._row(*best, skipped), reason=empty.reason))
 
     def tie(self) -> Row:
-        """Who wins, by one evaluation a scheme at the noise at which both errors are equal.
+        """Decide who wins, by one evaluation per scheme at the noise that makes both errors equal.
 
         Epsilon falls with sigma: a bound above the target there is above it for all smaller noise.
         """
@@ -204,7 +204,7 @@ class _Mechanism:
                 continue
             if found is not None:
                 row = replace(self._row(scheme, found, impossible), at_tie=True)
-                return self._judged(row)
+                return self._judge(row)
         if refusal is not None:
             raise refusal
         verdict = CANNOT if impossible == len(schemes) else LOSES
@@ -223,8 +223,8 @@ class _Mechanism:
         except TimeUpError:
             return replace(empty, reason="the simulation did not finish in time.")
         told = (ESTIMATED, *([ZERO_ONE] if scheme.setting else []))
-        row = replace(empty, sigma=sigma, bound=how, reservations=told, **self._scaled(sigma))
-        return self._judged(row)
+        row = replace(empty, sigma=sigma, bound=how, reservations=told, **self._scale(sigma))
+        return self._judge(row)
 
     def _row(self, scheme: Scheme, found: Guarantee, skipped: int) -> Row:
         return replace(
@@ -237,17 +237,17 @@ class _Mechanism:
             certified=True,
             reservations=_reservations(found, scheme.rate(self.strategy.steps) == 1),
             skipped=skipped,
-            **self._scaled(found.sigma),
+            **self._scale(found.sigma),
         )
 
-    def _scaled(self, sigma: float) -> dict[str, Any]:
+    def _scale(self, sigma: float) -> dict[str, Any]:
         return {
             "rmse": float(self.errors.rmse * sigma),
             "max_error": float(self.errors.max_error * sigma),
             "noise_memory": self.errors.noise_memory,
         }
 
-    def _judged(self, row: Row) -> Row:
+    def _judge(self, row: Row) -> Row:
         """The row with its verdict against DP-SGD; DP-SGD itself has none."""
         floor = self.cell.floor
         if math.isnan(floor):
@@ -265,7 +265,7 @@ class _Mechanism:
 def _reservations(found: Guarantee, everyone: bool) -> tuple[str, ...]:
     """What a certificate assumes or lacks that DP-SGD's does not.
 
-    With everyone in every batch there is nothing to amplify for either.
+    If everyone is in every batch, there is nothing to amplify for either.
     """
     told = {
         UNAMPLIFIED: found.bound == PLAIN.name and not everyone,
@@ -276,7 +276,7 @@ def _reservations(found: Guarantee, everyone: bool) -> tuple[str, ...]:
 
 
 def in_turn(family: Family, strategy: Strategy) -> list[Scheme]:
-    """The schemes of a family, those first whose separation is next to the number of bands."""
+    """The schemes of a family, starting with separations near the number of bands."""
     bands = getattr(strategy, "bands", strategy.steps)
 
     def distance(scheme: Scheme) -> float:

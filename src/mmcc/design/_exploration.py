@@ -1,11 +1,12 @@
-"""Where the search for a strategy goes, family after family.
+"""The order in which the search for a strategy goes through families of strategies.
 
-In: a search, a scheme, what a fixed strategy has reached.  Out: nothing; the search knows the best.
+In: a search, a scheme, the error of the best fixed strategy.  Out: nothing; the search records the
+best.
 Rounding: none; nothing here is a guarantee.
 
-Which strategy is best depends more on the target than on the scheme.  So where every bound under a
-scheme takes many seconds, Poisson sampling at the same rate stands in for it to begin with, and
-what is found is then moved along the slopes of the scheme's own bounds.
+Which strategy is best depends more on the target than on the scheme.  So if every bound under a
+scheme takes many seconds, the search starts under Poisson sampling at the same rate, and then
+improves its result along the slopes of the scheme's own bounds.
 """
 
 from __future__ import annotations
@@ -31,28 +32,28 @@ from mmcc.strategies._toeplitz import identity
 from mmcc.strategies._workloads import Workload
 
 WIDEST_OPTIMISED = 512
-"""Bands that are optimised for one participation, at most: each step of a descent sums them all."""
+"""Most bands optimised for one participation, since each step of a descent sums them all."""
 SHARE = 0.6
-"""Part of the evaluations that one buffer may use; other families have the rest."""
+"""The fraction of the evaluations that one-buffer BLTs may use; other families get the rest."""
 DOUBLINGS = 3
-"""How many widths of optimised bands are tried, from one that fits between two rounds."""
+"""The number of widths of optimised bands to try, from the one that fits between two rounds."""
 POWERS = 1024
-"""Up to so many steps powers of one buffer are tried: they have a coefficient for each step."""
+"""Most steps for which powers of one buffer are tried, as they have a coefficient per step."""
 FEW = 16
-"""Strategies of a family with few bands, of C or of C^-1, that are tried."""
+"""The number of strategies tried in families with few bands, of C or of C^-1."""
 HOPELESS = 0.1
-"""Of log error: a family that starts so much above the best is left."""
+"""A family that starts this much above the best, in log error, is abandoned."""
 OWN = 24
-"""Strategies tried under the scheme itself, where another stood in for it."""
+"""Strategies tried under the scheme itself, if the search ran under another one."""
 ROOT_BANDS = (-0.6931, -1.6740)
-"""log c_1, log c_2, ... of continual_counting start so; here for three bands of C."""
+"""The start for three bands of C: log c_1 and log c_2 of continual_counting."""
 ROOT_INVERSE = (0.2877, -1.0986)
-"""The same for three bands of C^-1: parts 1/2 and 1/8 of a sum below 1."""
+"""The start for three bands of C^-1: parts 1/2 and 1/8 of a sum below 1."""
 
 
 @dataclass(eq=False)
 class Exploration:
-    """One search through the families, for a scheme."""
+    """One search through all families, for a scheme."""
 
     search: Search
     scheme: Scheme
@@ -60,21 +61,21 @@ class Exploration:
     bands: int | None
     buffers: int
     best: Candidate
-    """Of the fixed strategies."""
+    """The best fixed strategy."""
     _before: int = 0
 
     @property
     def tried(self) -> int:
-        """Strategies, under the scheme and under what stood in for it."""
+        """The number of strategies tried, under the scheme and under its stand-in."""
         return self._before + self.search.tried
 
     @property
     def steps(self) -> int:
-        """Of the run."""
+        """The number of steps of the run."""
         return self.workload.steps
 
     def run(self) -> None:
-        """All families, as far as evaluations go."""
+        """Search all families, as far as the evaluations last."""
         if self.steps == 1 or self.bands == 1:
             return
         near = stand_in(self.scheme, self.steps)
@@ -95,7 +96,7 @@ class Exploration:
             follow(own, Shapes(self.steps), found[1], own.left)
 
     def _families(self, search: Search) -> Corner | None:
-        """Bands, one buffer, more buffers, powers; where one buffer ended."""
+        """Search bands, one buffer, more buffers and powers; return where one buffer ended."""
         most = min(self.bands or self.steps, self.steps)
         self._optimised_bands(search, most)
         if search.left < len(STARTS):
@@ -111,7 +112,7 @@ class Exploration:
         return found
 
     def _optimised_bands(self, search: Search, most: int) -> None:
-        """Bands that fit between two rounds of one example, and twice and four times as many."""
+        """Try as many bands as fit between an example's rounds, and two and four times that."""
         apart = min(self.scheme.least_gap(self.steps), self.steps)
         made = None if self.workload.is_prefix_sums else self.workload
         for width in (apart << doubling for doubling in range(DOUBLINGS if apart > 1 else 0)):
@@ -119,7 +120,7 @@ class Exploration:
                 search.value(banded_toeplitz(self.steps, width, workload=made))
 
     def _one_buffer(self, search: Search, shapes: Shapes) -> Corner:
-        """The best of the usual starts, and of the BLT that is best at one participation."""
+        """Search one-buffer BLTs from the usual starts and the best BLT at one participation."""
         most = int(SHARE * search.left)
         starts = [search.corner(shapes, point) for point in STARTS]
         if not self.workload.is_prefix_sums and search.left > 0:
@@ -131,9 +132,9 @@ class Exploration:
         return followed.value, followed.point
 
     def _more_buffers(self, search: Search, point: FloatArray) -> None:
-        """One buffer more, and another one, as long as that is better."""
+        """Add one buffer after another, as long as that is better."""
         family = Buffers(self.steps)
-        # With one buffer the part is e^x / (1 + e^x): the same coordinates.
+        # With one buffer the part is e^x / (1 + e^x), the same coordinates.
         for _ in range(self.buffers - 1):
             before = search.best
             followed = follow(search, family, family.with_another(point), search.left)
@@ -142,7 +143,7 @@ class Exploration:
             point = followed.point
 
     def _few_bands(self, search: Search, most: int) -> None:
-        """Three bands of C^-1, and three of C."""
+        """Search three bands of C^-1, and three bands of C."""
         families: list[tuple[Family, tuple[float, ...]]] = [(Bands(self.steps), ROOT_BANDS)]
         if self.bands is None:
             families.insert(0, (InverseBands(self.steps), ROOT_INVERSE))
@@ -154,10 +155,10 @@ class Exploration:
                 follow(search, family, first[1], FEW)
 
     def _powers(self, search: Search, shapes: Shapes, found: Corner) -> None:
-        """From one buffer, unless a fixed strategy is still better.
+        """Search powers, starting from one buffer unless a fixed strategy is still better.
 
-        That is often the first few coefficients of continual_counting: the powers then start near
-        it, and are cut off where it is.
+        The best fixed strategy is often the first few coefficients of continual_counting; the
+        powers then start near it and are cut off after as many coefficients.
         """
         value, point = found
         if value <= math.log(self.best.error):
@@ -172,7 +173,7 @@ class Exploration:
 
 
 def stand_in(scheme: Scheme, steps: int) -> Scheme:
-    """Poisson sampling at the same rate, where every bound under the scheme takes many seconds."""
+    """The scheme, or Poisson sampling at its rate if all bounds under it take many seconds."""
     problem = Problem(blt(steps, decay=[0.5], scale=[0.25]), scheme, 1.0)
     if problem.columns <= FEW_COLUMNS:
         return scheme

@@ -1,12 +1,12 @@
-"""Strategies for one amplified guarantee: the least error at an (epsilon, delta) and a scheme.
+"""Strategies optimised for an amplified guarantee: least error at an (epsilon, delta) and scheme.
 
-In: steps, sampling scheme, target.  Out: `Optimised`, the strategy with its certified noise, and
-the best strategy that was not made for the target, certified in the same way.
-Rounding: sigma is the safe end of a certified calibration.  The search itself proves nothing: that
-it stops short of the optimum costs error, never privacy.
+In: steps, sampling scheme, target.  Out: `Optimised`: the strategy with its certified noise, and
+the best strategy that was not optimised for the target, certified in the same way.
+Rounding: sigma is the safe end of a certified calibration.  The search itself proves nothing:
+stopping short of the optimum costs error, never privacy.
 
-Fixed strategies come first, those that know nothing of the guarantee: what a made one has to beat.
-Then shapes of few parameters (`_exploration`).
+Fixed strategies, which do not depend on the guarantee, come first, as what an optimised one has to
+beat. Then shapes with few parameters are searched (`_exploration`).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from mmcc.strategies._workloads import Workload, workload_of
 
 EVALUATIONS = 60
 LARGEST = 10**6
-"""Steps, at most: every strategy tried has its error summed over all of them."""
+"""Most steps, because every strategy tried has its error summed over all of them."""
 LEADING = (2, 4, 16, 64)
-"""How many first coefficients of continual_counting are used as bands."""
+"""Numbers of first coefficients of continual_counting that are tried as bands."""
 MOST_COLUMNS = 4096
-"""Beyond so many rounds of one example only bands and buffers have a bound that takes seconds."""
+"""With more rounds of one example, only bands and buffers have a bound that takes seconds."""
 FEW_LEADING = 16
-"""Bands that are compared where every answer takes many seconds."""
+"""Most leading bands that are compared if every answer takes many seconds."""
 MOST_BUFFERS = 4
 
 
@@ -81,16 +81,18 @@ def optimise(
     """The Toeplitz strategy with the least error found at a certified target.
 
     `objective`: "mean" is the root mean squared error over the steps, "max" the largest error.
-    `workload`: what the error is of, as for `mmcc.utility.rmse`; prefix sums unless given.
-    `bands`: at most so many bands; any number unless given.  `buffers`: BLTs with up to so many
-    buffers are searched; more than one take minutes.  `method`: how all are calibrated, as for
-    `mmcc.sigma`; unless given "tight".  Above 600 rounds of one example a fixed BLT or few
-    bands have the noise of a quick bound where "tight" cannot make them the best.
-    `fixed`: strategies to be compared with, instead of the usual ones; those without a certificate
-    under the scheme are left out.  `evaluations`: strategies that the search may try; it stops
-    sooner where a step promises less than a hundredth of a per cent.
-    For every scheme under which Toeplitz matrices have a certificate with amplification.
-    Deterministic.
+    `workload`: defines the error, as in `mmcc.utility.rmse`; by default prefix sums.
+    `bands`: the most bands allowed; by default any number.  `buffers`: the most buffers of the BLTs
+    searched; more than one takes minutes.  `method`: how all strategies are calibrated, as in
+    `mmcc.sigma`; by default "tight".  Above 600 rounds of one example a fixed BLT or few bands keep
+    the noise of a quick bound if "tight" cannot make them the best.
+    `fixed`: strategies to compare with instead of the usual ones; those without a certificate under
+    the scheme are left out.
+    `evaluations`: how many strategies the search may try; it stops sooner once a step promises less
+    than a hundredth of a per cent.
+
+    It works for every scheme under which Toeplitz matrices have an amplified certificate, and is
+    deterministic.
     """
     steps = whole("steps", steps, 1, LARGEST)
     scheme = _checked_scheme(sampling, steps)
@@ -126,7 +128,7 @@ def optimise(
 def fixed_strategies(
     steps: int, scheme: Scheme, bands: int | None, workload: Workload | None = None
 ) -> list[Toeplitz]:
-    """Independent noise, counting, its leading bands, a BLT; bands that fit between two rounds."""
+    """Independent noise, continual counting, its leading bands, a BLT, bands between two rounds."""
     apart = min(scheme.least_gap(steps), steps)
     most = steps if bands is None else min(bands, steps)
     made = None if workload is None or workload.is_prefix_sums else workload
@@ -150,7 +152,7 @@ def fixed_strategies(
 
 
 def budget_for(strategy: Strategy) -> Budget:
-    """A quick bound will do at first for few bands and BLTs; it tells little about others."""
+    """The first budget: quick bounds suffice for few bands and BLTs, and show little for others."""
     toeplitz = strategy.toeplitz
     if toeplitz is not None and (toeplitz.geometric or toeplitz.bands <= max(LEADING)):
         return Budget.STEADY
@@ -162,17 +164,17 @@ Compared = Candidate | RuledOut | LeftOut
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What all strategies are asked: their error at the noise that is certified for the target."""
+    """The question asked of all strategies: the error at the noise certified for the target."""
 
     scheme: Scheme
     target: Target
     error_of: ErrorOf
     progress: Progress | None
     quick: bool
-    """Whether fixed strategies are calibrated by quick bounds to begin with."""
+    """Whether fixed strategies are first calibrated by quick bounds."""
 
     def certify(self, strategy: Strategy, budget: Budget = Budget.MINUTES) -> Candidate:
-        """The strategy at the smallest noise that we can certify within the budget."""
+        """The strategy at the smallest noise that can be certified within the budget."""
         guarantee = calibrate(strategy, self.scheme, replace(self.target, budget=budget))
         return Candidate(strategy, guarantee, self.error_of(strategy) * guarantee.sigma)
 
@@ -180,7 +182,7 @@ class _Question:
         """Each strategy at its certified noise, unless a lower bound rules out that it is the best.
 
         The lower bound is on the sigma that any proof can reach, so nothing is ruled out wrongly.
-        Those with the smallest possible error come first: they rule out most.
+        Strategies with the smallest possible error come first, because they rule out the most.
         """
         floors: list[tuple[float, int, Strategy]] = []
         for place, strategy in enumerate(strategies):
@@ -195,18 +197,18 @@ class _Question:
             budget = budget_for(strategy) if self.quick else Budget.MINUTES
             try:
                 found = self.certify(strategy, budget)
-            except (MethodError, SamplingError, StrategyError) as refusal:  # has no certificate
+            except (MethodError, SamplingError, StrategyError) as refusal:  # no certificate
                 yield LeftOut(strategy, refusal)
                 continue
             best = min(best, found.error)
             yield found
 
     def settle(self, compared: Sequence[Compared]) -> list[Compared]:
-        """The same, so that no fixed strategy is better than the best by any bound that we have.
+        """Recalibrate where needed, so that by no bound a fixed strategy beats the best.
 
-        One that was calibrated by a quick bound alone is asked for its epsilon by all bounds, at
-        the noise with which it would be as good as the best.  If that is above the target it stays
-        where it is; otherwise it is calibrated again, by all bounds.
+        A strategy that was calibrated by a quick bound only is asked for its epsilon by all bounds,
+        at the noise with which it would be as good as the best.  If that is above the target, it is
+        left as it is; otherwise it is calibrated again by all bounds.
         """
         found: list[Compared] = [one for one in compared if not isinstance(one, Candidate)]
         best = math.inf
@@ -222,7 +224,7 @@ class _Question:
         return found
 
     def _least_error(self, strategy: Strategy) -> float:
-        """Certainly too little for the target; 0 where calibrating is exact and fast."""
+        """Its error at a noise that is certainly too small; 0 if calibrating is exact and fast."""
         if strategy.toeplitz is not None and not strategy.correlated:
             return 0.0
         problem = Problem(strategy, self.scheme, 0.0)
@@ -230,7 +232,7 @@ class _Question:
         return least * self.error_of(strategy)
 
     def _may_reach(self, error: float, strategy: Strategy) -> bool:
-        """Whether all bounds together certify the target where the strategy has this error."""
+        """Whether all bounds together certify the target at the noise that gives this error."""
         if error == math.inf:
             return True
         sigma = error / self.error_of(strategy)
@@ -242,7 +244,7 @@ class _Question:
 
 
 def _best(compared: Sequence[Compared]) -> Candidate:
-    """The one with the least error; why there is none, if none has a certificate."""
+    """The candidate with the least error; an error that says why if none has a certificate."""
     found = [one for one in compared if isinstance(one, Candidate)]
     if not found:
         raise next(one.refusal for one in compared if isinstance(one, LeftOut))
@@ -250,7 +252,7 @@ def _best(compared: Sequence[Compared]) -> Candidate:
 
 
 def _search(question: _Question, compared: Sequence[Compared], evaluations: int) -> Search:
-    """Nothing tried yet; it starts from the noise of the fixed strategies."""
+    """A fresh search that starts from the noise of the fixed strategies."""
     target = Target(question.target.epsilon, question.target.delta, budget=Budget.SECONDS)
     noise = RoughNoise(question.scheme, target)
     for one in compared:
@@ -260,7 +262,7 @@ def _search(question: _Question, compared: Sequence[Compared], evaluations: int)
 
 
 def _error_of(objective: str, workload: Workload) -> ErrorOf:
-    """The error at sigma = 1."""
+    """The function that gives a strategy's error at sigma = 1."""
     if objective not in MEASURES:
         names = tuple(MEASURES)
         raise ParameterError(f"unknown objective {objective!r}; {suggestion(objective, names)}")
@@ -275,7 +277,7 @@ def _checked_target(epsilon: float, delta: float, method: str | None, chance: fl
     delta = real("delta", delta, MIN_DELTA, 1)
     if chance <= delta:
         raise ParameterError(
-            f"the chance to take part at all, {chance:.3g}, is no larger than delta, so that no "
+            f"the chance to take part at all, {chance:.3g}, is no larger than delta, so no "
             "noise is needed and there is nothing to optimise. Use a smaller delta."
         )
     return Target(epsilon, delta, TIGHT if method is None else method)
@@ -285,7 +287,7 @@ def _checked_scheme(sampling: Scheme, steps: int) -> Scheme:
     checked_scheme(sampling).check(steps)
     if sampling.setting or not amplified(Problem(identity(steps), sampling, 1.0)):
         raise SamplingError(
-            f"no amplification is proven under {sampling!r} for adaptive inputs, so that there is "
+            f"no amplification is proven under {sampling!r} for adaptive inputs, so there is "
             "nothing to optimise for. Use a scheme that amplifies, such as Poisson or "
             "RandomAllocation."
         )
@@ -300,7 +302,7 @@ def _checked_fixed(fixed: Sequence[Strategy] | None, steps: int) -> list[Strateg
     for strategy in fixed:
         if not isinstance(strategy, Strategy) or strategy.steps != steps:
             raise StrategyError(
-                f"fixed must be strategies of {steps} steps, as optimise is asked for; "
+                f"fixed must hold strategies of {steps} steps, as many as optimise is asked for; "
                 f"got {strategy!r}."
             )
     if not fixed:

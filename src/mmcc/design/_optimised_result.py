@@ -1,4 +1,4 @@
-"""What `optimise` returns: strategies at the noise that is certified for them.
+"""The result of `optimise`: strategies at the noise that is certified for them.
 
 In: answers at one target.  Out: frozen results that print and go to JSON.
 """
@@ -14,12 +14,12 @@ from mmcc.strategies._base import Strategy
 from mmcc.strategies._workloads import PREFIX_SUMS
 
 MEASURES = {"mean": "root mean squared error", "max": "largest error"}
-"""What an objective is called."""
+"""The objectives in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A strategy at the smallest noise that we can certify, and its error there."""
+    """A strategy at the smallest noise that can be certified, and its error there."""
 
     strategy: Strategy
     guarantee: Guarantee
@@ -44,7 +44,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RuledOut:
-    """A strategy that cannot be the best fixed one, whatever the proof."""
+    """A strategy that cannot be the best fixed one, by whatever proof."""
 
     strategy: Strategy
     error_lower: float
@@ -67,10 +67,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Optimised:
-    """The best strategy found for a target; never worse than `fixed`, and both errors are here.
+    """The best strategy found for a target, never worse than `fixed`, with both errors.
 
     Errors are those of the workload, in units of the clip norm.  `guarantee` is a proof for
-    `strategy` at `sigma`; that no other strategy is better is not claimed.
+    `strategy` at `sigma`; it does not claim that no other strategy is better.
     """
 
     strategy: Strategy
@@ -80,11 +80,11 @@ class Optimised:
     fixed: Candidate
     """The best of the strategies that do not depend on the target, at the same guarantee."""
     tuned: Candidate | None
-    """The best strategy made for the target, whether it won or not."""
+    """The best strategy optimised for the target, whether or not it won."""
     others: tuple[Candidate | RuledOut | LeftOut, ...]
     """All the other fixed strategies."""
     evaluations: int
-    """Strategies whose noise was looked for in the search."""
+    """The number of strategies whose noise was computed in the search."""
     workload: str = PREFIX_SUMS
     """What the errors are of, in words."""
 
@@ -95,7 +95,7 @@ class Optimised:
 
     @property
     def gain(self) -> float:
-        """By which part the error is smaller than that of the best fixed strategy; never < 0."""
+        """The fraction by which the error is below that of the best fixed strategy; never < 0."""
         return 1 - self.error / self.fixed.error
 
     def __str__(self) -> str:

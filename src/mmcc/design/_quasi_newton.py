@@ -1,6 +1,6 @@
-"""Down along slopes: the quasi-Newton method of Broyden, Fletcher, Goldfarb and Shanno.
+"""Descent along slopes: the quasi-Newton method of Broyden, Fletcher, Goldfarb and Shanno.
 
-In: a search, a family, a point.  Out: a better point, and what is still to be gained.
+In: a search, a family, a point.  Out: a better point, and what could still be gained.
 Rounding: none; nothing here is a guarantee.
 
 The value is log error + log sigma, sigma being where log epsilon = log target.  So with E = log
@@ -9,9 +9,9 @@ error and L = log epsilon a coordinate moves it by
     dE + d log sigma,    d log sigma = - dL / (dL / d log sigma),
 
 all at one sigma: a slope costs two evaluations of a certified bound for each coordinate, and one
-for the noise, where a value costs two or three.  Slopes of L are differences to both sides: valleys
-are narrow, and one side alone would lead astray in them.  Bounds are computed on grids, with
-choices that jump by some 1e-4, so a step must not be small.
+for the noise, whereas a value costs two or three.  Slopes of L are two-sided differences, because
+one-sided ones would be misleading in narrow valleys.  Bounds are computed on grids, with settings
+that make jumps of some 1e-4, so a step must not be small.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.design._search import Looked, Search
+from mmcc.design._search import Evaluation, Search
 from mmcc.design._shapes import Family
 from mmcc.errors import MmccError
 from mmcc.strategies._toeplitz import Toeplitz
 
 TOLERANCE = 1e-4
-"""The search stops where a step promises to lower log error by less: a hundredth of a per cent."""
+"""The search stops when a step promises to lower log error by less than this."""
 STEP = 0.03
-"""Of the differences."""
+"""The step of the differences."""
 LONGEST = 0.8
-"""Of a coordinate, in one step."""
+"""The largest move of a coordinate in one step."""
 FIRST = 0.4
-"""The length of steps while curvatures are not known: valleys are flat."""
+"""The length of steps while curvatures are unknown, since valleys are flat."""
 SHORTER = (1.0, 0.35, 0.1)
-"""Parts of a step that are tried, one after the other."""
+"""Fractions of a step that are tried in turn."""
 ENOUGH = 1e-3
-"""A part of what slopes promise must be gained."""
+"""The fraction of the gain promised by slopes that must be reached."""
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
-    """Where a search along slopes ended."""
+class Descent:
+    """The end of a search along slopes."""
 
     value: float
     point: FloatArray
     promised: float
-    """What one more step was expected to gain, in log error; NaN if the search was cut short."""
+    """The expected gain of one more step, in log error; NaN if the search was cut short."""
 
     @property
     def settled(self) -> bool:
-        """Whether it stopped since less than the tolerance was to be gained."""
+        """Whether it stopped because less than the tolerance could be gained."""
         return self.promised < TOLERANCE
 
 
-def follow(search: Search, family: Family, start: FloatArray, most: int) -> Followed | None:
-    """The best member near a start, after at most about so many strategies; None at a bad start."""
+def follow(search: Search, family: Family, start: FloatArray, most: int) -> Descent | None:
+    """The best member near a start, after at most about `most` strategies; None at a bad start."""
     end = search.tried + most
     point = np.array(start, dtype=np.float64)
     here = search.look(family.strategy(point))
@@ -70,12 +70,12 @@ def follow(search: Search, family: Family, start: FloatArray, most: int) -> Foll
         promised = -0.5 * float(slope @ step)
         longest = float(np.abs(step).max())
         if known >= point.size and promised < TOLERANCE:
-            return Followed(here.value, point, promised)
+            return Descent(here.value, point, promised)
         if not longest > 0:
             break
         first = known < point.size
         step *= (FIRST if first else min(longest, LONGEST)) / longest
-        found = _shortened(search, family, point, here, step, float(slope @ step))
+        found = _line_search(search, family, point, here, step, float(slope @ step))
         if found is None:
             if not known:
                 break
@@ -83,15 +83,15 @@ def follow(search: Search, family: Family, start: FloatArray, most: int) -> Foll
             continue
         there, moved = found
         if search.tried + 2 * point.size >= end:
-            return Followed(there.value, point + moved, math.nan)
+            return Descent(there.value, point + moved, math.nan)
         steeper = _slope(search, family, point + moved, there)
-        inverse = _updated(inverse, moved, steeper - slope, known == 0)
+        inverse = _update(inverse, moved, steeper - slope, known == 0)
         point, here, slope, known = point + moved, there, steeper, known + 1
-    return Followed(here.value, point, math.nan)
+    return Descent(here.value, point, math.nan)
 
 
-def _slope(search: Search, family: Family, point: FloatArray, here: Looked) -> FloatArray:
-    """Of the value, by differences to the side that is inside the limits."""
+def _slope(search: Search, family: Family, point: FloatArray, here: Evaluation) -> FloatArray:
+    """The slope of the value, by differences inside the limits."""
     centre = family.strategy(point)
     assert centre is not None
     noise = search.noise
@@ -110,8 +110,8 @@ def _slope(search: Search, family: Family, point: FloatArray, here: Looked) -> F
     return found
 
 
-def _rise(search: Search, beside: Toeplitz, here: Looked, by_noise: float) -> float | None:
-    """By how much the value of a strategy nearby is larger."""
+def _rise(search: Search, beside: Toeplitz, here: Evaluation, by_noise: float) -> float | None:
+    """How much larger the value of a neighbouring strategy is."""
     search.count()
     try:
         error = math.log(search.error_of(beside))
@@ -122,15 +122,15 @@ def _rise(search: Search, beside: Toeplitz, here: Looked, by_noise: float) -> fl
     return found if math.isfinite(found) else None
 
 
-def _shortened(
+def _line_search(
     search: Search,
     family: Family,
     point: FloatArray,
-    here: Looked,
+    here: Evaluation,
     step: FloatArray,
     along: float,
-) -> tuple[Looked, FloatArray] | None:
-    """The first part of a step that gains something, and that part."""
+) -> tuple[Evaluation, FloatArray] | None:
+    """The result of the first fraction of a step that gains enough, and the step taken."""
     for part in SHORTER:
         there = search.look(family.strategy(point + part * step))
         if there is not None and there.value < here.value + ENOUGH * part * along:
@@ -138,8 +138,8 @@ def _shortened(
     return None
 
 
-def _updated(inverse: FloatArray, step: FloatArray, bent: FloatArray, fresh: bool) -> FloatArray:
-    """The inverse of the curvature, once more is known; as it was where nothing is bent upwards."""
+def _update(inverse: FloatArray, step: FloatArray, bent: FloatArray, fresh: bool) -> FloatArray:
+    """The updated inverse of the curvature; unchanged if the step shows no upward curvature."""
     along = float(step @ bent)
     if not along > 1e-8 * float(np.linalg.norm(step) * np.linalg.norm(bent)):
         return inverse

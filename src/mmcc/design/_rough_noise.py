@@ -1,6 +1,6 @@
-"""The noise that a strategy needs, roughly: the inside of a search.
+"""The noise that a strategy needs, roughly, for use inside a search.
 
-In: a strategy, and what was found for others like it.  Out: log sigma, to about 0.1 %.
+In: a strategy, and results for similar ones.  Out: log sigma, to about 0.1 %.
 Rounding: none.  Every epsilon asked for on the way is a certified bound, but the last step to sigma
 is extrapolated: nothing here is a guarantee.
 """
@@ -20,21 +20,21 @@ from mmcc.sampling import Scheme
 from mmcc.strategies._toeplitz import Toeplitz
 
 CLOSE = 0.015
-"""A step this small in log sigma is taken without looking again."""
+"""A step this small in log sigma is taken without another evaluation."""
 TURNS = 10
 LONGEST = 0.7
-"""Longest step in log sigma."""
+"""The longest step in log sigma."""
 STEEPEST, FLATTEST, USUAL = -12.0, -0.5, -1.5
-"""Slopes of log epsilon against log sigma."""
+"""Slopes of log epsilon in log sigma."""
 BEHIND = 1.05
-"""A bound this much larger than another is not asked for strategies like that one."""
+"""A bound that exceeds another by this factor is not asked for similar strategies."""
 ALIKE = 0.25
-"""Strategies are alike if their widths, logarithms, differ by no more than this."""
+"""Strategies are similar if their (logarithmic) widths differ by no more than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was found for one strategy: its width, log sigma over column norm, the slope there."""
+    """A result for one strategy: its width, log(sigma / column norm), the slope there."""
 
     width: float
     level: float
@@ -42,19 +42,19 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """The noise that one strategy needs, and what was asked last on the way."""
+class Placement:
+    """The noise that one strategy needs, and the last evaluation on the way."""
 
     log_sigma: float
     asked: float
     """Log sigma of the last evaluation."""
     excess: float
-    """Log of epsilon over the target there."""
+    """Log of epsilon over the target at that evaluation."""
     bounds: tuple[Bound, ...]
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the bounds that gave it."""
+        """The names of the bounds that gave it."""
         return frozenset(bound.name for bound in self.bounds)
 
 
@@ -64,28 +64,28 @@ class RoughNoise:
 
     scheme: Scheme
     target: Target
-    """Its budget is that of one evaluation."""
+    """The target; its budget is that of one evaluation."""
     asked: int = 0
-    """How many times a bound was evaluated."""
+    """The number of evaluations of a bound."""
     _known: list[Known] = field(default_factory=list)
     _behind: list[tuple[float, frozenset[Bound | None]]] = field(default_factory=list)
-    """Widths at which all bounds were asked, and those that were far behind there."""
+    """Widths at which all bounds were asked, and the bounds that were far behind there."""
 
     def remember(self, strategy: Toeplitz, sigma: float) -> None:
-        """A strategy whose noise is known: a place to start from."""
+        """Record a strategy whose noise is known, as a starting point."""
         self._known.append(Known(width(strategy), math.log(sigma / norm(strategy)), USUAL))
 
     def log_sigma(self, strategy: Toeplitz) -> float:
-        """Where log epsilon crosses the target; infinite where it does not."""
+        """The log sigma at which log epsilon crosses the target; infinite if it does not."""
         placed = self.place(strategy)
         return math.inf if placed is None else placed.log_sigma
 
-    def excess_near(self, strategy: Toeplitz, placed: Placed, move: float = 0.0) -> float:
-        """Log of epsilon over the target where another strategy was asked last, by its bounds."""
+    def excess_near(self, strategy: Toeplitz, placed: Placement, move: float = 0.0) -> float:
+        """Log of epsilon over the target at another strategy's last evaluation, by its bounds."""
         return self._excess(strategy, math.exp(placed.asked + move), list(placed.bounds))[0]
 
-    def place(self, strategy: Toeplitz) -> Placed | None:
-        """Where log epsilon crosses the target, by secants from what is known."""
+    def place(self, strategy: Toeplitz) -> Placement | None:
+        """The point at which log epsilon crosses the target, by secants from known results."""
         near = self._nearest(strategy)
         scale = math.log(norm(strategy))
         place, slope = scale + near.level, near.slope
@@ -110,7 +110,7 @@ class RoughNoise:
         if last is None:
             return None
         self._known.append(Known(width(strategy), place - scale, slope))
-        return Placed(place, *last, tuple(bounds))
+        return Placement(place, *last, tuple(bounds))
 
     def _nearest(self, strategy: Toeplitz) -> Known:
         if not self._known:
@@ -123,8 +123,9 @@ class RoughNoise:
     ) -> tuple[float, list[Bound]]:
         """Log of the certified epsilon over the target, and the bounds that gave it.
 
-        Without bounds all are tried that are any good for its like.  For one strategy they then
-        stay the same, so that epsilon has no jumps; infinite, none, where nothing is certified.
+        Without known bounds, all bounds that are useful for similar strategies are tried.  For one
+        strategy they then stay the same, so that epsilon has no jumps.  The result is (infinity,
+        []) if nothing is certified.
         """
         target = self.target
         problem = Problem(strategy, self.scheme, sigma, Effort(progress=target.progress))
@@ -148,7 +149,7 @@ class RoughNoise:
         return math.log(max(best.value, 1e-12) / target.epsilon), best.bounds
 
     def _promising(self, bounds: list[Bound], wide: float) -> list[Bound]:
-        """All bounds but those that were far behind for a strategy like this one."""
+        """All bounds except those that were far behind for a similar strategy."""
         near = min(self._behind, key=lambda look: abs(look[0] - wide), default=(math.inf, ()))
         behind = near[1] if abs(near[0] - wide) <= ALIKE else ()
         return [bound for bound in bounds if bound not in behind]

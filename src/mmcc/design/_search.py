@@ -1,11 +1,11 @@
 """The one search: shapes of Toeplitz encoders, at the noise that each needs.
 
 In: shapes with few parameters, a rough calibration.  Out: the best strategy tried.
-Rounding: none; whatever coefficients come out are the strategy, and are certified as such later.
+Rounding: none; the coefficients that come out are the strategy, and are certified as such later.
 
 The objective is log error + log sigma, sigma being what our certified upper bounds need for the
-target: a lower bound would run to independent noise, where it is loose.  A simplex finds the
-neighbourhood, and slopes (`_quasi_newton`) the place.
+target: a lower bound would lead to independent noise, where it is loose.  A simplex finds the
+neighbourhood, and slopes (`_quasi_newton`) the optimum.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._parallel import Progress
-from mmcc.design._rough_noise import Placed, RoughNoise
+from mmcc.design._rough_noise import Placement, RoughNoise
 from mmcc.design._shapes import LIMITS, Family, Shapes
 from mmcc.errors import MmccError
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._toeplitz import Toeplitz
 
 STARTS = ((1.9, -1.0), (3.0, -2.0), (1.2, -3.5))
-"""One buffer: (-log(1 - rho), log odds of w/rho); the last one is next to independent noise."""
+"""One-buffer starts: (-log(1 - rho), log odds of w/rho); the last is near independent noise."""
 EDGES = (0.6, 0.9, 0.35)
-"""Edges of the first simplex."""
+"""Lengths of the edges of the first simplex."""
 REFLECT, EXPAND, CONTRACT, SHRINK = 1.0, 2.0, 0.5, 0.5
 CLOSE = 5e-4
 FLAT = 0.05
-"""Of log error, and of coordinates: a simplex this small is at its end."""
+"""A simplex this small, in log error and in coordinates, has converged."""
 
 Corner = tuple[float, FloatArray]
-"""A point of a search, after its value."""
+"""A value, and the point of the search that has it."""
 ErrorOf = Callable[[Strategy], float]
-"""The error at sigma = 1."""
+"""A function that gives a strategy's error at sigma = 1."""
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What is known of one strategy."""
+class Evaluation:
+    """What a search knows about one strategy."""
 
     value: float
     error: float
     """Log error at sigma = 1."""
-    placed: Placed
+    placed: Placement
 
 
 @dataclass(eq=False)
@@ -56,28 +56,28 @@ class Search:
     noise: RoughNoise
     error_of: ErrorOf
     limit: int
-    """Strategies that may be tried, about."""
+    """Roughly how many strategies may be tried."""
     progress: Progress | None = None
     allowed: Callable[[Strategy], bool] = lambda _: True
     tried: int = 0
     best: tuple[float, Toeplitz] | None = None
     best_by: frozenset[str] = frozenset()
-    """The bounds by which it is the best."""
+    """The bounds that make it the best."""
     best_sigma: float = math.nan
-    """The noise that it needs, roughly."""
+    """Roughly the noise that it needs."""
 
     @property
     def left(self) -> int:
-        """How many more strategies may be tried."""
+        """The number of strategies that may still be tried."""
         return self.limit - self.tried
 
     def value(self, strategy: Toeplitz | None) -> float:
-        """Log error at the noise needed, roughly; infinite where there is none."""
+        """Log error at roughly the noise needed; infinite if no noise suffices."""
         looked = self.look(strategy)
         return math.inf if looked is None else looked.value
 
-    def look(self, strategy: Toeplitz | None) -> Looked | None:
-        """The same, and what its slopes start from; None where there is no value."""
+    def look(self, strategy: Toeplitz | None) -> Evaluation | None:
+        """The value with what its slopes start from; None if there is no value."""
         if strategy is None or not self.allowed(strategy):
             return None
         self.count()
@@ -92,16 +92,16 @@ class Search:
         if self.best is None or found < self.best[0]:
             self.best, self.best_by = (found, strategy), placed.names
             self.best_sigma = math.exp(placed.log_sigma)
-        return Looked(found, error, placed)
+        return Evaluation(found, error, placed)
 
     def count(self) -> None:
-        """One more strategy is tried."""
+        """Count one more strategy as tried."""
         self.tried += 1
         if self.progress is not None:
             self.progress("optimise: strategies tried", self.tried)
 
     def corner(self, shapes: Family, point: Sequence[float]) -> Corner:
-        """A member of a family with its value."""
+        """A member of a family, with its value."""
         return self.value(shapes.strategy(point)), np.array(point)
 
     def one_buffer(self, shapes: Shapes, most: int) -> Corner:
@@ -110,7 +110,7 @@ class Search:
         return self.around(shapes, min(starts, key=lambda corner: corner[0]), most)
 
     def around(self, shapes: Family, start: Corner, most: int) -> Corner:
-        """The best member of a family near a start, with at most about so many strategies."""
+        """The best member of a family near a start, trying at most about `most` strategies."""
         return descend(
             lambda point: self.value(shapes.strategy(point)),
             start,
@@ -121,7 +121,7 @@ class Search:
 
 
 def _edges(start: FloatArray) -> FloatArray:
-    """Edges of the first simplex, turned where they would leave the limits."""
+    """Edges of the first simplex, reversed if they would leave the limits."""
     edges = []
     for place, (x, edge) in enumerate(zip(start, EDGES, strict=False)):
         low, high = LIMITS[place]
@@ -139,10 +139,10 @@ def descend(
 ) -> Corner:
     """Nelder and Mead's simplex: the lowest corner after at most about `most` values.
 
-    The function costs a second a point and is infinite where it has no value; a value that is
-    known already is not asked for again, which is why no library is used.  `best` is a point with
-    its value, `edges` lead to the other corners.  The search is over when values and coordinates
-    differ by no more than `small`.
+    The function costs a second per point and is infinite where it has no value; a known value is
+    never computed again, which is why no library is used.  `best` is a point with its value, and
+    `edges` lead to the other corners.  The search ends when values and coordinates differ by no
+    more than `small`.
     """
     asked = 0
 
@@ -176,7 +176,7 @@ def descend(
 
 
 def _spread(corners: list[Corner]) -> tuple[float, float]:
-    """How much values, and coordinates, differ from those of the best; infinite before any."""
+    """How much values and coordinates differ from those of the best; infinite if there is none."""
     value, point = corners[0]
     apart = max(float(np.abs(other - point).max()) for _, other in corners)
     return (corners[-1][0] - value if math.isfinite(value) else math.inf), apart

@@ -1,14 +1,14 @@
-"""Families of Toeplitz encoders with few parameters: what a search moves in.
+"""Families of Toeplitz encoders with few parameters, in which a search moves.
 
-In: a point.  Out: the strategy there, or None outside the limits.  Coordinates are logarithms, so
-that a step of one length means about as much anywhere.
+In: a point.  Out: the strategy there, or None outside the limits.  Coordinates are logarithms, so a
+step of a given length has about the same effect anywhere.
 Rounding: parameters have six digits, so that a strategy can be written down.
 
 Powers are c(x) = ((1 - lam x) / (1 - rho x))^a with 0 <= lam < rho <= 1 and a > 0:
 
     a = 1           one buffer, 1, w, w rho, w rho^2, ..., w = rho - lam
     a = 1/2, lam = 0, rho = 1     the square root of the prefix sums, continual_counting
-    a = 1/2, lam = 0, rho < 1     the same, fading
+    a = 1/2, lam = 0, rho < 1     the same, decaying
 
 All coefficients are non-negative: those of log c are, a (rho^k - lam^k) / k.
 """
@@ -29,24 +29,24 @@ from mmcc.strategies._checks import SMALLEST
 from mmcc.strategies._toeplitz import Toeplitz, toeplitz
 
 LIMITS = ((0.02, 16.0), (-9.0, 9.0), (-2.5, 1.5))
-"""Of -log(1 - rho), of the log odds of w/rho, and of log a."""
+"""Limits of -log(1 - rho), of the log odds of w/rho, and of log a."""
 DIGITS = 6
 APART = 0.05
-"""Least distance of the -log(1 - rho) of two buffers."""
+"""Least distance between the -log(1 - rho) of two buffers."""
 SECOND = (1.5, -2.5)
-"""Where a second buffer starts: -log(1 - rho) beyond the first one's, log of its part."""
+"""Where a second buffer starts: -log(1 - rho) relative to the first one's, log of its part."""
 
 
 class Family(Protocol):
-    """Strategies by points."""
+    """A family of strategies, indexed by points."""
 
     def strategy(self, point: Sequence[float] | FloatArray) -> Toeplitz | None:
-        """The member there; None outside the limits."""
+        """The member at a point; None outside the limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Powers for so many steps, cut off after `bands` coefficients if that is a number."""
+    """Powers for `steps` steps, cut off after `bands` coefficients if that is a number."""
 
     steps: int
     bands: int | None = None
@@ -91,7 +91,7 @@ class Buffers:
 
     @staticmethod
     def with_another(point: FloatArray) -> FloatArray:
-        """A point with one buffer more: a small one that fades more slowly than all others."""
+        """The point with one more buffer: a small one that decays more slowly than all others."""
         depth = min(float(point[0::2].max()) + SECOND[0], LIMITS[0][1])
         return np.concatenate([point, [depth, float(point[1::2].max()) + SECOND[1]]])
 
@@ -113,7 +113,7 @@ class InverseBands:
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """Bands by the logarithms of c_1, c_2, ..., after c_0 = 1."""
+    """Bands given by the logarithms of c_1, c_2, ..., after c_0 = 1."""
 
     steps: int
 
@@ -126,7 +126,7 @@ class Bands:
 
 
 def coefficients(length: int, power: float, decay: float, other: float) -> FloatArray:
-    """Of ((1 - other x) / (1 - decay x))^power, from the differential equation of the power.
+    """Coefficients of ((1 - other x) / (1 - decay x))^power, from its differential equation.
 
     (1 - rho x) (1 - lam x) c' = a (rho - lam) c gives
     k c_k = ((rho + lam) (k - 1) + a (rho - lam)) c_{k-1} - rho lam (k - 2) c_{k-2}.
@@ -140,7 +140,7 @@ def coefficients(length: int, power: float, decay: float, other: float) -> Float
 
 
 def _rounded(value: float) -> float:
-    """A few digits, so that a strategy can be written down; 1 - value keeps them too."""
+    """The value with few digits, so a strategy can be written down; 1 - value keeps them too."""
     if value <= 0.5:
         return float(f"{value:.{DIGITS}g}")
     rest = 1 - value
@@ -148,6 +148,6 @@ def _rounded(value: float) -> float:
 
 
 def _rounded_down(value: float) -> float:
-    """A few digits, no more than the value: parts must not sum to more than 1."""
+    """The value rounded down to few digits, because parts must not sum to more than 1."""
     unit = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
     return float(f"{math.floor(value / unit) * unit:.{DIGITS}g}")

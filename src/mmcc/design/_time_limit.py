@@ -1,7 +1,7 @@
 """A time limit for work that reports its progress.
 
-The limit is looked at whenever progress is reported: between evaluations at the latest, so a
-cell may take longer by one of them.
+The limit is checked whenever progress is reported, at least between evaluations, so a cell may take
+longer by one evaluation.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from mmcc.accounting._parallel import Progress
 
 
 class TimeUpError(Exception):
-    """A cell took longer than it may; raised from the progress callback."""
+    """A cell exceeded its time limit; raised from the progress callback."""
 
 
 @dataclass(eq=False)
 class TimeLimit:
-    """A progress callback that ends a cell in time."""
+    """A progress callback that raises an error when the time is up."""
 
     seconds: float
     progress: Progress | None = None

@@ -1,7 +1,7 @@
-"""One-buffer BLTs made for a target: the two-parameter shape of the search.
+"""One-buffer BLTs tuned to a target: the two-parameter shape of the search.
 
 In: a scheme and (epsilon, delta).  Out: a BLT.  Nothing here is a certificate: the parameters come
-from a short search, and whoever uses them calibrates the noise afterwards.
+from a short search, and the noise must be calibrated afterwards.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TunedBlt:
         progress: Progress | None = None,
         workload: ArrayLike | Workload | None = None,
     ) -> Blt:
-        """The BLT with the least error among those tried: a simplex search, deterministic.
+        """Find the BLT with the least error by a deterministic simplex search.
 
         The error is that of prefix sums, unless a workload is given.
         """
@@ -60,7 +60,7 @@ class TunedBlt:
         if scheme.chance(self.steps) <= delta:
             raise ParameterError(
                 f"the chance to take part at all, {scheme.chance(self.steps):.3g}, is no larger "
-                "than delta, so that no noise is needed. Use a smaller delta."
+                "than delta, so no noise is needed. Use a smaller delta."
             )
         if method == TIGHT and not amplified(Problem(identity(self.steps), scheme, 1.0)):
             raise unproven(scheme)

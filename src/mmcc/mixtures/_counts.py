@@ -2,7 +2,7 @@ r"""How many examples of a group take part: binomial and hypergeometric laws in 
 
 In: whole numbers and a probability.  Out: a `CountLaw`.
 Rounding: `error` bounds the relative error of every probability, `beyond` the mass that is not
-listed; whoever uses a law pays for both.  Counts that are merged are merged upwards.
+listed; the functions that use a law pay for both.  Counts are merged upwards.
 
 Probabilities are products of the ratios of neighbours from the mode outwards, scaled to a sum of
 one: no logarithm of a factorial, no cancellation.  Both laws are log-concave, so the mass beyond a
@@ -21,10 +21,10 @@ from mmcc.errors import PrecisionError
 
 EPS = 2.0**-53
 SMALLEST = 1e-280
-"""Weights relative to the mode's are kept down to here: *add* feels even the least likely zero."""
+"""Least weight kept, relative to the mode's: *add* depends on even the least likely zero."""
 MAX_COUNTS = 2**21
 MAX_VALUES = 1024
-"""More counts than this are merged into so many."""
+"""More counts than this are merged into this many."""
 
 Ratio = Callable[[FloatArray], FloatArray]
 
@@ -33,7 +33,7 @@ Ratio = Callable[[FloatArray], FloatArray]
 class CountLaw:
     """A count is `values[i]` with probability `probs[i] (1 +- error)`, or lies elsewhere.
 
-    Elsewhere with probability `beyond` at most.  Merged counts are listed as the largest of them.
+    The latter has probability at most `beyond`.  Merged counts are listed as the largest of them.
     """
 
     values: FloatArray
@@ -46,7 +46,7 @@ class CountLaw:
 
 
 def binomial(trials: int, probability: float, rare: float) -> CountLaw:
-    """Binomial(trials, probability) but for counts whose mass is below `rare`."""
+    """Binomial(trials, probability) without counts whose mass is below `rare`."""
     if probability == 1.0:
         return CountLaw(np.array([float(trials)]), np.ones(1), 0.0, 0.0)
     odds = probability / (1.0 - probability)
@@ -55,7 +55,7 @@ def binomial(trials: int, probability: float, rare: float) -> CountLaw:
 
 
 def hypergeometric(population: int, marked: int, drawn: int, rare: float) -> CountLaw:
-    """Marked ones among `drawn` out of `population`, without replacement."""
+    """The number of marked examples among `drawn` out of `population`, without replacement."""
     unmarked = population - marked
     lowest, highest = max(0, drawn - unmarked), min(marked, drawn)
     mode = (marked + 1) * (drawn + 1) // (population + 2)

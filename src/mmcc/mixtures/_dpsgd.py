@@ -1,10 +1,10 @@
 """Mixtures of Gaussians beyond matrices: groups, batches of a fixed size, the last iterate.
 
-In: the numbers that describe a run of DP-SGD.  Out: a `Guarantee`, both adjacencies in its details,
-with what follows without any of this beside it.
-Rounding: upper bounds.  A probability that is off by a factor 1 + e moves epsilon by e and delta by
-a factor 1 + e, each step; mass that is not listed is taken from delta.  docs/mixtures.md has the
-proofs.
+In: the numbers that describe a run of DP-SGD.  Out: a `Guarantee`, whose details have both
+adjacencies and the numbers that follow without this analysis, for comparison.
+Rounding: upper bounds.  In each step, a probability that is off by a factor 1 + e moves epsilon by
+e and delta by a factor 1 + e; mass that is not listed is taken from delta.  docs/mixtures.md has
+the proofs.
 
 >>> group_privacy(4, 2000, 1 / 100, sigma=1.0, delta=1e-5).epsilon < 13.2
 True
@@ -51,8 +51,8 @@ def group_privacy(
 ) -> Guarantee:
     """DP-SGD with Poisson sampling, for `group` examples at once.
 
-    Zero-out adjacency: the contributions of the whole group are replaced by zero (or, which is the
-    same here, its examples are removed).  Each step is dominated by a Gaussian mechanism with
+    Adjacency is zero-out: the contributions of the whole group are replaced by zero (equivalently,
+    here, its examples are removed).  Each step is dominated by a Gaussian mechanism with
     sensitivity Binomial(group, probability).
     """
     group = whole("group", group, 1, MAX_EXAMPLES)
@@ -82,14 +82,14 @@ def fixed_batches(
     delta: float,
     setting: str = "any",
 ) -> Guarantee:
-    """DP-SGD with batches of a fixed size, drawn without replacement anew in each step.
+    """DP-SGD with batches of a fixed size, drawn afresh without replacement in each step.
 
-    Adjacency: `group` of the `examples` are removed, the batch keeps its size.  A member that is
-    drawn takes the place of another example, so the sum moves by up to two clip norms: sensitivity
-    2 Hypergeometric(examples, group, batch), whatever the other examples are.
+    Adjacency: `group` of the `examples` are removed, and the batch keeps its size.  A member that
+    is drawn takes the place of another example, so the sum moves by up to two clip norms: the
+    sensitivity is 2 Hypergeometric(examples, group, batch), whatever the other examples are.
 
     `setting="0-1"` is the paper's: all other examples contribute nothing, and the sensitivity is
-    one clip norm a member.  It is not a guarantee for a run in which the others contribute.
+    one clip norm per member.  It is not a guarantee for a run in which the others contribute.
     """
     examples = whole("examples", examples, 1, MAX_EXAMPLES)
     batch = whole("batch", batch, 1, examples)
@@ -105,7 +105,7 @@ def fixed_batches(
         return _answer(
             found,
             delta,
-            # The lemma's chain has other members of the group in it, which do contribute.
+            # The lemma's chain contains other members of the group, which do contribute.
             {"black_box": found.epsilon(delta) if group == 1 else None},
             sampling=sampling,
             bound=f"sensitivity {listed}",
@@ -137,7 +137,7 @@ def fixed_batches(
 def last_iterate(steps: int, probability: float, *, sigma: float, delta: float) -> Guarantee:
     """DP-SGD with Poisson sampling on linear losses, of which only the last iterate is released.
 
-    Exactly a Gaussian mechanism with sensitivity Binomial(steps, probability) and variance
+    This is exactly a Gaussian mechanism with sensitivity Binomial(steps, probability) and variance
     steps sigma^2.  For other losses there is no such proof; see `details["composition"]`, which
     holds for any loss and for all iterates.
     """
@@ -170,7 +170,7 @@ class _Mixture:
     steps: int
 
     def epsilon(self, delta: float, adjacency: Side = "both") -> float:
-        """Certified, the errors of the law included.
+        """Certified epsilon, including the errors of the law.
 
         With p the true and r the listed probabilities, p <= r/(1 - e) and p >= r/(1 + e), each
         for every count that is listed.  Remove: P^n <= R^n/(1-e)^n plus n `beyond`.  Add:
@@ -185,7 +185,8 @@ class _Mixture:
         left = (delta - self.steps * self.law.beyond * (1 + 1e-9)) * (1 - 2 * drift)
         if not left > SMALLEST_DELTA:
             raise PrecisionError(
-                f"delta = {delta:g} is below what floating point can certify here; use a larger."
+                f"delta = {delta:g} is below what floating point can certify here; use a larger "
+                "delta."
             )
         return self._distribution().epsilon(left, adjacency) + drift
 
@@ -233,7 +234,7 @@ def _answer(
 
 
 def _lemma(one: _Mixture, group: int, delta: float) -> dict[str, float | None]:
-    """What the guarantee of one example says about a group: at its best, and as usually stated."""
+    """What one example's guarantee implies for a group: the best lemma, and the usual one."""
     even = bound_by_even_links(one.epsilon, group, delta)
     found = [bound_by_links(one.epsilon, group, delta), even]
     return {
@@ -251,7 +252,7 @@ def _run(steps: int, sigma: float, delta: float) -> tuple[int, float, float]:
 
 
 def _rare(delta: float, steps: int) -> float:
-    """Mass that may be left out of a law: nothing beside delta."""
+    """The mass that may be left out of a law, negligible beside delta."""
     return max(min(1e-10 * delta / steps, 1e-18), RARE)
 
 

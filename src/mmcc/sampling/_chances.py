@@ -77,7 +77,7 @@ class Chances:
         for column in range(columns):
             taking = law * self.row(column)
             found[column] = taking.sum()
-            law = self._moved(law - taking, taking)
+            law = self._advance(law - taking, taking)
         return found
 
     def forecast(self, columns: int) -> FloatArray:
@@ -93,7 +93,7 @@ class Chances:
             ahead = stay * ahead[self.after[:, 0]] + self.probability[0] * ahead[self.after[:, 1]]
         return np.ascontiguousarray(found.T)
 
-    def _moved(self, idle: FloatArray, taking: FloatArray) -> FloatArray:
+    def _advance(self, idle: FloatArray, taking: FloatArray) -> FloatArray:
         return np.asarray(
             np.bincount(self.after[:, 0], idle, self.states)
             + np.bincount(self.after[:, 1], taking, self.states)

@@ -49,7 +49,7 @@ class SchemeEntry:
 
 
 PROBABILITY = Argument(
-    "probability", "prob", "number", "Chance to take part in a step, or in a round of one's group."
+    "probability", "prob", "number", "Chance to take part in a step, or in a round of its group."
 )
 SEPARATION = Argument(
     "separation",
@@ -64,28 +64,32 @@ WARM_START = Argument(
     "Start with as many examples blocked as after many steps.",
     required=False,
 )
-BINS = Argument("bins", "bins", "whole", "Positions in an epoch, one of which an example draws.")
+BINS = Argument("bins", "bins", "whole", "Positions in an epoch; each example draws one.")
 EPOCH_STEPS = Argument(
-    "epoch_steps", "epoch-steps", "whole", "Steps of an epoch; left out, one pass.", required=False
+    "epoch_steps",
+    "epoch-steps",
+    "whole",
+    "Steps in an epoch; one pass if left out.",
+    required=False,
 )
 EPOCH_LENGTH = Argument(
-    "epoch_steps", "epoch-steps", "whole", "Steps of an epoch, from which an example draws its own."
+    "epoch_steps", "epoch-steps", "whole", "Steps in an epoch, from which each example draws."
 )
 PARTICIPATIONS = Argument(
     "participations",
     "participations",
     "whole",
-    "Steps of an epoch in which an example takes part; left out, one.",
+    "Steps in each epoch in which an example takes part; 1 if left out.",
     required=False,
 )
-AT_MOST = Argument("at_most", "at-most", "whole", "Participations of an example, at the most.")
+AT_MOST = Argument("at_most", "at-most", "whole", "Most participations of one example.")
 LARGEST_BATCH = Argument(
     "largest_batch",
     "largest-batch",
     "whole",
-    "Examples in a batch, at most.",
+    "Most examples in a batch.",
 )
-EXAMPLES = Argument("examples", "examples", "whole", "Examples of the data set, at most.")
+EXAMPLES = Argument("examples", "examples", "whole", "Most examples in the data set.")
 
 SCHEMES: Mapping[str, SchemeEntry] = {
     entry.name: entry
@@ -94,14 +98,14 @@ SCHEMES: Mapping[str, SchemeEntry] = {
             "poisson",
             "Poisson",
             "Poisson",
-            "Each example in each step, independently.",
+            "Each example takes part in each step independently.",
             (PROBABILITY,),
         ),
         SchemeEntry(
             "cyclic-poisson",
             "CyclicPoisson",
             "Cyclic Poisson",
-            "Groups take turns; each example of the group that is up, independently.",
+            "Groups take turns; each example of the current group takes part independently.",
             (PROBABILITY, SEPARATION),
         ),
         SchemeEntry(
@@ -122,7 +126,7 @@ SCHEMES: Mapping[str, SchemeEntry] = {
             "random-allocation",
             "RandomAllocation",
             "Random allocation",
-            "In every epoch a few random steps for each example, drawn anew.",
+            "A few random steps for each example, drawn anew in every epoch.",
             (EPOCH_LENGTH, PARTICIPATIONS),
         ),
         SchemeEntry(
@@ -143,7 +147,7 @@ SCHEMES: Mapping[str, SchemeEntry] = {
             "unsampled",
             "Unsampled",
             "No sampling",
-            "Whoever takes part, within limits that the deployment keeps; nothing is amplified.",
+            "Anyone takes part, within limits that the deployment enforces; nothing is amplified.",
             (SEPARATION, AT_MOST),
         ),
     )

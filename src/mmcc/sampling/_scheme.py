@@ -220,7 +220,7 @@ class Scheme(ABC):
         return strategy.sensitivity(1)
 
     def reached(self, strategy: Strategy) -> float:
-        """Lower bound on the largest |C 1_S| over sets S that can occur with certainty.
+        """Lower bound on the largest |C 1_S| over sets S in which participation can be certain.
 
         It is 0 if participation is always left to chance.
         """

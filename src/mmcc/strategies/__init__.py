@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mmcc.strategies._registry import CONSTRUCTORS, imported
+from mmcc.strategies._registry import CONSTRUCTORS, import_function
 
 if TYPE_CHECKING:
     from mmcc.design import Optimised, optimise
@@ -71,7 +71,7 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     if name in CONSTRUCTORS:
-        value = imported(CONSTRUCTORS[name].constructor)
+        value = import_function(CONSTRUCTORS[name].constructor)
     elif name in _LATER:
         value = getattr(import_module(_LATER[name]), name)
     else:

@@ -1,9 +1,9 @@
 """Banded encoders, optimised: C[i, j] = 0 unless 0 <= i - j < bands, columns of norm 1.
 
 In: steps, bands and a workload A.  Out: C >= 0 with the least root mean squared error at one
-participation, |A C^-1|_F / sqrt(n), found by descent from the best banded Toeplitz encoder.
-A^-1 must have few bands, as that of SGD has, whatever its learning rates.
-Participations that are at least `bands` steps apart touch different rows.
+participation, |A C^-1|_F / sqrt(n), found by descent from the best banded Toeplitz encoder.  A^-1
+must have few bands, as for SGD with any learning rates.  Participations that are at least `bands`
+steps apart touch different rows.
 """
 
 from __future__ import annotations

@@ -11,20 +11,10 @@ inside the band row by row (Takahashi's equations); the gradient is the same rec
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 
 from mmcc._arrays import FloatArray
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def compiled(function: F) -> F:
-    """Compile without the interpreter lock, and cache the machine code between runs."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+from mmcc._compiled import compiled
 
 
 @compiled

@@ -1,10 +1,10 @@
 """Encoders whose inverse is banded Toeplitz: the noise C^-1 z needs only the last few z.
 
 In: steps and bands.  Out: C = 1 / (1 - a_1 x - ... - a_{b-1} x^{b-1}) with a >= 0, so that C >= 0.
-`banded_inverse` keeps the first coefficients of the inverse square root of the prefix sums, (1 -
-x)^1/2 = 1 - x/2 - x^2/8 - ... (BISR: Kalinin, McKenna, Upadhyay, Lampert 2025), of another power of
-1 - x, of the root of another workload, or searches for the best bands.  `lambda_cgd` has C^-1 = 1 -
-lambda x (DP-lambda-CGD: Kalinin, McKenna, Pagh, Lampert 2026), without normalising columns.
+`banded_inverse` keeps the first coefficients of the inverse square root of the prefix sums,
+(1 - x)^1/2 = 1 - x/2 - x^2/8 - ... (BISR: Kalinin, McKenna, Upadhyay, Lampert 2025), of another
+power of 1 - x, of the root of another workload, or searches for the best bands.  `lambda_cgd` has
+C^-1 = 1 - lambda x (DP-lambda-CGD: Kalinin, McKenna, Pagh, Lampert 2026), columns not normalised.
 Rounding: coefficients of C are rounded up.  A larger C, entry by entry, has a larger Gram matrix
 and a larger epsilon, so what is proven for them holds for the encoder that `inverse` defines.
 """

@@ -46,7 +46,7 @@ def best_buffers(
     """Decay and scale with the least prefix error, scale and 1 - decay rounded to six digits."""
 
     def log_error(odds: FloatArray) -> tuple[float, FloatArray]:
-        found = _log_error(steps, *_gaps(_moved(odds)), objective)
+        found = _log_error(steps, *_gaps(_step_each_axis(odds)), objective)
         return float(found[0].real), found.imag / STEP
 
     return _best(log_error, steps, buffers, progress)
@@ -58,7 +58,7 @@ def best_buffers_for(
     """Decay and scale with the least error for any workload and participations."""
 
     def log_error(odds: FloatArray) -> tuple[float, FloatArray]:
-        zeros, poles = _gaps(_moved(odds))
+        zeros, poles = _gaps(_step_each_axis(odds))
         scales = _residues(zeros, poles)
         value, of_decay, of_scale = _error_and_slopes(objective, 1 - poles[0].real, scales[0].real)
         return value, (scales.imag @ of_scale - poles.imag @ of_decay) / STEP
@@ -90,7 +90,7 @@ def _error_and_slopes(
     return 0.5 * math.log(norm * square / steps), scale * (falling @ slope), powers @ slope
 
 
-def _moved(odds: FloatArray) -> Numbers:
+def _step_each_axis(odds: FloatArray) -> Numbers:
     """Copies of the point, each with a complex step along one axis."""
     return np.asarray(odds + 1j * STEP * np.eye(odds.size))
 

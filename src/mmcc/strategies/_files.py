@@ -23,7 +23,7 @@ from mmcc._arrays import FloatArray, read_only
 from mmcc.errors import MmccError, StrategyError
 from mmcc.strategies._base import MAX_DENSE_BYTES, Strategy
 from mmcc.strategies._dense import Dense, dense
-from mmcc.strategies._records import described, rebuilt
+from mmcc.strategies._records import describe, rebuild_strategy
 
 RECORD = "mmcc"
 """The member of an archive that makes it a saved strategy."""
@@ -36,7 +36,7 @@ def save(strategy: Strategy, path: str | Path) -> None:
     path = _path(path)
     if path.suffix.lower() != ".npz":
         raise StrategyError(f"a strategy is saved to a .npz file, not to {path.name!r}.")
-    record, arrays = described(strategy)
+    record, arrays = describe(strategy)
     members: dict[str, Any] = {RECORD: np.array(record), **arrays}
     try:
         with path.open("wb") as file:
@@ -128,7 +128,7 @@ def _read_npz(file: BinaryIO, name: str) -> FloatArray | Strategy:
             if record.dtype.kind != "U" or record.shape != ():
                 raise StrategyError(f"{name!r} has an entry {RECORD!r} that is not a record.")
             others = {key: _numbers(array(key), name) for key in members if key != RECORD}
-            return rebuilt(str(record), others, name)
+            return rebuild_strategy(str(record), others, name)
         if len(archive.infolist()) != 1:
             raise StrategyError(
                 f"{name!r} holds {len(archive.infolist())} arrays; expected exactly one."

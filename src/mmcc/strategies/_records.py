@@ -21,12 +21,12 @@ from mmcc.errors import MmccError, StrategyError, shown
 from mmcc.strategies._base import Strategy
 from mmcc.strategies._descriptions import Record
 from mmcc.strategies._provenance import Provenance, made_by
-from mmcc.strategies._registry import CONSTRUCTORS, KINDS, imported
+from mmcc.strategies._registry import CONSTRUCTORS, KINDS, import_function
 
 FORMAT = 1
 
 
-def described(strategy: Strategy) -> tuple[str, Mapping[str, FloatArray]]:
+def describe(strategy: Strategy) -> tuple[str, Mapping[str, FloatArray]]:
     """The record of a strategy as text, and its arrays."""
     # Each class vouches for its own record only: a subclass may hold more.
     found = strategy.record() if "record" in vars(type(strategy)) else None
@@ -73,7 +73,7 @@ def digest_of(record: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> st
     return state.hexdigest()
 
 
-def rebuilt(text: str, arrays: Mapping[str, FloatArray], name: str) -> Strategy:
+def rebuild_strategy(text: str, arrays: Mapping[str, FloatArray], name: str) -> Strategy:
     """The strategy that a record describes."""
 
     def refuse(why: str) -> StrategyError:
@@ -94,11 +94,11 @@ def rebuilt(text: str, arrays: Mapping[str, FloatArray], name: str) -> Strategy:
         raise refuse(f"{found} is not known")
     if record["digest"] != digest_of(record, arrays):
         raise refuse("it was changed after it was saved (its digest does not match)")
-    build: Callable[..., Strategy] = imported(KINDS[record["kind"]])
+    build: Callable[..., Strategy] = import_function(KINDS[record["kind"]])
     _, *names = inspect.signature(build).parameters
     facts = record["facts"]
     if not isinstance(facts, dict) or sorted([*facts, *arrays]) != sorted(names):
-        raise refuse(f"a {record['kind']} is described by {', '.join(names)}")
+        raise refuse(f"a {record['kind']} is describe by {', '.join(names)}")
     try:
         made = _provenance(record["provenance"], record["kind"])
         return build(made, **facts, **arrays)

@@ -7,23 +7,13 @@ coefficients that differ by a few units in the last place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 
 from mmcc._arrays import FloatArray
-
-F = TypeVar("F", bound=Callable[..., Any])
+from mmcc._compiled import compiled
 
 FADED = 1e-290
 """Smaller covariances are set to zero, because denormal numbers are slow."""
-
-
-def compiled(function: F) -> F:
-    """Compile, and cache the machine code between runs."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 @compiled

@@ -87,14 +87,14 @@ class Entry:
 
     def make(self, *values: Any, **named: Any) -> Any:
         """Call the constructor."""
-        return imported(self.constructor)(*values, **named)
+        return import_function(self.constructor)(*values, **named)
 
     def make_sized(self, steps: int, size: int) -> Any:
         """The strategy that `name:size` stands for."""
-        return imported(self.sized)(steps, size)
+        return import_function(self.sized)(steps, size)
 
 
-def imported(place: str) -> Callable[..., Any]:
+def import_function(place: str) -> Callable[..., Any]:
     """The function that `module:name` names."""
     module, _, name = place.partition(":")
     found: Callable[..., Any] = getattr(import_module(module), name)
@@ -104,15 +104,15 @@ def imported(place: str) -> Callable[..., Any]:
 STEPS = Argument("steps", WHOLE, "training steps: columns of the strategy", label="Steps n")
 BANDS = Argument("bands", WHOLE, "bands of C", label="Bands")
 INVERSE_BANDS = Argument("bands", WHOLE, "bands of C^-1", label="Bands")
-POWER = Argument("power", NUMBER, "C^-1 is this power of 1 - x, cut off; 1/2 if left out", False)
-CANCEL = Argument("cancel", NUMBER, "part of the last fresh noise that is taken back")
+POWER = Argument("power", NUMBER, "C^-1 is this power of 1 - x, truncated; 1/2 if left out", False)
+CANCEL = Argument("cancel", NUMBER, "fraction of the last step's fresh noise to subtract")
 HEIGHT = Argument("height", WHOLE, "levels of each tree", label="Height of each tree")
 COEFFICIENTS = Argument("coefficients", LIST, "the first column, such as 1,0.5,0.25")
 BUFFERS = Argument("buffers", WHOLE, "buffers, optimised for prefix sums", False, label="Buffers")
 OBJECTIVE = Argument(
     "objective", WORD, "the error to reduce, mean (default) or max", False, OBJECTIVES
 )
-DECAY = Argument("decay", LIST, "decay of each buffer, such as 0.9,0.5; not optimised then")
+DECAY = Argument("decay", LIST, "decay of each buffer, such as 0.9,0.5, instead of optimising")
 SCALE = Argument("scale", LIST, "scale of each buffer, such as 0.2,0.1; with --decay")
 
 IDENTITY = Entry(
@@ -200,7 +200,7 @@ BANDED_INVERSE = Entry(
 LAMBDA_CGD = Entry(
     "lambda-cgd",
     "mmcc.strategies._banded_inverse:lambda_cgd",
-    "Each step takes back a part of the last step's fresh noise (DP-lambda-CGD).",
+    "Each step subtracts a fraction of the last step's fresh noise (DP-lambda-CGD).",
     ((STEPS, CANCEL),),
     kind="banded_inverse",
 )
@@ -208,7 +208,7 @@ SQUARE_ROOT = Entry(
     "square-root",
     "mmcc.strategies._square_root:square_root",
     "The square root of a workload.",
-    ((Argument("workload", MATRIX, "what is wanted"),),),
+    ((Argument("workload", MATRIX, "the workload"),),),
     kind="toeplitz",
     typed=False,
 )

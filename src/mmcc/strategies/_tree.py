@@ -298,7 +298,7 @@ class Tree(Strategy):
 
     def gram(self, separation: int, group: int, sigma: float) -> Gram:
         if separation == 1:
-            return ForestGram(self._complete_trees(), sigma**-2.0)
+            return ForestGram(complete_trees(self), sigma**-2.0)
         columns = np.arange(group, self.leaves, separation)
         check_columns(columns.size, self)
         matrix = np.zeros((columns.size, columns.size))
@@ -331,7 +331,7 @@ class Tree(Strategy):
         k holds 2^(l-k) steps of every bin.
         """
         if bins == self.leaves:
-            trees = [(many, binary(top + 1, 1.0, 1.0)) for top, many in self._complete_trees()]
+            trees = [(many, binary(top + 1, 1.0, 1.0)) for top, many in complete_trees(self)]
             return trees[0][1] if trees[0][0] == len(trees) == 1 else Node(0.0, tuple(trees))
         height = bins.bit_length() - 1
         if bins != 1 << height:
@@ -383,11 +383,12 @@ class Tree(Strategy):
             return Call(BINARY_TREE, {"steps": self.leaves})
         return Call(TREE_RESTART, {"steps": self.leaves, "height": self.levels})
 
-    def _complete_trees(self) -> list[tuple[int, int]]:
-        """The largest complete trees as (top level, how many), in the order of their steps."""
-        top = self.levels - 1
-        cut = [(root, 1) for root in range(top - 1, -1, -1) if self.leaves >> root & 1]
-        return [(top, self.leaves >> top), *cut]
+
+def complete_trees(tree: Tree) -> list[tuple[int, int]]:
+    """The largest complete trees as (top level, how many), in the order of their steps."""
+    top = tree.levels - 1
+    cut = [(root, 1) for root in range(top - 1, -1, -1) if tree.leaves >> root & 1]
+    return [(top, tree.leaves >> top), *cut]
 
 
 def _grouped(spans: list[tuple[int, int, int]]) -> list[tuple[int, list[tuple[int, int]]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmcc._calls import looks_called, read_call
+from mmcc._calls import looks_like_call, read_call
 from mmcc.errors import StrategyError, shown, suggestion
 from mmcc.strategies._registry import TYPED, compared_words, from_word
 
@@ -23,7 +23,7 @@ def is_word(text: str) -> bool:
 
 def from_text(text: str, steps: int) -> Any:
     """The strategy that a word means for this many steps, or whose repr is the text."""
-    return from_call(text) if looks_called(text) else from_word(text, steps)
+    return from_call(text) if looks_like_call(text) else from_word(text, steps)
 
 
 def from_call(text: str) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmcc._arrays import IntArray
-from mmcc.strategies._recurrences import compiled
+from mmcc._compiled import compiled
 
 BLOCK = 2**11
 """Coordinates that fit in the innermost cache."""

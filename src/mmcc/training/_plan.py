@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from mmcc._calls import looks_called
+from mmcc._calls import looks_like_call
 from mmcc.design._recommend import recommend
 from mmcc.errors import ParameterError, SamplingError, StrategyError, shown
 from mmcc.sampling import Scheme
@@ -189,7 +189,7 @@ def _scheme(given: Scheme | str | Callable[[float], Scheme], rate: float, steps:
     if not isinstance(given, str):
         made = given if isinstance(given, Scheme) or not callable(given) else given(rate)
         return checked_scheme(made)
-    if looks_called(given):
+    if looks_like_call(given):
         return from_call(given)
     schemes = family(given, rate, steps).schemes
     if len(schemes) != 1:

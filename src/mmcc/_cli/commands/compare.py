@@ -9,7 +9,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from mmcc._calls import looks_called, split_outside_brackets
+from mmcc._calls import looks_like_call, split_outside_brackets
 from mmcc._cli import output
 from mmcc._cli.command import (
     FLAG,
@@ -101,7 +101,7 @@ def _families(words: str | None, rate: float, steps: int) -> list[Family]:
         return [schemes.family(name, rate, steps) for name in schemes.default_words(rate, steps)]
     return [
         schemes.family_of(from_call(name))
-        if looks_called(name)
+        if looks_like_call(name)
         else schemes.family(name, rate, steps)
         for name in split_outside_brackets(words)
     ]
@@ -136,7 +136,7 @@ def _strategy(name: str, steps: int, adaptive: bool) -> Compared:
 
 def _is_word(name: str) -> bool:
     """Whether a strategy is named by a word, with or without a size, or as it prints."""
-    return looks_called(name) or is_word(name)
+    return looks_like_call(name) or is_word(name)
 
 
 COMMAND = Command(

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from mmcc._calls import looks_called, split_outside_brackets
+from mmcc._calls import looks_like_call, split_outside_brackets
 from mmcc._cli import output
 from mmcc._cli.command import (
     NUMBER,
@@ -55,7 +55,7 @@ def run(
     named: list[str | Scheme] | None = None
     if schemes is not None:
         words = split_outside_brackets(schemes)
-        named = [from_call(word) if looks_called(word) else word for word in words]
+        named = [from_call(word) if looks_like_call(word) else word for word in words]
     with output.progress_bar() as progress:
         found = mmcc.recommend(
             examples=examples,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from mmcc._methods import OLD_NAMES, TIGHT
 from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem
-from mmcc.accounting._bounds.but_for import ButFor
 from mmcc.accounting._bounds.cascade import Cascade
 from mmcc.accounting._bounds.groups import ByCounts, GroupLemma
 from mmcc.accounting._bounds.mmcc import Mmcc
 from mmcc.accounting._bounds.projection import Projection
+from mmcc.accounting._bounds.relaxation import ByRelaxation
 from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.accounting._bounds.unamplified import ChanceToTakePart, Unamplified
 from mmcc.errors import MethodError, suggestion
@@ -23,8 +23,8 @@ __all__ = (
     "PLAIN",
     "Answer",
     "Bound",
-    "ButFor",
     "ByCounts",
+    "ByRelaxation",
     "Cost",
     "GroupLemma",
     "Groups",

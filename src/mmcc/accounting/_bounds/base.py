@@ -64,31 +64,31 @@ class Problem:
     scheme: Scheme
     sigma: float
     effort: Effort = field(default_factory=Effort)
-    _kept: dict[Hashable, Any] = field(default_factory=dict)
+    _remembered: dict[Hashable, Any] = field(default_factory=dict)
     group_size: int = 1
     """The number of examples that are protected together."""
 
     def at(self, sigma: float) -> Problem:
         """The same mechanism with another noise level."""
-        return replace(self, sigma=sigma, _kept={})
+        return replace(self, sigma=sigma, _remembered={})
 
     def scouting(self) -> Problem:
         """The same problem, to be solved roughly, for making choices."""
-        return replace(self, effort=replace(self.effort, scouting=True), _kept={})
+        return replace(self, effort=replace(self.effort, scouting=True), _remembered={})
 
     def of_one(self) -> Problem:
         """The same mechanism, protecting one example instead of a group."""
         if self.group_size == 1:
             return self
-        return self.kept("one example", lambda: replace(self, group_size=1, _kept={}))
+        return self.remember("one example", lambda: replace(self, group_size=1, _remembered={}))
 
     def under(self, scheme: Scheme) -> Problem:
         """The same mechanism, group and noise under another scheme."""
-        return self.kept(scheme, lambda: replace(self, scheme=scheme, _kept={}))
+        return self.remember(scheme, lambda: replace(self, scheme=scheme, _remembered={}))
 
     def with_strategy(self, strategy: Strategy) -> Problem:
         """Another strategy under the same scheme, with the same noise."""
-        return replace(self, strategy=strategy, _kept={})
+        return replace(self, strategy=strategy, _remembered={})
 
     def counts(self) -> Problem | None:
         """One example with the likelihood ratio of the whole group; None if none is proven.
@@ -101,7 +101,7 @@ class Problem:
         """
         if self.group_size == 1:
             return self
-        return self.kept("counts", self._counts)
+        return self.remember("counts", self._counts)
 
     def _counts(self) -> Problem | None:
         rounds, strategy = self.rounds, self.strategy
@@ -115,11 +115,11 @@ class Problem:
         repeated = Repeated(strategy, self.group_size)
         return Problem(repeated, Poisson(rounds.probability), self.sigma, effort=self.effort)
 
-    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """The cached result of `make`, for what several questions share."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return cast(T, self._kept[key])
+        if key not in self._remembered:
+            self._remembered[key] = make()
+        return cast(T, self._remembered[key])
 
     @property
     def steps(self) -> int:
@@ -201,7 +201,7 @@ class Problem:
 
     @property
     def certain(self) -> bool:
-        """Whether participation is certain: nothing is drawn, every round, or a single position."""
+        """Whether nothing is left to chance: no draws, every round, or a single position."""
         if not self.scheme.random:
             return True
         if self.relaxed is not None:
@@ -231,7 +231,7 @@ class Problem:
 
     @cached_property
     def reached(self) -> float:
-        """|C 1_S| of a set that can occur with certainty for the example, or each of the group."""
+        """|C 1_S| of a set in which participation, of each of a group, can be certain."""
         one = real("reached", self.scheme.reached(self.strategy), 0, math.inf, closed="l")
         return self.group_size * one * (1 - 2.0**-50)
 
@@ -353,11 +353,11 @@ class Bound(ABC):
         """A cheap, rough estimate of the epsilon this bound would give; 0 where there is none."""
         return 0.0
 
-    def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
+    def tune_for_epsilon(self, problem: Problem, delta: float) -> Bound:
         """The same bound with its free settings chosen well for this question."""
         return self
 
-    def settled_for_delta(self, problem: Problem, epsilon: float) -> Bound:
+    def tune_for_delta(self, problem: Problem, epsilon: float) -> Bound:
         """The same bound with its free settings chosen well for delta at epsilon."""
         return self
 

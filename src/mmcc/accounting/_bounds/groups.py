@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from mmcc._methods import GROUP_LEMMA
 from mmcc.accounting._bounds.base import Answer, Bound, Cost, Groups, LowerEnd, Problem, same
-from mmcc.accounting._bounds.translated import Translated
+from mmcc.accounting._bounds.indirect import IndirectBound
 from mmcc.accounting._group_lemma import bound_group_delta, bound_group_epsilon
 from mmcc.accounting._guarantee import Details
 from mmcc.errors import MethodError, MmccError
@@ -27,7 +27,7 @@ CLOSE = 1.02
 
 
 @dataclass(frozen=True)
-class ByCounts(Translated):
+class ByCounts(IndirectBound):
     """A bound for one example, applied to C with each column repeated `group_size` times."""
 
     name: ClassVar[str] = "counts"
@@ -89,7 +89,7 @@ class GroupLemma(Bound):
 
     def epsilon(self, problem: Problem, delta: float) -> Answer:
         if len(self.bounds) > 1:
-            return self.settled_for_epsilon(problem, delta).epsilon(problem, delta)
+            return self.tune_for_epsilon(problem, delta).epsilon(problem, delta)
         one = problem.of_one()
 
         def epsilon_at(share: float) -> float:
@@ -99,7 +99,7 @@ class GroupLemma(Bound):
 
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         if len(self.bounds) > 1:
-            return self.settled_for_delta(problem, epsilon).delta(problem, epsilon)
+            return self.tune_for_delta(problem, epsilon).delta(problem, epsilon)
         one = problem.of_one()
 
         def delta_at(share: float) -> float:
@@ -110,26 +110,26 @@ class GroupLemma(Bound):
     def _answer(self, value: float) -> Answer:
         return replace(same(value), notes={"by": str(self.bounds[0])})
 
-    def settled_for_epsilon(self, problem: Problem, delta: float) -> GroupLemma:
+    def tune_for_epsilon(self, problem: Problem, delta: float) -> GroupLemma:
         """The lemma with the best bound for one example at about the largest delta asked."""
         one, share = problem.of_one(), delta / problem.group_size
 
         def ask(bound: Bound) -> Answer:
-            settled = bound.settled_for_epsilon(one, share)
+            settled = bound.tune_for_epsilon(one, share)
             return replace(settled.epsilon(one, share), bound=settled)
 
-        return self._settled(one, ask, [b.lower_epsilon(one, share) for b in self.bounds])
+        return self._tune(one, ask, [b.lower_epsilon(one, share) for b in self.bounds])
 
-    def settled_for_delta(self, problem: Problem, epsilon: float) -> GroupLemma:
+    def tune_for_delta(self, problem: Problem, epsilon: float) -> GroupLemma:
         one, share = problem.of_one(), epsilon / problem.group_size
 
         def ask(bound: Bound) -> Answer:
-            settled = bound.settled_for_delta(one, share)
+            settled = bound.tune_for_delta(one, share)
             return replace(settled.delta(one, share), bound=settled)
 
-        return self._settled(one, ask, [b.lower_delta(one, share) for b in self.bounds])
+        return self._tune(one, ask, [b.lower_delta(one, share) for b in self.bounds])
 
-    def _settled(
+    def _tune(
         self, one: Problem, ask: Callable[[Bound], Answer], ends: Sequence[LowerEnd]
     ) -> GroupLemma:
         """The lemma with the best bound only, trying cheap ones first until one is nearly exact."""

@@ -29,16 +29,16 @@ STRIDE = 16
 def waves(x: FloatArray, frequencies: FloatArray) -> ComplexArray:
     """e^{i om x} for each x and each frequency om."""
     if frequencies.size <= STRIDE:
-        return _turned(np.multiply.outer(x, frequencies))
+        return _rotations(np.multiply.outer(x, frequencies))
     starts, differences = frequencies[::STRIDE], frequencies[:STRIDE] - frequencies[0]
     added = np.add.outer(starts, differences).ravel()[: frequencies.size]
     if not np.abs(added - frequencies).max() <= SPACING * frequencies.max():
         if frequencies[0] != 0:
-            return _turned(np.multiply.outer(x, frequencies))
+            return _rotations(np.multiply.outer(x, frequencies))
         # The real power, which goes first in every batch.
         return np.concatenate([np.ones((x.size, 1)), waves(x, frequencies[1:])], axis=1)
-    coarse = _turned(np.multiply.outer(x, starts))
-    fine = _turned(np.multiply.outer(x, differences))
+    coarse = _rotations(np.multiply.outer(x, starts))
+    fine = _rotations(np.multiply.outer(x, differences))
     every = coarse[:, :, None] * fine[:, None, :]
     return every.reshape(x.size, -1)[:, : frequencies.size]
 
@@ -54,7 +54,7 @@ def product(weights: FloatArray, values: ComplexArray) -> ComplexArray:
     return np.asarray((weights @ flat).view(np.complex128).reshape(-1, *values.shape[1:]))
 
 
-def _turned(angles: FloatArray) -> ComplexArray:
+def _rotations(angles: FloatArray) -> ComplexArray:
     """e^{i angle}: faster than the exponential of complex numbers."""
     found = np.empty(angles.shape, dtype=np.complex128)
     np.cos(angles, out=found.real)

@@ -164,10 +164,10 @@ def _spectrum(parts: Parts, tilt: float, size: int) -> tuple[ComplexArray, float
     prod (|F_i| + e)^c_i times sum c_i (e / (|F_i| + e) + 8 2^-53), the last for the powers.
     """
     offset = sum(count * loss.first for loss, count in parts)
-    once = [_tilted(loss, tilt) for loss, count in parts if count == 1]
-    once, error = _merged(once, size)
+    once = [_tilt(loss, tilt) for loss, count in parts if count == 1]
+    once, error = _convolve_short(once, size)
     pieces = [(weights, 1) for weights in once]
-    pieces += [(_tilted(loss, tilt), count) for loss, count in parts if count > 1]
+    pieces += [(_tilt(loss, tilt), count) for loss, count in parts if count > 1]
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     envelope = np.zeros(size // 2 + 1)
     sensitivity = np.zeros(size // 2 + 1)
@@ -187,7 +187,7 @@ def _spectrum(parts: Parts, tilt: float, size: int) -> tuple[ComplexArray, float
     return spectrum, error, offset
 
 
-def _tilted(loss: GridLoss, tilt: float) -> FloatArray:
+def _tilt(loss: GridLoss, tilt: float) -> FloatArray:
     """The masses times e^(tilt loss), scaled to a sum of one."""
     with np.errstate(divide="ignore"):
         exponents = np.log(loss.masses) + tilt * loss.losses
@@ -195,7 +195,7 @@ def _tilted(loss: GridLoss, tilt: float) -> FloatArray:
     return np.asarray(weights / weights.sum())
 
 
-def _merged(arrays: list[FloatArray], size: int) -> tuple[list[FloatArray], float]:
+def _convolve_short(arrays: list[FloatArray], size: int) -> tuple[list[FloatArray], float]:
     """Convolve short arrays in groups of FAN while that is cheaper than a long transform of each.
 
     Convolving with masses of sum one does not enlarge the 2-norm of an error, so errors add up.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mmcc.accounting._adjacency import SIDES, Adjacency, Side
 from mmcc.accounting._losses.composed import Question
 from mmcc.accounting._losses.engine import Effort, bound, bound_at_least
-from mmcc.accounting._losses.laws import WeightedLaws, merged
+from mmcc.accounting._losses.laws import WeightedLaws, merge_equal
 from mmcc.errors import MethodError, ParameterError, PrecisionError, real, suggestion, whole
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ def compose_all(
     """Compose all distributions, counting equal laws, and add the probability of bad events."""
     spacings = [d.spacing for d in distributions if d.spacing is not None]
     return PrivacyLossDistribution(
-        remove=merged(pair for d in distributions for pair in d.remove),
-        add=merged(pair for d in distributions for pair in d.add),
+        remove=merge_equal(pair for d in distributions for pair in d.remove),
+        add=merge_equal(pair for d in distributions for pair in d.add),
         slack=add_slacks([*(d.slack for d in distributions), bad_event_probability]),
         spacing=min(spacings) if spacings else None,
     )

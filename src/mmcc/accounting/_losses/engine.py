@@ -145,7 +145,7 @@ def _answer(
     best, composed = _ask(rows, replace(grid, spacing=spacing), question, effort)
     points = min(points, max(MAX_REFINED_POINTS // len(rows.counts), LEAST_ROW_POINTS))
     for _ in range(0 if effort.spacing else MAX_REFINEMENTS):
-        finer = _refined(rows, composed, best, spacing, question, tolerance)
+        finer = _finer_grid(rows, composed, best, spacing, question, tolerance)
         if finer is None:
             break
         if finer.spacing < rows.finest(points) and tail < rows.tail_for(question.delta or best):
@@ -244,7 +244,7 @@ def _ask(
     return read_off(parts, question, grid.tilt, grid.epsilon)
 
 
-def _refined(
+def _finer_grid(
     rows: PreparedRows,
     composed: Composed,
     found: float,

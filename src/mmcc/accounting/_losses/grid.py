@@ -33,7 +33,7 @@ class GridLoss:
         places = np.arange(self.first, self.first + self.masses.size, dtype=np.float64)
         return places * self.spacing
 
-    def pushed_up(self, error: float) -> GridLoss:
+    def push_up(self, error: float) -> GridLoss:
         """Move mass up to pay for a total `error`: relative in the masses, absolute in the losses.
 
         Every mass grows by 2 error; then, twice, a fraction f = 4 e^h error / (1 - e^-h), h the

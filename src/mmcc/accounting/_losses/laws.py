@@ -73,7 +73,7 @@ def fingerprint(law: Law) -> bytes:
     return digest.digest()
 
 
-def merged(laws: Iterable[tuple[Law, int]]) -> WeightedLaws:
+def merge_equal(laws: Iterable[tuple[Law, int]]) -> WeightedLaws:
     """Each different law once, with the number of its copies."""
     different = Different(laws)
     kept = [law for law, _ in different]

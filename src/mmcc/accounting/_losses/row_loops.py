@@ -13,15 +13,11 @@ E[(X - x_k)^m ; class k] / m!.  With probabilists' Hermite polynomials He_m,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 
 from mmcc._arrays import FloatArray
-
-F = TypeVar("F", bound=Callable[..., Any])
+from mmcc._compiled import compiled
 
 SQRT_HALF = math.sqrt(0.5)
 INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
@@ -32,11 +28,6 @@ NARROW = 0.03
 FORGET = 42.0
 CLOSE = 5e-14
 """The residual at which Newton's method stops; eight times it is paid for in epsilon."""
-
-
-def compiled(function: F) -> F:
-    """Compile without the interpreter lock, and cache the machine code between runs."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 @compiled

@@ -40,7 +40,7 @@ def discretise(expansion: Expansion, spacing: float, adjacency: Adjacency) -> Gr
     two grid points so that its mass under P and under Q are kept, which spreads the likelihood
     ratio without moving its mean.  Mass beyond the cuts moves up to a grid point where its loss is
     small and gets infinite loss where it is large.  Errors of cuts and masses are paid for by
-    `GridLoss.pushed_up`.
+    `GridLoss.push_up`.
     """
     centres, coefficients = expansion.centres, expansion.coefficients
     left, right = -expansion.reach, expansion.top
@@ -66,7 +66,7 @@ def discretise(expansion: Expansion, spacing: float, adjacency: Adjacency) -> Gr
     split, mass = cell_errors(expansion, narrowest)
     start = first - 1 if remove else -(last + 1)
     loss = GridLoss(spacing, start, masses * (1 + 2 * mass), infinite)
-    return loss.pushed_up(expansion.error + residual + split)
+    return loss.push_up(expansion.error + residual + split)
 
 
 def cell_errors(expansion: Expansion, narrowest: float) -> tuple[float, float]:

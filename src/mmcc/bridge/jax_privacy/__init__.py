@@ -1,6 +1,6 @@
-"""To and from jax_privacy 2.0: its strategies and samplers, our certificates, its noise in JAX.
+"""Bridge to jax_privacy 2.0: its strategies and samplers, our certificates, our noise in JAX.
 
-Needs the extra `mmcc[jax]` and Python 3.11.  Nothing here imports jax before it is used.
+It needs the extra `mmcc[jax]` and Python 3.11.  Nothing here imports jax before it is used.
 """
 
 from mmcc.bridge.jax_privacy._noise import noising_matrix, privatizer

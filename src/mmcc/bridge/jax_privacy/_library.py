@@ -1,7 +1,7 @@
-"""The library on the other side: imported when it is used, and only in the version that was read.
+"""Imports of jax_privacy: when it is used, and only in the version that was reviewed.
 
-What its samplers draw and what its noise is was read in the source of 2.0.0.  Its main branch
-differs, and so may later releases.
+What its samplers draw and how its noise is made was verified in the source of 2.0.0.  Its main
+branch differs, and so may later releases.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def their(module: str) -> Any:
     found = _version()
     if found.split(".")[:2] != RELEASE.split("."):
         raise MethodError(
-            f"jax_privacy {found} is installed, and what is known here of its samplers and its "
-            f"noise was read in {RELEASE}. Use pip install 'jax_privacy>=2.0,<2.1'."
+            f"jax_privacy {found} is installed, but the samplers and the noise of jax_privacy "
+            f"were verified for {RELEASE} only. Use pip install 'jax_privacy>=2.0,<2.1'."
         )
-    return imported(f"jax_privacy.{module}")
+    return load(f"jax_privacy.{module}")
 
 
-def imported(module: str) -> Any:
-    """jax, or a part of it or of jax_privacy."""
+def load(module: str) -> Any:
+    """Import jax, or a module of it or of jax_privacy."""
     try:
         return import_module(module)
     except ImportError as problem:
@@ -36,8 +36,8 @@ def imported(module: str) -> Any:
 
 
 def real_type() -> Any:
-    """The widest real numbers of this process: float64 if jax_enable_x64 is set, else float32."""
-    return imported("jax").dtypes.canonicalize_dtype("float64")
+    """The widest real type of this process: float64 if jax_enable_x64 is set, else float32."""
+    return load("jax").dtypes.canonicalize_dtype("float64")
 
 
 def _version() -> str:

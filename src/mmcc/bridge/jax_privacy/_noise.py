@@ -1,9 +1,9 @@
-"""Noise of our strategies in JAX: the matrices that jax_privacy multiplies fresh noise with.
+"""Noise of our strategies in JAX: the matrices by which jax_privacy multiplies fresh noise.
 
 In: a strategy C, sigma, the largest contribution of an example.  Out: C^-1 (for trees a decoder B
 with B C = I), and a transformation that adds sigma * B z to a stream of sums.
 Rounding: the standard deviation goes up; coefficients go towards zero, as in `_strategies`.  What
-jax makes of them, float32 normals and recursions, is floating point and part of no proof.
+jax computes from them, float32 normals and recursions, is floating point and not part of any proof.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mmcc._arrays import FloatArray
-from mmcc.bridge.jax_privacy._library import imported, real_type, their
+from mmcc.bridge.jax_privacy._library import load, real_type, their
 from mmcc.bridge.jax_privacy._strategies import buffered, rounded_down
 from mmcc.errors import ParameterError, StrategyError, real
 from mmcc.strategies import Strategy
@@ -22,33 +22,33 @@ from mmcc.strategies._base import checked_strategy
 from mmcc.strategies._decoders import decoder_matrix
 
 MOST_KEPT = 64
-"""Vectors of noise that are remembered; where more were needed, old noise is made again."""
+"""Most noise vectors that are kept; if more would be needed, old noise is regenerated."""
 TYPES = ("float32", "float64")
 LARGEST_NOISE = 1e30
 
 
 def noising_matrix(strategy: Strategy, *, dense: bool | None = None) -> Any:
-    """C^-1 as jax_privacy takes it: for `matrix_factorization_privatizer`.
+    """C^-1 in the form that jax_privacy's `matrix_factorization_privatizer` takes.
 
-    A `StreamingMatrix` that keeps few vectors: a BLT its buffers, a banded C its bands, a banded
-    C^-1 its own.  Otherwise, for trees, or if `dense`, the array of decoder weights, which keeps
-    nothing and makes old noise again in every step.
+    If few vectors suffice it is a `StreamingMatrix`, which keeps the buffers of a BLT, or the bands
+    of C or of C^-1.  Otherwise, for trees, or if `dense`, it is the array of decoder weights, which
+    keeps nothing and regenerates old noise in every step.
     """
     checked_strategy(strategy)
     if not strategy.adaptive:
         raise StrategyError(
-            f"{strategy!r} has no causal order of its rows, and training looks at every release. "
-            "Sort the rows, and leave adaptive=False out."
+            f"{strategy!r} has no causal order of its rows, but training uses every release. "
+            "Sort the rows, and leave out adaptive=False."
         )
     square = strategy.rows == strategy.steps
     if dense is None:
         dense = not square or strategy.noise_memory() > MOST_KEPT
     if dense:
-        return imported("jax.numpy").asarray(decoder_matrix(strategy))
+        return load("jax.numpy").asarray(decoder_matrix(strategy))
     if not square:
         raise StrategyError(
             f"{strategy!r} has {strategy.rows} rows for {strategy.steps} steps and no inverse to "
-            "go through step by step. Leave dense out."
+            "apply step by step. Leave dense out."
         )
     return _streaming(strategy)
 
@@ -64,20 +64,20 @@ def privatizer(
 ) -> Any:
     """jax_privacy's gradient privatizer with the noise of our mechanism.
 
-    `sigma` is what was certified, in units of the largest contribution; `sensitivity` is that
-    contribution, `clipped.sensitivity()` of the clipped gradient, after whatever it is divided by.
-    `key` is a key of `jax.random` or a number; None takes 64 bits from the operating system.  The
-    key is as secret as the data.
+    `sigma` is the certified noise in units of the largest contribution; `sensitivity` is that
+    contribution, `clipped.sensitivity()` of the clipped gradient, after any division.  `key` is a
+    key of `jax.random` or a number; None takes 64 bits from the operating system.  The key is as
+    secret as the data.
 
-    For as many steps as the strategy has.  What is asked for after the last one is NaN: the
-    certificate ends there, and a dense matrix would repeat its last noise.
+    It makes noise for as many steps as the strategy has.  After the last step it returns NaN,
+    because the certificate ends there and a dense matrix would repeat its last noise.
     """
     if dtype not in TYPES:
         raise ParameterError(f"dtype must be one of {', '.join(TYPES)}, got {dtype!r}.")
     if np.dtype(dtype).itemsize > np.dtype(real_type()).itemsize:
         raise ParameterError(
             f"dtype={dtype!r} needs jax.config.update('jax_enable_x64', True): without it jax "
-            "makes float32 of it."
+            "would use float32."
         )
     size = real("sigma", sigma, 0, LARGEST_NOISE) * real("sensitivity", sensitivity, 0, 1e30)
     matrix = noising_matrix(strategy, dense=dense)
@@ -105,13 +105,13 @@ def _streaming(strategy: Strategy) -> Any:
         return buffered(*encoder.buffer_numbers).inverse_as_streaming_matrix()
     if encoder.inverse_coefficients is not None:
         return _moving_sum(encoder.inverse_coefficients)
-    coefficients = imported("jax.numpy").asarray(rounded_down(encoder.coefficients, real_type()))
+    coefficients = load("jax.numpy").asarray(rounded_down(encoder.coefficients, real_type()))
     return factorization.toeplitz.inverse_as_streaming_matrix(coefficients)
 
 
 def _moving_sum(coefficients: FloatArray) -> Any:
     """The banded Toeplitz matrix with these coefficients: the last few inputs, weighted."""
-    jnp = imported("jax.numpy")
+    jnp = load("jax.numpy")
     weights = jnp.asarray(rounded_down(coefficients, real_type()))
 
     def start(value: Any) -> Any:
@@ -125,8 +125,8 @@ def _moving_sum(coefficients: FloatArray) -> Any:
 
 
 def _banded(matrix: FloatArray, bands: int) -> Any:
-    """The inverse of a lower triangular matrix with so many bands, by substitution."""
-    jnp = imported("jax.numpy")
+    """The inverse of a lower triangular matrix with this many bands, by substitution."""
+    jnp = load("jax.numpy")
     steps = len(matrix)
     places = np.arange(steps)[:, None] - np.arange(bands)
     entries = np.where(places >= 0, np.take_along_axis(matrix, np.maximum(places, 0), axis=1), 0)
@@ -145,7 +145,7 @@ def _banded(matrix: FloatArray, bands: int) -> Any:
 
 
 def _weighted(weights: Any, vectors: Any) -> Any:
-    """A sum of vectors in their own type; without the products that accelerators shorten."""
+    """A weighted sum of vectors in their own type, without products that accelerators shorten."""
     shape = (weights.size,) + (1,) * (vectors.ndim - 1)
     return (weights.reshape(shape).astype(vectors.dtype) * vectors).sum(axis=0)
 
@@ -156,11 +156,11 @@ def _lifted(start: Any, following: Any) -> Any:
 
 
 def _ending(matrix: Any, steps: int) -> Any:
-    """The same matrix, with NaN in the place of what comes after its last step."""
-    jax, jnp = imported("jax"), imported("jax.numpy")
+    """The same matrix, with NaN for everything after its last step."""
+    jax, jnp = load("jax"), load("jax.numpy")
     streaming = their("matrix_factorization").StreamingMatrix
     if not isinstance(matrix, streaming):
-        # Indices beyond the end of an array mean its last row.
+        # In jax an index beyond the end of an array means its last row.
         return jnp.concatenate([matrix, jnp.full((1, matrix.shape[1]), jnp.nan, matrix.dtype)])
 
     def start(value: Any) -> Any:
@@ -176,14 +176,14 @@ def _ending(matrix: Any, steps: int) -> Any:
 
 
 def _rounded_up(size: float) -> float:
-    """A float32 no smaller: noise in float32 is multiplied with one."""
+    """The size rounded up to float32, the type in which noise is multiplied by it."""
     size *= 1 + 2.0**-50
     near = np.float32(size)
-    # As Python's floats: beside a float32 numpy would round the other one first.
+    # As Python floats: next to a float32, numpy would round the other number first.
     return float(near if float(near) >= size else np.nextafter(near, np.float32(np.inf)))
 
 
 def _fresh_key() -> Any:
-    """64 bits, as many as jax's default generator has; a number would be cut to 32."""
+    """A key of 64 random bits, as many as jax's default generator has; a number would have 32."""
     words = np.frombuffer(os.urandom(8), dtype=np.uint32)
-    return imported("jax").random.wrap_key_data(words, impl="threefry2x32")
+    return load("jax").random.wrap_key_data(words, impl="threefry2x32")

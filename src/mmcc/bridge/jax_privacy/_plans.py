@@ -1,4 +1,4 @@
-"""The mechanism of an execution plan of jax_privacy: strategy, scheme and noise, as it is run.
+"""The mechanism that an execution plan of jax_privacy runs: strategy, scheme and noise.
 
 In: a `BandMFExecutionPlanConfig`.  Out: what its plan samples and adds, in our units.
 Rounding: sigma goes down, columns go up.  Numbers are those of the plan, in its own precision.
@@ -15,7 +15,7 @@ import mmcc
 from mmcc._arrays import FloatArray
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.accounting._questions import epsilon_on_grid
-from mmcc.bridge.jax_privacy._library import imported, their
+from mmcc.bridge.jax_privacy._library import load, their
 from mmcc.bridge.jax_privacy._samplers import scheme_from
 from mmcc.bridge.jax_privacy._strategies import column_normalised
 from mmcc.errors import MethodError, ParameterError, PrecisionError, shown
@@ -24,7 +24,7 @@ from mmcc.strategies import Strategy, toeplitz
 
 TYPES = {np.dtype(kind): kind for kind in (np.float32, np.float64)}
 DOWN = 1 - 2.0**-50
-"""Pays for two roundings."""
+"""Covers two roundings."""
 SPACING = 7e-5
 """Finer than the grid of dp_accounting's accountants, 1e-4; the errors of both are of second order,
 so that ours is half as far from the truth."""
@@ -37,10 +37,10 @@ class PlannedMechanism:
     strategy: Strategy
     sampling: Scheme
     sigma: float
-    """Noise in units of the largest contribution of an example."""
+    """The noise in units of an example's largest contribution."""
 
     def epsilon(self, delta: float) -> Guarantee:
-        """The certified epsilon: the smaller of `mmcc.epsilon` and of losses on a finer grid."""
+        """The certified epsilon: the smaller of `mmcc.epsilon` and losses on a finer grid."""
         found = mmcc.epsilon(self.strategy, self.sampling, sigma=self.sigma, delta=delta)
         try:
             finer = epsilon_on_grid(
@@ -54,9 +54,9 @@ class PlannedMechanism:
 def mechanism_from(config: Any) -> PlannedMechanism:
     """What the plan of a `BandMFExecutionPlanConfig` samples, encodes and adds.
 
-    The noise is taken from the plan itself, so that a plan that was calibrated by jax_privacy's own
-    accountant is certified as it is.  Its units of privacy are ours where its accountant's are
-    zero-out (`REPLACE_SPECIAL`) or adding and removing with independent groups.
+    The noise is taken from the plan itself, so a plan that was calibrated by jax_privacy's own
+    accountant is certified as it is.  Its adjacency matches ours if its accountant's is zero-out
+    (`REPLACE_SPECIAL`), or adding and removing with independent groups.
     """
     plans = their("experimental.execution_plan")
     if type(config) is not plans.BandMFExecutionPlanConfig:
@@ -67,20 +67,20 @@ def mechanism_from(config: Any) -> PlannedMechanism:
         plans.NeighboringRelation.ADD_OR_REMOVE_ONE,
     ):
         raise MethodError(
-            f"the plan is for {relation.name}, and certificates here are for examples whose "
+            f"the plan is for {relation.name}, but certificates here are for examples whose "
             "contribution becomes zero. Use an accountant for REPLACE_SPECIAL."
         )
     scheme = scheme_from(config.plan.batch_selection_strategy, config.num_examples)
     contribution = config.plan.clipped_grad(lambda: None).sensitivity(relation)
     norm = np.linalg.norm(np.asarray(config.strategy))
     added = float(_noise_multiplier(config.plan.dp_event) * contribution * norm)
-    sigma = _as_added(config, added) / contribution * DOWN
+    sigma = _in_noise_type(config, added) / contribution * DOWN
     return PlannedMechanism(_strategy(config), scheme, sigma)
 
 
 def _strategy(config: Any) -> Strategy:
-    """The coefficients as jax holds them; columns over the norms that the plan's noise uses."""
-    jnp, steps = imported("jax.numpy"), config.iterations
+    """The strategy from the coefficients in jax, with columns divided by the plan's norms."""
+    jnp, steps = load("jax.numpy"), config.iterations
     held = jnp.array(config.strategy)[:steps]
     coefficients: FloatArray = np.asarray(held, dtype=np.float64)
     if not config.column_normalize:
@@ -90,8 +90,8 @@ def _strategy(config: Any) -> Strategy:
     return column_normalised(coefficients, np.asarray(norms, dtype=np.float64))
 
 
-def _as_added(config: Any, size: float) -> float:
-    """A standard deviation as it is in the type of the noise."""
+def _in_noise_type(config: Any, size: float) -> float:
+    """A standard deviation rounded to the type of the noise."""
     kind = TYPES.get(np.dtype(config.dtype)) if config.dtype is not None else None
     if kind is None:
         raise ParameterError(
@@ -102,11 +102,11 @@ def _as_added(config: Any, size: float) -> float:
 
 
 def _noise_multiplier(event: Any) -> float:
-    """Of the Gaussian inside an event: a composition, perhaps of something that is sampled."""
+    """The noise multiplier of the Gaussian inside a composed, possibly sampled, event."""
     while not hasattr(event, "noise_multiplier"):
         if not hasattr(event, "event"):
             raise MethodError(
-                f"no Gaussian noise is found in the plan's event {shown(event)}. Use a plan of "
+                f"no Gaussian noise was found in the plan's event {shown(event)}. Use a plan of "
                 "jax_privacy 2.0."
             )
         event = event.event

@@ -1,10 +1,10 @@
-"""Samplers of jax_privacy as schemes, and back: only where what is drawn is the same.
+"""Samplers of jax_privacy as schemes, and back, only if both draw the same.
 
-In: a sampler.  Out: the scheme whose law of participation it has; docs/from-jax-privacy.md says
-why, sampler by sampler.  What has no such scheme is refused, never approximated.
+In: a sampler.  Out: the scheme with its law of participation; docs/from-jax-privacy.md explains
+why, sampler by sampler.  A sampler without such a scheme is refused, never approximated.
 
-Their seed is as secret as the data, and batches must be used as they come: whoever reorders them,
-or keeps the last only if it is full, samples in another way.
+Their seed is as secret as the data, and batches must be used as they come: reordering them, or
+keeping the last one only if it is full, changes the sampling.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from mmcc.sampling._scheme import checked_scheme
 
 REFUSED = {
     "FixedBatchSampling": (
-        "batches have a fixed size, so that an example that is drawn takes the place of another: "
+        "batches have a fixed size, so an example that is drawn takes the place of another: "
         "nothing is proven for correlated noise. For independent noise use "
-        "mmcc.mixtures.fixed_batches, with its own adjacency; else Poisson sampling."
+        "mmcc.mixtures.fixed_batches, which has its own adjacency; otherwise Poisson sampling."
     ),
     "UserSelectionStrategy": (
         "users are drawn, not examples. Pass its base_strategy: then the guarantee is for a user, "
         "whose batch must be clipped as a whole."
     ),
 }
-"""Why, and what to do."""
+"""Why a sampler is refused, and what to do instead."""
 
 
 def scheme_from(sampler: Any, examples: int | None = None) -> Scheme:
     """The scheme with which a sampler of jax_privacy draws.
 
-    `examples` is a bound on the size of the data set; only batches that are cut at a size need it.
+    `examples` is a bound on the size of the data set, needed only if batches are cut at a size.
     """
     module, kind = their("batch_selection"), type(sampler).__name__
     known = type(sampler) is getattr(module, kind, None)
@@ -51,7 +51,7 @@ def scheme_from(sampler: Any, examples: int | None = None) -> Scheme:
     if not known or kind not in _READERS:
         raise SamplingError(
             f"need one of jax_privacy's samplers {', '.join(_READERS)}, got {shown(sampler)}. A "
-            "class of your own draws as it likes: describe it as a scheme of mmcc.sampling."
+            "user-defined class may draw anything: describe it as a scheme of mmcc.sampling."
         )
     whole("iterations", sampler.iterations, 1, MAX_STEPS)
     scheme = _READERS[kind](sampler, examples)
@@ -60,9 +60,9 @@ def scheme_from(sampler: Any, examples: int | None = None) -> Scheme:
 
 
 def scheme_to(scheme: Scheme, steps: int) -> Any:
-    """The sampler of jax_privacy that draws like a scheme, for so many steps.
+    """The sampler of jax_privacy that draws like a scheme, for `steps` steps.
 
-    Groups of a cyclic scheme are of equal size there: what is left over is never drawn.
+    There, groups of a cyclic scheme have equal sizes, and left-over examples are never drawn.
     """
     checked_scheme(scheme)
     scheme.check(whole("steps", steps, 1, MAX_STEPS))
@@ -80,16 +80,16 @@ def scheme_to(scheme: Scheme, steps: int) -> Any:
 def _cyclic(sampler: Any, examples: int | None) -> Scheme:
     """Poisson sampling, in turns if there are several groups.
 
-    Groups that are drawn independently with probability 1 are bins: an example is in one of them,
-    each as likely as the other, and takes part whenever it is up.
+    Groups drawn independently with probability 1 are bins: an example is in one of them, all
+    equally likely, and takes part whenever it is that group's turn.
     """
     groups = whole("cycle_length", sampler.cycle_length, 1, MAX_STEPS)
     p, most = sampler.sampling_prob, sampler.truncated_batch_size
     if most is not None:
         if groups > 1:
             raise SamplingError(
-                f"truncated_batch_size={most} with cycle_length={groups}: no proof is known here "
-                "for groups that take turns and batches that are cut. Use one of them."
+                f"truncated_batch_size={most} with cycle_length={groups}: nothing is proven here "
+                "for groups that take turns with batches that are cut. Use only one of them."
             )
         if examples is None:
             raise SamplingError(
@@ -106,11 +106,11 @@ def _cyclic(sampler: Any, examples: int | None) -> Scheme:
 
 
 def _min_separation(sampler: Any) -> Scheme:
-    """A warm start with probability 1 puts everyone into a bin: first steps are equally likely."""
+    """A warm start with probability 1 is balls-in-bins: all first steps are equally likely."""
     if sampler.truncated_batch_size is not None:
         raise SamplingError(
             f"truncated_batch_size={sampler.truncated_batch_size}: nothing is proven here for "
-            "batches that are cut under a pause. Leave it out, and pad batches instead."
+            "batches that are cut with a minimum separation. Leave it out, and pad batches instead."
         )
     separation = whole("min_sep", sampler.min_sep, 1, MAX_STEPS)
     if separation == 1:
@@ -129,7 +129,7 @@ _READERS: dict[str, Callable[[Any, int | None], Scheme]] = {
 
 
 def _written_min_separation(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Without a pause it is Poisson sampling, and theirs cannot start warm."""
+    """Without a pause it is Poisson sampling, because their sampler cannot start warm then."""
     if given["separation"] == 1:
         return "CyclicPoissonSampling", {"sampling_prob": given["probability"]}
     return "BMinSepSampling", {
@@ -155,4 +155,4 @@ _WRITERS: dict[str, Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]] = {
     "min-separation": _written_min_separation,
     "balls-in-bins": lambda given: ("BallsInBinsSampling", {"cycle_length": given["bins"]}),
 }
-"""By the scheme's name: the class there, and its arguments but for the iterations."""
+"""By the scheme's name, the class there and its arguments except the iterations."""

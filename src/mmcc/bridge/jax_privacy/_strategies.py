@@ -1,14 +1,13 @@
-"""Strategies to and from jax_privacy.
+"""Conversion of strategies to and from jax_privacy.
 
 In: C on one side.  Out: C on the other.
-Rounding: where jax has float32 only, numbers are rounded towards zero.  C is entrywise no larger
-then, so that what was certified for our strategy holds for theirs: a larger C, entry by entry, has
-a larger Gram matrix and a larger epsilon.  (Coefficients of a BLT rise with its decays and scales,
-those of 1 / (1 - a_1 x - ...) with the a_k.)  Of an array, on the way here, nothing is rounded.
+Rounding: if jax has only float32, numbers are rounded towards zero.  Then C is entrywise no larger,
+so what was certified for our strategy holds for theirs: a larger C, entry by entry, has a larger
+Gram matrix and a larger epsilon.  (Coefficients of a BLT increase with its decays and scales, those
+of 1 / (1 - a_1 x - ...) with the a_k.)  An array converted to our side is not rounded.
 
-A strategy of theirs is an array of Toeplitz coefficients, a `BufferedToeplitz`, a
-`ColumnNormalizedBanded` or the array C.  A `StreamingMatrix` is two functions, which do not say
-what matrix they apply.
+Their strategies are arrays of Toeplitz coefficients, `BufferedToeplitz`, `ColumnNormalizedBanded`
+or arrays C.  A `StreamingMatrix` is two functions, which do not reveal the matrix that they apply.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmcc._arrays import FloatArray
-from mmcc.bridge.jax_privacy._library import imported, real_type, their
+from mmcc.bridge.jax_privacy._library import load, real_type, their
 from mmcc.errors import StrategyError, shown
 from mmcc.strategies import Strategy, blt, dense, toeplitz
 from mmcc.strategies._banded import from_diagonals, inside_matrix
@@ -27,16 +26,16 @@ from mmcc.strategies._base import checked_strategy, rounded_up
 
 
 def strategy_from(theirs: Any, steps: int | None = None) -> Strategy:
-    """A strategy of jax_privacy as ours.
+    """Convert a strategy of jax_privacy to ours.
 
     `theirs`: Toeplitz coefficients (one dimension), a `BufferedToeplitz`, a
     `ColumnNormalizedBanded` or the matrix C (two dimensions).  The first two need `steps`.  C is
-    used as it is: nothing is normalised but the columns of a `ColumnNormalizedBanded`, as there.
+    used as it is: only the columns of a `ColumnNormalizedBanded` are normalised, as in jax_privacy.
     """
     factorization = their("matrix_factorization")
     if isinstance(theirs, factorization.StreamingMatrix):
         raise StrategyError(
-            "a StreamingMatrix is two functions and does not say which matrix it applies. Pass "
+            "a StreamingMatrix is two functions and does not reveal which matrix it applies. Pass "
             "what it was made from: the coefficients, the BufferedToeplitz, the "
             "ColumnNormalizedBanded or the array."
         )
@@ -59,18 +58,18 @@ def strategy_from(theirs: Any, steps: int | None = None) -> Strategy:
 
 
 def strategy_to(strategy: Strategy) -> Any:
-    """Our strategy as jax_privacy keeps such: what its errors and sensitivities are asked of.
+    """Convert our strategy to the form from which jax_privacy computes errors and sensitivities.
 
-    A BLT becomes a `BufferedToeplitz`; another Toeplitz encoder its coefficients, up to the last
-    that is not zero; any other the array C.
+    A BLT becomes a `BufferedToeplitz`, another Toeplitz encoder its coefficients up to the last
+    non-zero one, and any other strategy the array C.
     """
     checked_strategy(strategy)
     encoder = strategy.toeplitz
     if encoder is None:
-        return imported("jax.numpy").asarray(rounded_down(strategy.to_dense(), real_type()))
+        return load("jax.numpy").asarray(rounded_down(strategy.to_dense(), real_type()))
     if encoder.buffer_numbers is not None:
         return buffered(*encoder.buffer_numbers)
-    return imported("jax.numpy").asarray(rounded_down(encoder.coefficients, real_type()))
+    return load("jax.numpy").asarray(rounded_down(encoder.coefficients, real_type()))
 
 
 def buffered(decay: FloatArray, scale: FloatArray) -> Any:
@@ -81,21 +80,21 @@ def buffered(decay: FloatArray, scale: FloatArray) -> Any:
 
 
 def rounded_down(values: FloatArray, kind: Any) -> NDArray[Any]:
-    """Numbers of a narrower type, no farther from zero."""
+    """The values in a narrower type, rounded towards zero."""
     cast = values.astype(kind)
     return np.where(np.abs(cast) > np.abs(values), np.nextafter(cast, np.zeros_like(cast)), cast)
 
 
 def column_normalised(coefficients: FloatArray, norms: FloatArray) -> Strategy:
-    """Column j of the banded Toeplitz encoder over norms[j], rounded up."""
+    """The banded Toeplitz encoder with column j divided by norms[j], rounded up."""
     rows = coefficients / norms[:, None] * rounded_up(1.0, 1)
     return from_diagonals(np.where(inside_matrix(*rows.shape), rows, 0.0), None)
 
 
 def _normalised(parameters: FloatArray) -> Strategy:
-    """Each column over its norm, of the part that is inside the matrix.
+    """The encoder with each column divided by the norm of its part inside the matrix.
 
-    Their noise divides by the norm of all of a row of `params`, which is no smaller: its C is
+    Their noise divides by the norm of a whole row of `params`, which is no smaller, so its C is
     entrywise no larger than this one.
     """
     inside = np.where(inside_matrix(*parameters.shape), parameters, 0.0)
@@ -108,7 +107,7 @@ def _normalised(parameters: FloatArray) -> Strategy:
 def _steps(steps: int | None) -> int:
     if steps is None:
         raise StrategyError(
-            "coefficients and BLTs are of no length in jax_privacy. Pass steps, the iterations of "
+            "coefficients and BLTs have no length in jax_privacy. Pass steps, the iterations of "
             "the sampler."
         )
     return steps
@@ -117,7 +116,7 @@ def _steps(steps: int | None) -> int:
 def _of_length(strategy: Strategy, steps: int | None) -> Strategy:
     if steps is not None and steps != strategy.steps:
         raise StrategyError(
-            f"this matrix is for {strategy.steps} steps, not for {steps}. Pass one for as many as "
-            "the run has."
+            f"this matrix is for {strategy.steps} steps, not for {steps}. Pass one for as many "
+            "steps as the run has."
         )
     return strategy

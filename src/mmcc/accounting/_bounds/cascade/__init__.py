@@ -89,10 +89,10 @@ def _bracket(problem: Problem, delta: float) -> Bracket | ChainBracket:
     """The law of the likelihood ratio, made for deltas down to this one."""
     tree, epochs, sigma = problem.tree_of_positions, _epochs(problem), problem.sigma
     if tree is not None:
-        return problem.kept((TreeBracket, delta), lambda: TreeBracket(tree, sigma, delta))
+        return problem.remember((TreeBracket, delta), lambda: TreeBracket(tree, sigma, delta))
     if epochs is not None and problem.allocation is not None:
         times, least = problem.allocation.participations, min(delta, ORDINARY)
-        return problem.kept(
+        return problem.remember(
             (AllocationBracket, least), lambda: AllocationBracket(epochs, times, sigma, least)
         )
     refusal = Cascade().refusal(problem)
@@ -100,7 +100,7 @@ def _bracket(problem: Problem, delta: float) -> Bracket | ChainBracket:
         raise MethodError(str(refusal))
     gram = problem.strategy.bins_gram(problem.positions, sigma)
     overlaps = gram.matrix * gram.scale * (1 + 2 * gram.error)
-    return problem.kept((ChainBracket, delta), lambda: ChainBracket(overlaps, delta))
+    return problem.remember((ChainBracket, delta), lambda: ChainBracket(overlaps, delta))
 
 
 def _epochs(problem: Problem) -> Epochs | None:
@@ -111,7 +111,9 @@ def _epochs(problem: Problem) -> Epochs | None:
     allocation = problem.allocation
     if allocation is None or problem.positions is not None:
         return None
-    found = problem.kept(Epochs, lambda: problem.strategy.separate_epochs(allocation.epoch_steps))
+    found = problem.remember(
+        Epochs, lambda: problem.strategy.separate_epochs(allocation.epoch_steps)
+    )
     if found is None or allocation.participations == 1 or all(tree.flat for _, tree in found):
         return found
     return None

@@ -52,7 +52,7 @@ class AllocationBracket:
         """Certified lower bounds on epsilon at delta."""
         if self.times == 1:
             return self.upper.lower_epsilon(delta)
-        return self._tested(
+        return self._lower_by_test(
             self.upper.bound_epsilon(delta),
             lambda kinds, side, about: count_test.lower_epsilon(kinds, delta, side, about),
         )
@@ -61,12 +61,12 @@ class AllocationBracket:
         """Certified lower bounds on delta at epsilon."""
         if self.times == 1:
             return self.upper.lower_delta(epsilon)
-        return self._tested(
+        return self._lower_by_test(
             self.upper.bound_delta(epsilon),
             lambda kinds, side, about: count_test.lower_delta(kinds, epsilon, side, about),
         )
 
-    def _tested(
+    def _lower_by_test(
         self, about: Answer, ask: Callable[[list[Kind], Adjacency, float], float]
     ) -> Answer:
         """Lower ends by a test, with upper ends as starting points.

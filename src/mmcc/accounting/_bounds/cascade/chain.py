@@ -26,6 +26,7 @@ import numpy as np
 from scipy import special
 
 from mmcc._arrays import FloatArray
+from mmcc._compiled import compiled
 from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import Answer
 from mmcc.accounting._bounds.cascade.domination import Links, dominate
@@ -38,7 +39,6 @@ from mmcc.accounting._bounds.cascade.law import (
     lognormal,
     solve,
 )
-from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
 
 LATTICE = 1e-6

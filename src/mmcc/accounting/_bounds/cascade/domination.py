@@ -49,7 +49,7 @@ class Links:
         own_arrays(self, "loads", "decays", "own")
 
     @property
-    def chained(self) -> FloatArray:
+    def chain_part(self) -> FloatArray:
         """The covariance of the chain part alone, up to rounding."""
         way = np.concatenate([[0.0], np.cumsum(-np.log(self.decays))])
         falls = np.exp(-np.abs(np.subtract.outer(way, way)))
@@ -58,7 +58,7 @@ class Links:
     @property
     def covariance(self) -> FloatArray:
         """The whole covariance, up to rounding."""
-        return np.asarray(self.common + self.chained + np.diag(self.own))
+        return np.asarray(self.common + self.chain_part + np.diag(self.own))
 
     @property
     def curvatures(self) -> FloatArray:
@@ -79,7 +79,7 @@ def dominate(overlaps: FloatArray, common: float) -> Links:
             logs, room, np.exp(np.maximum(guess - guess.max(), LIGHTEST) + logs)
         )
         decays = np.exp(-np.maximum(np.diff(way), SLOWEST))
-        links = _raised(overlaps, common, np.exp(loads), decays)
+        links = _raise_above(overlaps, common, np.exp(loads), decays)
         guess = links.covariance
     return links
 
@@ -120,15 +120,17 @@ def _least_excess(
     return found.x[every], found.x[bins + every]
 
 
-def _raised(overlaps: FloatArray, common: float, loads: FloatArray, decays: FloatArray) -> Links:
+def _raise_above(
+    overlaps: FloatArray, common: float, loads: FloatArray, decays: FloatArray
+) -> Links:
     """The same chain, raised until it is above `overlaps` in every entry."""
     own = np.diagonal(overlaps)
-    chained = Links(common, loads, decays, np.ones(len(own))).chained
-    if not chained.min() > np.finfo(float).tiny or not np.isfinite(loads).all():
+    chain_part = Links(common, loads, decays, np.ones(len(own))).chain_part
+    if not chain_part.min() > np.finfo(float).tiny or not np.isfinite(loads).all():
         raise PrecisionError(
             "the chain that dominates the overlaps of the bins is beyond floating point."
         )
-    excess = (overlaps - common) / chained
+    excess = (overlaps - common) / chain_part
     np.fill_diagonal(excess, 0.0)
     # An entry is raised by the mean of what its two bins need, so at least by what it needs.
     loads = loads * np.sqrt(np.maximum(excess.max(axis=1), 1.0) * UP**2)

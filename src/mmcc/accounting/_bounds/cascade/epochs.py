@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mmcc._arrays import FloatArray
+from mmcc._compiled import compiled
 from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import Answer
 from mmcc.accounting._bounds.cascade.law import End, TreeBracket
@@ -29,7 +30,6 @@ from mmcc.accounting._losses.compose import read_off
 from mmcc.accounting._losses.composed import Question
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.accounting._losses.lower import compose_down, last_above
-from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
 from mmcc.strategies._hierarchy import Epochs
 
@@ -206,7 +206,7 @@ def put_up(part: Losses, spacing: float) -> GridLoss:
     masses = np.zeros(size)
     masses += np.bincount(places - first, part.masses - upper, size)
     masses += np.bincount(places - first + 1, upper, size)
-    return GridLoss(spacing, first, masses, part.infinite).pushed_up(ERROR)
+    return GridLoss(spacing, first, masses, part.infinite).push_up(ERROR)
 
 
 def put_down(part: Losses, spacing: float) -> GridLoss:

@@ -31,10 +31,10 @@ from numpy.polynomial.legendre import leggauss
 from scipy import special
 
 from mmcc._arrays import FloatArray
+from mmcc._compiled import compiled
 from mmcc._methods import UNAMPLIFIED
 from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._bounds.base import Answer
-from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
 from mmcc.strategies._hierarchy import Node
 
@@ -230,12 +230,12 @@ class _Builder:
         """The law of the mean over the leaves of both."""
         shares = leaves / (leaves + others), others / (leaves + others)
         lost = shares[0] * first.lost + shares[1] * second.lost
-        return self._combined(first, second, *shares, lost)
+        return self._combine(first, second, *shares, lost)
 
     def _product(self, first: Law, second: Law) -> Law:
-        return self._combined(first, second, 0.0, 0.0, first.lost + second.lost)
+        return self._combine(first, second, 0.0, 0.0, first.lost + second.lost)
 
-    def _combined(self, first: Law, second: Law, share: float, other: float, lost: float) -> Law:
+    def _combine(self, first: Law, second: Law, share: float, other: float, lost: float) -> Law:
         """The law of share * X + other * Y, or of X Y if both are zero, put back on the cells."""
         room = UNIT * (first.values.size * second.values.size + 64)
         edges = self._edges(_deviation(first, second, share, other))

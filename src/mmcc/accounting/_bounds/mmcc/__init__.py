@@ -84,7 +84,7 @@ class Mmcc(Bound):
 
     def has_events(self, problem: Problem) -> bool:
         """Whether part of delta has to be spent on bad events."""
-        return problem.kept(
+        return problem.remember(
             (has_events, self.order),
             lambda: has_events(problem.strategy, _rounds(problem), self.order),
         )
@@ -94,7 +94,7 @@ class Mmcc(Bound):
             delta_1 = self.share * delta if self.has_events(problem) else 0.0
             return self._analyse(problem, delta_1, Question(delta=delta - delta_1))
 
-        return problem.kept((self, "epsilon", delta), answer)
+        return problem.remember((self, "epsilon", delta), answer)
 
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         """Certified delta at epsilon.
@@ -112,7 +112,7 @@ class Mmcc(Bound):
             )
             return replace(found, remove=remove, add=add)
 
-        return problem.kept((self, "delta", epsilon), answer)
+        return problem.remember((self, "delta", epsilon), answer)
 
     def worthwhile(self, problem: Problem, known: Sequence[Answer]) -> bool:
         """False if another bound has answered and very many probabilities must be bounded."""
@@ -123,7 +123,7 @@ class Mmcc(Bound):
         most = CROWDED_MANY if geometry.columns > MANY else CROWDED
         return not geometry.events > most * geometry.columns
 
-    def settled_for_epsilon(self, problem: Problem, delta: float) -> Mmcc:
+    def tune_for_epsilon(self, problem: Problem, delta: float) -> Mmcc:
         """Choose the best order, then the best share: a rough search for one adjacency."""
         if self.exact(problem):
             return self
@@ -136,7 +136,7 @@ class Mmcc(Bound):
         best = min(orders, key=value) if len(orders) > 1 else orders[0]
         return best_share(best, value) if best.has_events(problem) else best
 
-    def settled_for_delta(self, problem: Problem, epsilon: float) -> Mmcc:
+    def tune_for_delta(self, problem: Problem, epsilon: float) -> Mmcc:
         if self.exact(problem):
             return self
         scout = problem.scouting()
@@ -150,11 +150,11 @@ class Mmcc(Bound):
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
         """A lower bound from composing independent steps, rounded down."""
         about = partial(self.epsilon, problem, delta)
-        return _composed(problem, about, independent.lower_epsilon, delta)
+        return _compose_lower_end(problem, about, independent.lower_epsilon, delta)
 
     def lower_delta(self, problem: Problem, epsilon: float) -> LowerEnd:
         about = partial(self.delta, problem, epsilon)
-        return _composed(problem, about, independent.lower_delta, epsilon)
+        return _compose_lower_end(problem, about, independent.lower_delta, epsilon)
 
     def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
         """The paper's measures of tightness, and both adjacencies."""
@@ -236,7 +236,7 @@ def independent_steps(problem: Problem) -> list[independent.Step]:
     return [(float(block.values[0]) * down, block.count) for block in blocks]
 
 
-def _composed(
+def _compose_lower_end(
     problem: Problem, about: Callable[[], Answer], lower: Callable[..., float], at: float
 ) -> LowerEnd:
     """The larger lower bound of both adjacencies; add is asked only if it can be the larger."""

@@ -19,10 +19,10 @@ from numpy.polynomial.legendre import leggauss
 from scipy import special
 
 from mmcc._arrays import FloatArray
+from mmcc._compiled import compiled
 from mmcc.accounting._adjacency import Adjacency
 from mmcc.accounting._losses.grid import GridLoss
 from mmcc.accounting._losses.lower import compose_down, last_above
-from mmcc.accounting._losses.row_loops import compiled
 from mmcc.errors import PrecisionError
 
 Step = tuple[float, int]

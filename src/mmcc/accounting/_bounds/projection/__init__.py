@@ -97,7 +97,7 @@ def _bracket(problem: Problem) -> ProjectionBracket:
             problem.strategy, sampled, problem.sigma, effort.progress, effort.executor
         )
 
-    return problem.kept(ProjectionBracket, make)
+    return problem.remember(ProjectionBracket, make)
 
 
 def _known(ask: Callable[[], Answer]) -> LowerEnd:

@@ -1,8 +1,8 @@
 """Balls-in-bins along one direction and orthogonal to it: every sum is explicit.
 
 One of b equally likely components N(m_r, I) is drawn.  Columns of the Gram matrix are the m_r; sums
-over participation sets are sums over r, so only rounding has to be bounded: omega_r = e^(t a_r -
-a_r^2/2) / b, Z = m(t) = sum_r omega_r, V = diag(omega).
+over participation sets are sums over r, so only rounding has to be bounded:
+omega_r = e^(t a_r - a_r^2/2) / b, Z = m(t) = sum_r omega_r, V = diag(omega).
 """
 
 from __future__ import annotations

@@ -199,10 +199,10 @@ class ProjectionBracket:
         if isinstance(self.sampled, int):
             return 1.0 if self.sampled == 1 else None
         if isinstance(self.sampled, Allocation):
-            return self._allocated(self.sampled)
+            return self._allocation_chance(self.sampled)
         return self.sampled.probability
 
-    def _allocated(self, allocation: Allocation) -> Chance:
+    def _allocation_chance(self, allocation: Allocation) -> Chance:
         """An allocation's chance: all steps of an epoch are certain; one of one epoch is a bin."""
         if allocation.participations == allocation.epoch_steps:
             return 1.0
@@ -236,7 +236,7 @@ def _bound_epsilon(
         return _bound_add(gram, p, delta, low, enough)
     if low.value > HOPELESS or low.threshold > FARTHEST:
         return math.inf
-    projected = _projected(gram, p, low, delta)
+    projected = _project(gram, p, low, delta)
     guess = best = min(low.value, MAX_EPSILON)
     for _ in range(3):
         best = _solve(projected.recipe(guess), delta, guess)
@@ -279,10 +279,10 @@ def _curve(
 ) -> Curve:
     if adjacency == "add":
         return ProjectedAdd(gram, p, low.direction, low.threshold)
-    return _projected(gram, p, low, delta).recipe(epsilon)
+    return _project(gram, p, low, delta).recipe(epsilon)
 
 
-def _projected(gram: Gram, p: Chance, low: Lower, delta: float) -> Projected:
+def _project(gram: Gram, p: Chance, low: Lower, delta: float) -> Projected:
     epochs = ProjectedEpochs if isinstance(p, Allocation) else Projected
     kind = ProjectedBins if p is None else epochs
     return kind(gram, p, low.direction, low.threshold, delta)

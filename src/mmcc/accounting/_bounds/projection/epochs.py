@@ -43,7 +43,7 @@ class EpochLine(Contour):
 
     epochs: int
     times: int = 1
-    """Fewer than the columns of an epoch."""
+    """Columns drawn in each epoch, fewer than it has."""
 
     @property
     def rows(self) -> FloatArray:

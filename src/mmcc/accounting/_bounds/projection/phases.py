@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from mmcc._arrays import ComplexArray, FloatArray
-from mmcc.accounting._losses.row_loops import compiled
+from mmcc._compiled import compiled
 
 
 @compiled

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from mmcc._arrays import ComplexArray, FloatArray
-from mmcc.accounting._losses.row_loops import compiled
+from mmcc._compiled import compiled
 
 NEAR = 0.05
 """How near to k the expected number of members must be; any value is valid."""

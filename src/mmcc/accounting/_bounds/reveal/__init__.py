@@ -93,10 +93,10 @@ class Reveal(Bound):
         if _tree(problem) is not None:
             progress = problem.effort.progress
             return trees.bound_epsilon(*_tree_problem(problem), delta, progress, known)
-        settled = self.settled_for_epsilon(problem, delta)
-        if settled.outlook(problem, delta) > known.remove >= known.add:
+        tuned = self.tune_for_epsilon(problem, delta)
+        if tuned.outlook(problem, delta) > known.remove >= known.add:
             return NOTHING_BESIDE
-        shape = _shape(settled)
+        shape = _shape(tuned)
         remove = _side(problem, shape, "remove", delta)
         if known.add <= min(remove.remove, known.remove):
             return remove
@@ -120,19 +120,19 @@ class Reveal(Bound):
         """Also 0 if columns overlap with few others: then no other bound is worth waiting for."""
         if problem.rounds is None or _has_no_shape(problem) or not problem.dense:
             return 0.0
-        shape = _shape(self.settled_for_epsilon(problem, delta))
+        shape = _shape(self.tune_for_epsilon(problem, delta))
         with one_thread():
             return _chain_problem(problem).outlook(shape, delta)
 
-    def settled_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
-        if self._settled(problem):
+    def tune_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
+        if self._shape_is_decided(problem):
             return self
-        return problem.kept(
-            (Reveal, "settled", delta), lambda: self._best_for_epsilon(problem, delta)
+        return problem.remember(
+            (Reveal, "tuned", delta), lambda: self._best_for_epsilon(problem, delta)
         )
 
-    def settled_for_delta(self, problem: Problem, epsilon: float) -> Reveal:
-        if self._settled(problem):
+    def tune_for_delta(self, problem: Problem, epsilon: float) -> Reveal:
+        if self._shape_is_decided(problem):
             return self
         with one_thread():
             return replace(self, shape=_chain_problem(problem).best_shape_for_delta(epsilon))
@@ -157,11 +157,11 @@ class Reveal(Bound):
             return replace(self, shape=_chain_problem(problem).best_shape(delta))
 
     def _chain_delta(self, problem: Problem, epsilon: float, adjacencies: Sequence[str]) -> Answer:
-        chosen = self.settled_for_delta(problem, epsilon)
+        chosen = self.tune_for_delta(problem, epsilon)
         with one_thread():
             return _chain_problem(problem).delta(_shape(chosen), epsilon, adjacencies)
 
-    def _settled(self, problem: Problem) -> bool:
+    def _shape_is_decided(self, problem: Problem) -> bool:
         return self.shape is not None or _has_no_shape(problem)
 
 
@@ -226,7 +226,7 @@ def _sums(problem: Problem) -> apart.Sums | None:
     def make() -> apart.Sums | None:
         return apart.sums_along(problem.strategy.gram(1, 0, problem.sigma), renewal)
 
-    return problem.kept(apart.Sums, make)
+    return problem.remember(apart.Sums, make)
 
 
 def _tree_problem(problem: Problem) -> tuple[Tree, Rounds, float]:
@@ -254,7 +254,7 @@ def _chain_problem(problem: Problem) -> ChainProblem:
         prior = binomial_prior(problem.group_size, rounds.probability)
         return problem_for(toeplitz, rounds, prior, problem.sigma, problem.effort.progress)
 
-    return problem.kept(ChainProblem, make)
+    return problem.remember(ChainProblem, make)
 
 
 def _side(problem: Problem, shape: Shape, adjacency: str, delta: float) -> Answer:
@@ -264,7 +264,7 @@ def _side(problem: Problem, shape: Shape, adjacency: str, delta: float) -> Answe
         with one_thread():
             return _chain_problem(problem).epsilon(shape, delta, (adjacency,))
 
-    return problem.kept((shape, adjacency, delta), make)
+    return problem.remember((shape, adjacency, delta), make)
 
 
 def _shape(chosen: Reveal) -> Shape:

@@ -6,11 +6,11 @@ Rounding: up.  Each source of error either has a sign or is added.
     E (X - E)_+ = (1/2 pi) \int M(z) E^{1-z} / (z (z-1)) d om,     z = al + i om.
 
 *Smoothing.*  X is multiplied with an independent lognormal of mean one: larger in convex order, and
-M gets the factor e^{tau^2 (z^2 - z)/2}, which makes the integral end.  *Step.*  As a function of
-eps, f = e^{(al-1) eps} delta has the Fourier transform M(z)/(z(z-1)).  By Poisson's summation the
-trapezoidal sum with step w is sum_m f(eps + 2 pi m/w): f plus terms >= 0.  *End.*  Beyond om_K the
-terms add up to at most (1/pi) times the integral of their moduli, which is M(al) e^{tau^2 (al^2 -
-al - om_K^2)/2} / (pi tau^2 om_K^3).
+M gets the factor e^{tau^2 (z^2 - z)/2}, which makes the integral end.
+*Step.*  As a function of eps, f = e^{(al-1) eps} delta has the Fourier transform M(z)/(z(z-1)).  By
+Poisson's summation the trapezoidal sum with step w is sum_m f(eps + 2 pi m/w): f plus terms >= 0.
+*End.*  Beyond om_K the terms add up to at most (1/pi) times the integral of their moduli, which is
+M(al) e^{tau^2 (al^2 - al - om_K^2)/2} / (pi tau^2 om_K^3).
 """
 
 from __future__ import annotations

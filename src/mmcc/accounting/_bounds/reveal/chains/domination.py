@@ -12,10 +12,10 @@ most g_k = sum_i c_i c_{i+bk}, the Gram matrix of full rows past the end, with t
 *Loewner.*  kappa rho^|k| + omega 1{k=0} has the symbol kappa K(t) + omega with Poisson's kernel
 K(t) = (1 - rho^2)/(1 - 2 rho cos t + rho^2), so omega = max_t [f(t) - kappa K(t)] dominates.
 Between two nodes D apart the difference is at most the larger end plus D^2/8 times a bound on its
-second derivative; |K''| <= 10 rho (1 - rho^2)/(1 - 2 rho cos t + rho^2)^2.  *Entrywise.*  kappa
-rho^k >= g_k for all k >= 1 and kappa + omega >= g_0.  *Mixed.*  Some g_k are raised first,
-entrywise, and the result is dominated in Loewner order: from G to G + D, D the positive
-semidefinite difference, then entrywise up.
+second derivative; |K''| <= 10 rho (1 - rho^2)/(1 - 2 rho cos t + rho^2)^2.
+*Entrywise.*  kappa rho^k >= g_k for all k >= 1 and kappa + omega >= g_0.
+*Mixed.*  Some g_k are raised first, entrywise, and the result is dominated in Loewner order: from G
+to G + D, D the positive semidefinite difference, then entrywise up.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ kappa), s_K the participations in block K, and an output is q + w + s g_0 plus k
 participation in its block; participations are independent, or a gap apart (`_open_futures`).
 `add` counts them under Q~, where the revealed participations are drawn from outputs:
 q_J = V_J - kappa sum_{K<=J} rho^{J-K} s_K with V_J ~ N(0, kappa), so states lie below V and only
-their lower end needs a bound of its own; that nobody is drawn in blocked steps lowers it.
+their lower end needs a separate bound; drawing nobody in blocked steps lowers it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 from scipy import optimize
 
 from mmcc._arrays import FloatArray
+from mmcc._compiled import compiled
 from mmcc.accounting._bounds.reveal.chains.chain import Chain
 from mmcc.accounting._bounds.reveal.inversion import UP
-from mmcc.accounting._losses.row_loops import compiled
 
 SMALL_PULL = 2.0**-20
 MOST_TERMS = 10**6

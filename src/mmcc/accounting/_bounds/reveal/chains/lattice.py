@@ -16,9 +16,10 @@ function of participations and outputs, or exponential of a q, it is multiplied 
 
 *Outputs.*  All else fixed, the likelihood ratio is a F(x), F increasing, and a cell of outputs is
 replaced by its two ends.  `add`: (1/(a F) - E)_+ is convex in F, so the mean of F is kept: the
-upper end gets the share theta = (E[F | cell] - F_0)/(F_1 - F_0).  `remove`: (1 - E/(a F))_+ is, per
-unit of Q~, convex in F, so the mean of 1/F is kept or lowered: E[1/F] >= 1/E[F] gives the share
-theta F_1/(F_0 + theta (F_1 - F_0)).  Delta grows with the share for `remove`, falls for `add`.
+upper end gets the share theta = (E[F | cell] - F_0)/(F_1 - F_0).
+`remove`: (1 - E/(a F))_+ is, per unit of Q~, convex in F, so the mean of 1/F is kept or lowered:
+E[1/F] >= 1/E[F] gives the share theta F_1/(F_0 + theta (F_1 - F_0)).  Delta grows with the share
+for `remove`, falls for `add`.
 """
 
 from __future__ import annotations

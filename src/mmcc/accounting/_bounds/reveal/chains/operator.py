@@ -142,7 +142,7 @@ def _batch(lattice: Lattice, chain: Chain, powers: ComplexArray) -> Moments | No
             transfer *= np.ldexp(1.0, -exponent)
             scale = 2 * scale + exponent * LOG2
             least = min(least, _least(transfer))
-            keep = _audible(transfer, left)
+            keep = _relevant(transfer, left)
             if not keep.all():
                 alive, transfer, vector = alive[keep], transfer[keep], vector[keep]
     values = np.zeros(z.size, dtype=complex)
@@ -177,7 +177,7 @@ def output_weights(lattice: Lattice, chain: Chain, power: float) -> FloatArray:
     return np.asarray(np.einsum("a,sai,sa->si", left, masses, ahead))
 
 
-def _audible(transfer: FloatArray | ComplexArray, left: int) -> BoolArray:
+def _relevant(transfer: FloatArray | ComplexArray, left: int) -> BoolArray:
     """Which powers z can still matter if T^(2^k) is applied `left` more times.
 
     If |T_z^(2^k)| <= ratio T_al^(2^k) entrywise then |M(z)| <= ratio^left M(al).  Those below

@@ -57,12 +57,12 @@ def _epoch(lattice: EpochLattice, factors: np.ndarray, times: Times) -> np.ndarr
     total = after.swapaxes(0, 1)
     for later in range(1, lattice.length):
         here = (lattice.masses(later) @ factors)[:, None]
-        after = _moved(lattice.move.T, times(here, after))
-        total = times(site, _moved(lattice.move, total)) + after.swapaxes(0, 1)
+        after = _multiply_left(lattice.move.T, times(here, after))
+        total = times(site, _multiply_left(lattice.move, total)) + after.swapaxes(0, 1)
     return np.ascontiguousarray(np.moveaxis(total, -1, 0))
 
 
-def _moved(move: FloatArray, array: np.ndarray) -> np.ndarray:
+def _multiply_left(move: FloatArray, array: np.ndarray) -> np.ndarray:
     """The product with a real matrix on the left."""
     flat = np.ascontiguousarray(array).reshape(len(array), -1)
     product = move @ flat.view(float)

@@ -4,11 +4,11 @@ In: an `Ended` chain.  Out: a `Walk` for Q, all masses rounded up, and one for P
 Rounding: as stated; the floats then *are* the measures.
 
 *Test.*  It records which cell each output u_l is in, and adds up a number f for each cell: a fixed
-function of the output, so its laws under P and Q bound delta from below, whatever f is.  *States.*
-For fixed outputs, sums over the lattice h Z in place of integrals over v have a relative error of
-at most (1 + kappa_h)^n - 1, docs/theory-reveal.md section 4; dP/dQ is a function of the outputs, so
-this holds for P as well as for Q.  *Ends.*  P may lose what leaves the lattice.  What Q loses is at
-most `Walk.exits`.
+function of the output, so its laws under P and Q bound delta from below, whatever f is.
+*States.*  For fixed outputs, sums over the lattice h Z in place of integrals over v have a relative
+error of at most (1 + kappa_h)^n - 1, docs/theory-reveal.md section 4; dP/dQ is a function of the
+outputs, so this holds for P as well as for Q.
+*Ends.*  P may lose what leaves the lattice.  What Q loses is at most `Walk.exits`.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ The left side is convex in theta and 1 at theta = 0, so theta = Theta decides:
 
     lam = (1 - e^{-Theta y}) / (e^{Theta x} - e^{-Theta y}).
 
-Rounding up would be lam = 0 and cost theta y; this costs theta x y (Theta - theta) / 2.  *Theta.* A
-participation that leads beyond the last node is dropped, so theta is bounded from each node:
-`_Ways.most_to_come`, a maximum over all ways, including both neighbours.  *Periods.*  At phase t of
-a period, node i stands for the load nodes[i] rho^t; between periods the geometric nodes move down
-by whole places.  So only participations and the lowest node are divided.
+Rounding up would be lam = 0 and cost theta y; this costs theta x y (Theta - theta) / 2.
+*Theta.*  A participation that leads beyond the last node is dropped, so theta is bounded from each
+node: `_Paths.most_to_come`, a maximum over all paths, including both neighbours.
+*Periods.*  At phase t of a period, node i stands for the load nodes[i] rho^t; between periods the
+geometric nodes move down by whole places.  So only participations and the lowest node are divided.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def loads_for(chain: Ended, highest: float) -> Loads | None:
     top = chain.kappa * highest * chain.rho**-period * (1 + 2.0**-40)
     nodes = np.concatenate([[0.0], top * ratio ** np.arange(count, -1.0, -1.0)])
     lower = nodes * chain.rho**period
-    ways = _Ways(chain, nodes, period, _below(nodes, lower))
+    ways = _Paths(chain, nodes, period, _below(nodes, lower))
     most = ways.most_to_come()
     if most[0].max() * top > LARGEST_EXPONENT:
         return None
@@ -93,7 +93,7 @@ def loads_for(chain: Ended, highest: float) -> Loads | None:
     near_end: list[Split] = []
     later = most[chain.end % period]
     for place in reversed(range(chain.end)):
-        later = ways.turned(later) if place % period == period - 1 else later
+        later = ways.turn_back(later) if place % period == period - 1 else later
         size = (chain.kappa - chain.shortfall(place)) * (1 + 2.0**-45)
         near_end.append(ways.kick(place % period, size, later))
         later = ways.before(place % period, size, later)
@@ -101,7 +101,7 @@ def loads_for(chain: Ended, highest: float) -> Loads | None:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Ways:
+class _Paths:
     """Which nodes lead to which; `later` is theta of the next column, by its nodes."""
 
     chain: Ended
@@ -113,7 +113,7 @@ class _Ways:
         """Where a participation with kappa_l = size leads, in units of the next phase."""
         return np.asarray(self.nodes + size * self.chain.rho**-phase)
 
-    def turned(self, later: FloatArray) -> FloatArray:
+    def turn_back(self, later: FloatArray) -> FloatArray:
         """Theta moved from a period's first phase back to the end of the previous period."""
         return np.maximum(later[self.turn], later[self.turn + 1])
 
@@ -133,7 +133,7 @@ class _Ways:
         most = [np.full(self.nodes.size, 1 / (1 - self.chain.rho) * (1 + 2.0**-40))]
         most *= self.period + 1
         for _ in range(math.ceil(-8 / math.log(self.chain.rho) / self.period)):
-            most[-1] = self.turned(most[0])
+            most[-1] = self.turn_back(most[0])
             for t in reversed(range(self.period)):
                 most[t] = self.before(t, self.chain.kappa, most[t + 1])
         return most

@@ -8,10 +8,10 @@ With x_k(v, b) the mean of e^{zT} over the k columns that are left,
     x_{k+1}(v, b) = D_z(v) (K x_k)(v, rho b) + D'_z(v) e^{-b} (K x_k)(v, rho (b + kappa)).
 
 All weights are positive except for the phases of e^{zf}, so |x| <= g, where g is x at Re z, and a
-relative error of e per step adds up to at most ((1 + e)^n - 1) g.  *Far from the end* only a factor
-changes: if |x_{k+1} - lam x_k| <= r g_k and g_{k+1} >= low g_k, then |x_{k+j} - lam^j x_k| <= (r
-j/low) max(1, |lam|/low)^j g_{k+j}; so one factor stands for any number of columns.  *Silent*
-powers, |x| <= s g with a small s, are left out at the price of s.
+relative error of e per step adds up to at most ((1 + e)^n - 1) g.
+*Far from the end* only a factor changes: if |x_{k+1} - lam x_k| <= r g_k and g_{k+1} >= low g_k,
+then |x_{k+j} - lam^j x_k| <= (r j/low) max(1, |lam|/low)^j g_{k+j}; so one factor stands for any
+number of columns.  *Silent* powers, |x| <= s g with a small s, are left out at the price of s.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Steps:
 
     @property
     def end(self) -> int:
-        """Under Q columns near the end are like all others, but for where the chain starts."""
+        """Under Q columns near the end are like all others, except where the chain starts."""
         return 0 if self.loads is None else self.walk.chain.end
 
     def first(self) -> Weights:

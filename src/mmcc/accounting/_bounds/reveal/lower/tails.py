@@ -7,11 +7,12 @@ Rounding: `above` rounds up, `below` down; each source of error has a sign or is
 
 *Step.*  f(t) = e^{al t} P(T + tau N > t) has the Fourier transform E[e^{zT}] e^{tau^2 z^2/2}/z.  By
 Poisson's summation the trapezoidal sum with step 2 pi/L is sum_m f(t + m L).  The aliases, m != 0,
-are positive: good for `above`.  For `below` those with m < 0 are at most e^{-al L} / (1 - e^{-al
-L}) times e^{al t}, and by Chernoff's bound with any be > al those with m > 0 at most E[e^{be T}]
-e^{tau^2 be^2/2 - (be-al)(t + L)} / (1 - e^{-(be-al) L}).  *End.*  Terms at nodes that were not
-computed are at most a bound on their transforms times `Line.rest` in all; beyond the last the sum
-is at most E[e^{al T}] e^{tau^2 (al^2 - om^2)/2} / (pi tau^2 om^2).
+are positive: good for `above`.  For `below` those with m < 0 are at most
+e^{-al L} / (1 - e^{-al L}) times e^{al t}, and by Chernoff's bound with any be > al those with
+m > 0 at most E[e^{be T}] e^{tau^2 be^2/2 - (be-al)(t + L)} / (1 - e^{-(be-al) L}).
+*End.*  Terms at nodes that were not computed are at most a bound on their transforms times
+`Line.rest` in all; beyond the last the sum is at most
+E[e^{al T}] e^{tau^2 (al^2 - om^2)/2} / (pi tau^2 om^2).
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ the r_j are rounding errors.  For w_0 = b e_1, w_{k+1} = H w_k (H without its la
 so A^q y = V w_q + sum_{k<q} A^{q-1-k} d_k, and l_0 . A^q y is known up to sum_k l |d_k|.  No
 property of the v_j is used except their norms; orthogonal ones, in the inner product with weights
 l, make (w_k)_m small after a few dozen steps, however large q is.  l |v| <= (sum l) |v|_2 for the
-norm with weights l / sum l, in which |v_j|_2 = 1.  *Long runs.*  Once w_{K+1} = lam w_K + t with a
-tiny t, A V w_K = lam V w_K + V t + d_K, and A^{q-K} V w_K = lam^{q-K} V w_K up to (q - K) max(1,
-|lam|)^{q-K} times the norm of V t + d_K.
+norm with weights l / sum l, in which |v_j|_2 = 1.
+*Long runs.*  Once w_{K+1} = lam w_K + t with a tiny t, A V w_K = lam V w_K + V t + d_K, and
+A^{q-K} V w_K = lam^{q-K} V w_K up to (q - K) max(1, |lam|)^{q-K} times the norm of V t + d_K.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Power:
             lost = missed + (slips * moduli).sum(axis=1)
             after = np.matmul(square, vector[:, :, None])[:, :, 0]
             if k % OFTEN == OFTEN - 1:
-                final, cost = _settled(vector, after, lost, self.count - k, self.scale)
+                final, cost = _finish_steady(vector, after, lost, self.count - k, self.scale)
                 if final is not None:
                     left = np.where(moduli.sum(axis=1) > SILENT * self.scale, self.count - k, 0)
                     return final, truncated + left * missed, errors + cost
@@ -120,7 +120,7 @@ class Power:
         return vector, truncated, errors
 
 
-def _settled(
+def _finish_steady(
     vector: ComplexArray, after: ComplexArray, lost: FloatArray, left: int, scale: float
 ) -> tuple[ComplexArray | None, FloatArray]:
     """lam^left w and its error if each w is an eigenvector or nearly 0; else None."""

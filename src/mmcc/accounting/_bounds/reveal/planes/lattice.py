@@ -7,7 +7,7 @@ Backwards in time x = q_1 + q_2 + w + s g_0 with w ~ N(0, omega), then each coor
 q_i <- N(rho_i (q_i + kappa_i s), kappa_i (1 - rho_i^2)).
 
 *States.*  Given participations, outputs and all other coordinates, the joint density is in one q_i
-a product of Gaussian factors with the curvature of a chain by itself (`Chain.growth`): the mixed
+a product of Gaussian factors with the curvature of a single chain (`Chain.growth`): the mixed
 term q_1 q_2 / omega only turns the phase on the line Im q_i = a.  So sums replace integrals one
 coordinate after the other, and with n steps
 

@@ -8,9 +8,9 @@ draw from a posterior under Q.  Two ways of revealing it are tried, and the smal
 
 *Haar.*  The number of participations in each tree, then in each half, and so on, each count drawn
 given the node's own Haar coefficient.  The likelihood ratio is a product of scalar mixtures, and
-its moments follow a recursion over heights (`moments`).  Both adjacencies.  *Leaf order.*  Column
-after column, each drawn given its own product with the output, minus what was already revealed
-(`leaf_order`, `leaf_moments`).  This is better if a tree has few participations.
+its moments follow a recursion over heights (`moments`).  Both adjacencies.
+*Leaf order.*  Column after column, each drawn given its own product with the output, minus what was
+already revealed (`leaf_order`, `leaf_moments`).  This is better if a tree has few participations.
 
 Moments become delta by a Mellin inversion (`inversion`).  Proofs: docs/theory-reveal.md.
 """
@@ -144,7 +144,7 @@ def haar_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
         return None
     found = _at_z(adjacency, found)
     exits = cuts.exits if adjacency == "remove" else 0.0
-    notes = {"order of telling": "Haar", **_notes(line, cuts, exits)}
+    notes = {"order of revealing": "Haar", **_notes(line, cuts, exits)}
     return Curve(Inversion(line, found), exits, 0.0, chosen.epsilon, notes)
 
 
@@ -178,7 +178,7 @@ def leaf_curve(forest: Forest, adjacency: str, delta: float) -> Curve | None:
     inflation = math.fsum(count * walk.inflation for walk, count in walks)
     exits = cuts.exits + math.fsum(count * walk.exits for walk, count in walks)
     exits *= growth * math.exp(inflation) * UP  # on the grid
-    notes = {"order of telling": "leaves", **_notes(line, cuts, exits)}
+    notes = {"order of revealing": "leaves", **_notes(line, cuts, exits)}
     return Curve(Inversion(line, found), exits, inflation, chosen.epsilon, notes)
 
 

@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 
 from mmcc.sampling import Rounds
-from mmcc.strategies._tree import Tree
+from mmcc.strategies._tree import Tree, complete_trees
 
 HUGE = 1e150
 DIGITS = 24
@@ -109,13 +109,6 @@ def forest_of(tree: Tree, rounds: Rounds, sigma: float) -> Forest:
         if full * separation < tree.leaves:
             groves.append(_alone(tree, full * separation, 1, sigma))
     return Forest(tuple(groves), rounds.probability, sigma, doublings)
-
-
-def complete_trees(tree: Tree) -> list[tuple[int, int]]:
-    """The complete trees as (height, how many), in the order of their steps."""
-    top = tree.levels - 1
-    cut = [(height, 1) for height in range(top - 1, -1, -1) if tree.leaves >> height & 1]
-    return [(top, tree.leaves >> top), *cut]
 
 
 def _alone(tree: Tree, step: int, count: int, sigma: float) -> Grove:

@@ -13,8 +13,9 @@ height h with z_v = z and k participations contributes, K the Gaussian step of v
 *Leaves.*  In units of the leaf's deviation, F has the exponents 0 and that deviation: the lattice
 and its error are those of `tables` with half = deviation / 2, turn = deviation.  Beyond a point at
 most |real| deviation away from the mean, g falls faster than a standard Gaussian: MARGIN farther
-out it is below e^-39 times its integral.  *Errors.*  All weights are positive and |F^s| = F^real:
-errors of single operations add up, relative to the real moment, over 2^H leaves and as many nodes.
+out it is below e^-39 times its integral.
+*Errors.*  All weights are positive and |F^s| = F^real: errors of single operations add up, relative
+to the real moment, over 2^H leaves and as many nodes.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def moments(
 
     None if the numbers leave the range of floats or rounding dominates.
     """
-    groups = _loud(forest, cuts, real, frequencies)
+    groups = _relevant_frequencies(forest, cuts, real, frequencies)
     if groups is None:
         return None
     values = np.zeros(frequencies.size, dtype=complex)
@@ -97,7 +97,7 @@ def rough_moment(forest: Forest, cuts: tuple[int, ...], real: float) -> float:
     return math.inf if roots is None else log_total(forest, roots)
 
 
-def _loud(
+def _relevant_frequencies(
     forest: Forest, cuts: tuple[int, ...], real: float, frequencies: FloatArray
 ) -> list[IntArray] | None:
     """Groups of frequencies at which the moment may matter, each up to twice the last.

@@ -47,7 +47,7 @@ def saddle(log_moment: Callable[[float], float], delta: float) -> Saddle | None:
     def value(excess: float) -> float:
         return renyi_epsilon(known(1 + excess), 1 + excess, delta)
 
-    excess = descended(value, descended(value, FIRST, WIDE), NARROW)
+    excess = descend(value, descend(value, FIRST, WIDE), NARROW)
     epsilon = value(excess)
     if not math.isfinite(epsilon):
         return None
@@ -81,7 +81,7 @@ def period_for(
     return max(wanted / (order - 1), min(right, default=0.0))
 
 
-def descended(value: Callable[[float], float], start: float, factor: float) -> float:
+def descend(value: Callable[[float], float], start: float, factor: float) -> float:
     """The point where the value stops falling, in steps of this factor; small orders are finite."""
     here = value(start)
     while not math.isfinite(here) and start / factor >= LEAST:

@@ -25,14 +25,14 @@ from mmcc.accounting._bounds.base import (
     Problem,
     too_likely,
 )
-from mmcc.accounting._bounds.translated import Translated
+from mmcc.accounting._bounds.indirect import IndirectBound
 from mmcc.accounting._guarantee import Details
 from mmcc.errors import MethodError, NothingCertifiedError
 from mmcc.sampling import Relaxed
 
 
 @dataclass(frozen=True)
-class ButFor(Translated):
+class ByRelaxation(IndirectBound):
     """A bound for the simpler scheme, at a delta that leaves room for the event."""
 
     name: ClassVar[str] = "but-for"
@@ -55,7 +55,9 @@ class ButFor(Translated):
 
     def delta(self, problem: Problem, epsilon: float) -> Answer:
         found, chance = self.once.delta(self.other(problem), epsilon), _relaxed(problem).chance
-        return replace(found, remove=_added(found.remove, chance), add=_added(found.add, chance))
+        return replace(
+            found, remove=_add_chance(found.remove, chance), add=_add_chance(found.add, chance)
+        )
 
     def lower_epsilon(self, problem: Problem, delta: float) -> LowerEnd:
         """The simpler scheme's lower bound, if both schemes agree on its worst data set."""
@@ -68,8 +70,8 @@ class ButFor(Translated):
             super().lower_delta(problem, epsilon) if _relaxed(problem).attained else NOTHING_KNOWN
         )
 
-    def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
-        return super().settled_for_epsilon(problem, _left(problem, delta))
+    def tune_for_epsilon(self, problem: Problem, delta: float) -> Bound:
+        return super().tune_for_epsilon(problem, _left(problem, delta))
 
     def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
         relaxed = _relaxed(problem)
@@ -99,5 +101,5 @@ def _left(problem: Problem, delta: float) -> float:
     return (delta - relaxed.chance) * (1 - 2.0**-52)
 
 
-def _added(delta: float, chance: float) -> float:
+def _add_chance(delta: float, chance: float) -> float:
     return min((delta + chance) * (1 + 2.0**-52), 1.0)

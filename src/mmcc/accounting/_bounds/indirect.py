@@ -15,7 +15,7 @@ from mmcc.accounting._guarantee import Details
 
 
 @dataclass(frozen=True)
-class Translated(Bound):
+class IndirectBound(Bound):
     """A bound applied to another problem; subclasses define which, and why its answers hold."""
 
     once: Bound
@@ -62,11 +62,11 @@ class Translated(Bound):
     def outlook(self, problem: Problem, delta: float) -> float:
         return self.once.outlook(self.other(problem), delta)
 
-    def settled_for_epsilon(self, problem: Problem, delta: float) -> Bound:
-        return replace(self, once=self.once.settled_for_epsilon(self.other(problem), delta))
+    def tune_for_epsilon(self, problem: Problem, delta: float) -> Bound:
+        return replace(self, once=self.once.tune_for_epsilon(self.other(problem), delta))
 
-    def settled_for_delta(self, problem: Problem, epsilon: float) -> Bound:
-        return replace(self, once=self.once.settled_for_delta(self.other(problem), epsilon))
+    def tune_for_delta(self, problem: Problem, epsilon: float) -> Bound:
+        return replace(self, once=self.once.tune_for_delta(self.other(problem), epsilon))
 
     def details(self, problem: Problem, answer: Answer, delta: float) -> Details:
         return self.once.details(self.other(problem), answer, delta)
