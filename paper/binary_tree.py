@@ -1,4 +1,4 @@
-"""The paper's first figure: what sampling improves for the binary tree."""
+"""The paper's first figure: improvement by sampling for the binary tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _measured(point: Row) -> Row:
 
 
 def matching_order(table: Table) -> str:
-    """The order in which the paper's algorithm behaves as the paper's text says.
+    """The order of rows in which the paper's algorithm behaves as the paper's text says.
 
     It says that for every c there is an improvement, which grows with sqrt(log2 n + 1).
     """

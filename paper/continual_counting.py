@@ -1,4 +1,4 @@
-"""The paper's second figure: what sampling improves for the continual-counting matrix."""
+"""The paper's second figure: improvement by sampling for the continual-counting matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MULTIPLIERS = (10, 20, 40)
 STEPS = tuple(2**i for i in range(1, 13))
 QUICK = (2, 16, 128)
 PAPER = 2**7
-"""As far as the paper computed."""
+"""The largest n that the paper computed."""
 
 
 def _points(quick: bool) -> list[Row]:
@@ -22,7 +22,7 @@ def _points(quick: bool) -> list[Row]:
 
 
 def in_the_paper(table: Table) -> Table:
-    """The points that the paper's figure has."""
+    """The points that are in the paper's figure."""
     return Table(tuple(row for row in table.rows if row["n"] <= PAPER))
 
 

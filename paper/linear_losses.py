@@ -15,7 +15,7 @@ SIGMAS = (0.5, 1.0, 4.0)
 STEPS = tuple(2**i for i in range(1, 15))
 QUICK = (2, 128, 4096)
 PAPER_STEPS, PAPER_SIGMA, PAPER_COMPOSITION, PAPER_LAST = 128, 1.0, 0.806, 0.291
-"""The paper's example and what it prints."""
+"""The paper's example and the numbers printed there."""
 
 
 def _points(quick: bool) -> list[Row]:
@@ -36,7 +36,7 @@ def _measured(point: Row) -> Row:
 
 
 def papers_row(table: Table) -> Row:
-    """The point that the paper prints."""
+    """The point printed in the paper."""
     row = table.only(sigma=PAPER_SIGMA, n=PAPER_STEPS)
     assert row is not None  # it is one of the quick points
     return row

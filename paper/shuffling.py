@@ -18,7 +18,7 @@ SIGMAS = (1.0, 2.0, 5.0, 10.0)
 STEPS = tuple(2**i for i in range(1, 17))
 QUICK_SIGMAS, QUICK = (2.0, 10.0), (2, 64, 512)
 ESTIMATED = 2**12
-"""Longer passes have no estimate: it would take minutes a point."""
+"""Longer passes have no estimate: it would take minutes per point."""
 
 
 def _points(quick: bool) -> list[Row]:
@@ -37,7 +37,7 @@ def _measured(point: Row) -> Row:
     if point["n"] <= ESTIMATED:
         try:
             seen = mmcc.estimate(tree, scheme, **noise)
-        except PrecisionError:  # too few samples of weight: no interval is better than a wrong one
+        except PrecisionError:  # too few effective samples: no interval is better than a wrong one
             pass
         else:
             guess = {
@@ -57,17 +57,17 @@ def _measured(point: Row) -> Row:
 
 @dataclass(frozen=True)
 class Growth:
-    """By which part epsilon grows between the middle and the largest n computed."""
+    """The relative growth of epsilon between the middle and the largest n computed."""
 
     first: int
     last: int
     shuffled: float
-    """At most: the upper bound at the end over the lower bound at the start."""
+    """An upper bound: the upper bound at the end over the lower bound at the start."""
     unamplified: float
 
 
 def growth(table: Table, sigma: float) -> Growth:
-    """Of the passes at one noise."""
+    """The growth at one noise level."""
     some = table.where(sigma=sigma).ordered("n")
     first, last = some.rows[(len(some) - 1) // 2], some.rows[-1]
     return Growth(
