@@ -14,7 +14,7 @@ import mmcc
 from mmcc import sampling, strategies
 from mmcc._simulation import record as records
 from mmcc._simulation import verify as verdicts
-from mmcc._simulation.agreement import log_wealth
+from mmcc._simulation.chance_checks import log_wealth
 from mmcc._simulation.claims import Claim, Work
 from mmcc._simulation.experiments import Crude
 from mmcc._simulation.pairs import pair_of

@@ -29,8 +29,8 @@ import numpy as np
 from mmcc._arrays import FloatArray, IntArray
 from mmcc._simulation import set_mixtures as kernels
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.sets import SetList, draw_members, draw_sets, join
-from mmcc._simulation.transfer import Chain
+from mmcc._simulation.set_lists import SetList, draw_members, draw_sets, join
+from mmcc._simulation.transfer_matrix import Chain
 
 LOWEST = 10.0
 """Below -LOWEST (remove) or above LOWEST (add) t stands for every t: 1e-23 of the outputs."""

@@ -26,8 +26,8 @@ from mmcc._simulation.batches import (
 from mmcc._simulation.intervals import falls_to
 from mmcc._simulation.one_example import Mechanism
 from mmcc._simulation.revealed import RevealPlan, explore_pair, pair_to_reveal, worth_revealing
-from mmcc._simulation.sets import SetList, all_sets, draw_sets, with_larger_sets
-from mmcc._simulation.transfer import chain_of
+from mmcc._simulation.set_lists import SetList, all_sets, draw_sets, with_larger_sets
+from mmcc._simulation.transfer_matrix import chain_of
 from mmcc.errors import PrecisionError
 
 FIRST_SETS = 2048

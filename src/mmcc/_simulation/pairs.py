@@ -39,7 +39,7 @@ import numpy as np
 from mmcc._arrays import FloatArray, IntArray
 from mmcc._simulation import epoch_loops, leaf_loops
 from mmcc._simulation import reveal_loops as loops
-from mmcc._simulation.agreement import check_chances
+from mmcc._simulation.chance_checks import check_chances
 from mmcc._simulation.dominating import Pair
 from mmcc._simulation.exact_pairs import exact_pair
 from mmcc._simulation.kicks import MOST_COLUMNS, Kicks, kicks_of

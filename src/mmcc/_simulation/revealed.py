@@ -45,8 +45,8 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc._simulation import reveal_loops as loops
-from mmcc._simulation.agreement import check_chances
 from mmcc._simulation.batches import Batch
+from mmcc._simulation.chance_checks import check_chances
 from mmcc._simulation.intervals import falls_to
 from mmcc._simulation.kicks import MOST_COLUMNS
 from mmcc._simulation.one_example import Mechanism

@@ -14,7 +14,7 @@ from typing import Any
 
 from mmcc._simulation.claims import METHOD as VERIFY
 from mmcc._simulation.estimate import estimate as simulate
-from mmcc._simulation.search import options_of, verified_epsilon, verified_sigma
+from mmcc._simulation.verified_search import options_of, verified_epsilon, verified_sigma
 from mmcc.accounting._best_bound import (
     Best,
     Budget,

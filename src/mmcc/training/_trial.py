@@ -17,20 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from mmcc.errors import MmccError
-from mmcc.training._agreement import (
-    AVERAGED,
-    MEETS,
-    MISSING,
-    REDUCTION,
-    REMEMBERS,
-    UNCLEAR_OUTPUT,
-    WRONG,
-    Tolerance,
-    difference,
-    first_sentence,
-    tolerance,
-    worst,
-)
 from mmcc.training._example_gradients import ExampleGradients
 from mmcc.training._examples import (
     LOSS,
@@ -46,6 +32,20 @@ from mmcc.training._examples import (
     tensors_of,
 )
 from mmcc.training._fixed_draws import FixedDraws, seeded
+from mmcc.training._gradient_agreement import (
+    AVERAGED,
+    MEETS,
+    MISSING,
+    REDUCTION,
+    REMEMBERS,
+    UNCLEAR_OUTPUT,
+    WRONG,
+    Tolerance,
+    difference,
+    first_sentence,
+    tolerance,
+    worst,
+)
 from mmcc.training._module_contents import Attributes, forget_gradients, left_at_layers, untouched
 from mmcc.training._run import RunError
 
