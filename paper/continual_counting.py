@@ -40,11 +40,11 @@ def matching_order(table: Table) -> str:
     return " and ".join(found) or "neither"
 
 
-def _measured(point: Row) -> Row:
-    return improvement.measured(strategies.continual_counting(point["n"]), point["c"])
+def _measure(point: Row) -> Row:
+    return improvement.measure(strategies.continual_counting(point["n"]), point["c"])
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     papers = in_the_paper(table)
     told = (
         "Improvement of epsilon by Poisson sampling for the continual-counting matrix, against one "
@@ -61,7 +61,7 @@ def _told(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     what = "continual-counting matrix, p = 1/n, delta = 1e-6"
     improvement.panels(figure, table, what, "last row first", PAPER)
 
@@ -72,9 +72,9 @@ STUDY = Study(
     keys=("c", "n"),
     columns=improvement.COLUMNS,
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         f"{improvement.ASSUMED}  {improvement.TAILS}  Here that is from n = {2 * EXACT_COLUMNS} "
         "on, and the curves of the paper's algorithm have a step there."

@@ -61,7 +61,7 @@ class Line:
     r_squared: float
 
 
-def measured(strategy: Strategy, c: float) -> dict[str, Any]:
+def measure(strategy: Strategy, c: float) -> dict[str, Any]:
     """All analyses of a strategy at sigma = c column norms."""
     n = strategy.steps
     norm = strategy.sensitivity(n)

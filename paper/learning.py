@@ -86,7 +86,7 @@ def cifar10(
 
     A run takes minutes; points in the CSV are not trained again.
     """
-    return replace(STUDY, measure=lambda point: _measured(point, data, progress)).run(
+    return replace(STUDY, measure=lambda point: _measure(point, data, progress)).run(
         folder, quick, progress
     )
 
@@ -113,7 +113,7 @@ def _strategy(name: str) -> Strategy:
     return strategies.binary_tree(STEPS) if name == TREE else strategies.tree_restart(STEPS, HEIGHT)
 
 
-def _measured(point: Row, data: str | Path = DATA, progress: Progress | None = None) -> Row:
+def _measure(point: Row, data: str | Path = DATA, progress: Progress | None = None) -> Row:
     learnt: Row = {"learning_rate": None, "accuracy": None}
     if point["trained"]:
         rate = LEARNING_RATES[TRAINED[point["strategy"]].index(point["sigma"])]
@@ -190,7 +190,7 @@ def better_from(table: Table, strategy: str, analysis: str) -> Row | None:
     return found
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = [
         f"{name}, sigma {run.row['sigma']:g}: {run.words()}, {_epsilon_words(run.row)}"
         for name in table.values("strategy")
@@ -240,7 +240,7 @@ def _crossings(table: Table) -> Iterator[str]:
         )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     names = table.values("strategy")
     trained = STEPS if _complete(table) else BRIEF
     all_axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
@@ -287,9 +287,9 @@ STUDY = Study(
     },
     empty=("learning_rate", "accuracy"),
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out, the larger of remove and add; adaptive inputs; delta = 1e-5; epsilons "
         f"are of all {STEPS} steps.  The runs are Poisson sampled: `fixed_order` is not an epsilon "

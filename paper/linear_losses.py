@@ -22,7 +22,7 @@ def _points(quick: bool) -> list[Row]:
     return [{"sigma": sigma, "n": n} for sigma in SIGMAS for n in (QUICK if quick else STEPS)]
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     n = point["n"]
     found = mmcc.mixtures.last_iterate(n, 1 / n, sigma=point["sigma"], delta=DELTA)
     return {
@@ -42,7 +42,7 @@ def papers_row(table: Table) -> Row:
     return row
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     row = papers_row(table)
     words = []
     for sigma in sorted(table.values("sigma")):
@@ -61,7 +61,7 @@ def _told(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     several = sorted(table.values("sigma"))
     all_axes = figure.subplots(1, len(several), squeeze=False)[0]
     for axes, sigma in zip(all_axes, several, strict=True):
@@ -108,9 +108,9 @@ STUDY = Study(
         "composition": "certified upper bound: all iterates, any losses",
     },
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out of one example.  Poisson sampling with probability 1/n.  The last "
         "iterate: linear losses, equal steps, nothing but the last iterate released; composition: "

@@ -128,7 +128,7 @@ def page() -> str:
             f"## {study.title}\n\n`python -m paper {study.name}` "
             f"([points](figures/{study.name}.csv), "
             f"{len(table)} of {len(study.points(False))}; [columns](figures/{study.name}.md))\n\n"
-            f"![{study.title}](figures/{study.name}.png)\n\n{study.tell(table)}\n\n"
+            f"![{study.title}](figures/{study.name}.png)\n\n{study.describe(table)}\n\n"
             f"{study.assumed}{missing(study, table)}\n"
         )
     return "\n".join(parts)

@@ -72,7 +72,7 @@ def _points(quick: bool) -> list[Row]:
     return list(_each_point(quick))
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     from mmcc import utility
 
     part, epsilon, analysis = point["part"], point["epsilon"], point["analysis"]
@@ -166,7 +166,7 @@ def tuned_for(table: Table, part: int, analysis: str) -> list[float]:
     return sorted({epsilon for some in found for epsilon in some})
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = []
     for part in sorted(table.values("part")):
         epsilons = sorted(table.where(part=part).values("epsilon"))
@@ -208,7 +208,7 @@ def _set(epsilons: Sequence[float]) -> str:
     return f"{{{', '.join(f'{epsilon:g}' for epsilon in epsilons)}}}"
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     several = sorted(table.values("part"))
     all_axes = figure.subplots(1, len(several), squeeze=False)[0]
     styles = {
@@ -270,9 +270,9 @@ STUDY = Study(
         ),
     },
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out, the larger of remove and add; adaptive inputs; delta = 1e-6.  Rate "
         "1/part: Poisson(1/part) for independent noise and full matrices, CyclicPoisson(b/part, b) "

@@ -26,7 +26,7 @@ def _points(quick: bool) -> list[Row]:
     return [{"sigma": sigma, "n": n} for sigma in reversed(sigmas) for n in steps]
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     tree, scheme = strategies.binary_tree(point["n"]), sampling.Shuffle()
     noise = {"sigma": point["sigma"], "delta": DELTA}
     plain = mmcc.epsilon(tree, scheme, method="unamplified", **noise)
@@ -78,7 +78,7 @@ def growth(table: Table, sigma: float) -> Growth:
     )
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = []
     for sigma in sorted(table.values("sigma")):
         found = growth(table, sigma)
@@ -98,7 +98,7 @@ def _told(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     several = sorted(table.values("sigma"))
     all_axes = figure.subplots(1, len(several), squeeze=False)[0]
     for axes, sigma in zip(all_axes, several, strict=True):
@@ -134,9 +134,9 @@ STUDY = Study(
         "estimate_high": "upper end of its 99 % interval",
     },
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out, the larger of remove and add.  One shuffled pass; the paper's 0-1 "
         "setting (all other examples contribute nothing) and inputs fixed in advance: not a "

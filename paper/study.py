@@ -55,7 +55,7 @@ class Study:
     """The points of the quick version (True), a subset of those of the full one (False)."""
     measure: Callable[[Row], Row]
     """Computes the whole row of a point."""
-    tell: Callable[[Table], str]
+    describe: Callable[[Table], str]
     """Says in words what the numbers show."""
     draw: Callable[[Any, Table], None]
     """Draws the table on an empty matplotlib figure."""
@@ -96,7 +96,7 @@ class Study:
         record = self.record(home)
         table = record.read().ordered(*self.keys)
         words, picture = home / f"{self.name}.md", home / f"{self.name}.png"
-        paragraph = self.tell(table)
+        paragraph = self.describe(table)
         with named(words, "written"):
             words.write_text(self._page(paragraph), encoding="utf-8")
         if find_spec("matplotlib") is None:

@@ -104,7 +104,7 @@ def _both(strategy: Strategy) -> dict[str, float]:
     }
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     _warm()
     strategy = MECHANISMS[point["structure"]](point["n"])
     return {"structure": point["structure"], "n": point["n"], **_both(strategy)}
@@ -145,7 +145,7 @@ def pairs(table: Table) -> list[Pair]:
     return found
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = []
     for name in MECHANISMS:
         some = table.where(structure=name).ordered("n")
@@ -190,7 +190,7 @@ def _alike(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     all_axes = figure.subplots(1, 2, sharey=True)
     titles = ("the paper's algorithm (mmcc)", "our bracket, both certified ends")
     columns = ("mmcc_seconds", "bracket_seconds")
@@ -247,9 +247,9 @@ STUDY = Study(
         "lower": "certified lower bound, whatever the method",
     },
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out, both sides computed; Poisson sampling with probability 1/n, adaptive "
         f"inputs, delta = 1e-6.  {TAILS}  Here that is the arrays and the counting matrix from "

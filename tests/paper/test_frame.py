@@ -37,7 +37,7 @@ def squares(calls: list[int], broken: int | None = None, quick: int = 3) -> Stud
         columns={"x": "given", "square": "computed", "word": "nothing"},
         points=lambda short: POINTS[: quick if short else 3],
         measure=measure,
-        tell=lambda table: f"{len(table)} squares.",
+        describe=lambda table: f"{len(table)} squares.",
         draw=draw,
         assumed="Nothing.",
         empty=("word",),
