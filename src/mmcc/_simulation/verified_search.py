@@ -117,7 +117,7 @@ def _first_to_pass(
     value: float,
     larger: Callable[[float, NotVerifiedError], float],
 ) -> Guarantee:
-    """The first of a few verdicts that passes; each is an attempt of its own."""
+    """The first of a few verdicts that passes; each is a separate attempt."""
     for turn in range(RETRIES):
         try:
             return ask(value)
