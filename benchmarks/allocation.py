@@ -2,10 +2,10 @@
 
     python benchmarks/allocation.py [PYTHON [ACCURACY]]
 
-PYTHON is the interpreter of an environment with PLD-accounting 2.0 (and numba); without it, our
-side alone.  ACCURACY is the width of its bracket that is asked for, relative to epsilon: its grid
-starts at half of it, and each halving of the grid takes about four times as long.  Both sides have
-a first, untimed question, for what is compiled.  Seconds are those of the processor.
+PYTHON is the interpreter of an environment with PLD-accounting 2.0 (and numba); without it, only
+our side runs.  ACCURACY is the requested width of its bracket, relative to epsilon: its grid starts
+at half of it, and each halving of the grid takes about four times as long.  Both sides first answer
+an untimed question, so that compilation is not timed.  Seconds are processor seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CASES = (
 )
 """Steps of an epoch, participations in it, epochs, sigma, delta."""
 LONGEST = 600
-"""Seconds of the processor for one question to the peer."""
+"""The most processor seconds for one question to the peer."""
 PEER = """
 import resource, time
 resource.setrlimit(resource.RLIMIT_CPU, (LONGEST, LONGEST))

@@ -1,4 +1,4 @@
-"""How tight and how fast the bracket is: the tables of docs/tightness-tables.md, one a run.
+"""How tight and how fast the bracket is: the tables of docs/tightness-tables.md, one per run.
 
     python benchmarks/bracket.py one-epoch | many | bands | blt | growth
 
@@ -23,7 +23,7 @@ from mmcc.accounting._calibrate import impossible_sigma
 from mmcc.strategies._base import Strategy
 
 PATIENCE = 30
-"""Seconds after which the paper's algorithm is given up: it is slow where the noise is small."""
+"""Seconds after which the paper's algorithm is stopped: it is slow for small noise."""
 
 Line = tuple[str, Strategy, sampling.Scheme, float, float]
 

@@ -3,9 +3,9 @@
     python benchmarks/comparison.py run RECORD [SETTING ...] [--seconds S]
     python benchmarks/comparison.py show RECORD
 
-Every cell is appended to RECORD (one JSON object a line) as it comes, and is not computed again, so
-a run may be stopped and goes on where it was.  A cell has a process of its own, ended after S
-seconds (600); it then says so.  Settings: one-pass (512 steps, rate 1/512), many-passes (512,
+Every cell is appended to RECORD (one JSON object per line) as it comes, and is not computed again,
+so a run may be stopped and continued.  A cell runs in its own process, which is ended after S
+seconds (600); the cell then says so.  Settings: one-pass (512 steps, rate 1/512), many-passes (512,
 1/16), epochs (2000, 1/100).
 """
 
@@ -55,13 +55,13 @@ PLAN = {
 def questions(setting: str) -> Iterator[tuple[float, str, str, str, bool]]:
     """Epsilon, scheme, strategy, method, and whether only the winner is asked for.
 
-    What is cheap comes first: the paper's bound is fast for bands and slow for dense encoders.
+    Cheap questions come first: the paper's bound is fast for bands and slow for dense encoders.
     """
     for word in (f"{COUNTING}:{bands}" for bands in PAPERS):
         for epsilon in EPSILONS:
             yield epsilon, "poisson", word, "mmcc", True
     for only_wins in (True, False) if setting == "one-pass" else (False,):
-        # With few participations and little noise lower bounds are slow: who wins comes first.
+        # With few participations and little noise lower bounds are slow: ask for the winner first.
         for scheme, words in PLAN[setting].items():
             for word in words:
                 for epsilon in reversed(EPSILONS):
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def run(setting: str, record: Path, seconds: float) -> None:
-    """Compute what is not yet in the record."""
+    """Compute what is not in the record yet."""
     steps, rate = SETTINGS[setting]
     known = read(record)
     base = {}
@@ -112,7 +112,7 @@ def run(setting: str, record: Path, seconds: float) -> None:
 
 
 def in_time(cell, seconds: float) -> dict:
-    """The answer of a process of its own, or that it was ended."""
+    """The cell, computed in its own process, or the fact that it was stopped."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     worker = context.Process(target=lambda: sender.send(answer(cell)[0].to_dict()))

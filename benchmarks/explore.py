@@ -3,8 +3,8 @@
     python benchmarks/explore.py brackets     # processor seconds of a bracket at 1000 steps
     python benchmarks/explore.py redraw       # clock: from a move of a slider to the drawn plot
 
-`redraw` moves sliders in Chromium and looks at the page before every frame.  Neither has a limit;
-the machine may be busy.
+`redraw` moves sliders in Chromium and checks the page before every frame.  Neither has a time
+limit, as the machine may be busy.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def name(choice: dict[str, str]) -> str:
 
 
 def controls(strategy: dict[str, str], scheme: dict[str, str], columns: float) -> dict[str, str]:
-    """The values on the page, with so many column norms of noise."""
+    """The values on the page, with noise of so many column norms."""
     values = {**DEFAULTS, "steps": STEPS, **strategy, **scheme}
     norm = read(values).build_strategy().sensitivity(int(STEPS))
     return values | {"sigma": f"{columns * norm:.4g}"}
 
 
 def warm() -> None:
-    """Kernels are loaded, or compiled, when they are first used."""
+    """Load or compile the kernels, which happens on first use."""
     for strategy in STRATEGIES:
         for scheme in SCHEMES:
             values = controls(strategy, scheme, 4) | {"steps": "16", "bins": "4", "bands": "4"}

@@ -1,12 +1,12 @@
-"""What clipping costs at the size people train: memory and time, beside Opacus's ghost mode.
+"""What clipping costs at realistic sizes: memory and time, compared with Opacus's ghost mode.
 
     python benchmarks/ghost_clipping.py [--ways plain opacus-ghost ghost] [--model linear]
 
 A transformer of GPT-2's small size with random weights, sequences of 64 tokens, batches of 8, SGD.
-Every way is a process of its own, one after another in one run.  Peak memory is the process's
-ru_maxrss, batches that are looked at closely included; time is processor seconds a step, user and
-system, of the steps after those.  Ours have the noise of a two-buffer BLT, of which the stream
-keeps two vectors and hands out one; Opacus has plain Gaussian noise.
+Every way runs in its own process, one after another in one run.  Peak memory is the process's
+ru_maxrss, inspected batches included; time is processor seconds per step, user and system, of the
+steps after those.  Ours have the noise of a two-buffer BLT, of which the stream keeps two vectors
+and hands out one; Opacus has plain Gaussian noise.
 
 `--model linear`: linear layers, head and embeddings apart, for which Opacus has all its rules;
 25 000 words make 124 million parameters.  `conv1d`: transformers' GPT2LMHeadModel, head and
@@ -44,9 +44,9 @@ WAYS = (
 )
 MODELS = ("linear", "conv1d", "tied", "lora")
 CLOSE = 3
-"""Steps that are looked at closely."""
+"""Steps whose batches are inspected."""
 NOISE_VECTORS, MARGIN, SLOWER = 3, 1.2, 1.25
-"""What is allowed beside Opacus's ghost mode: vectors, memory in all, and time."""
+"""Limits relative to Opacus's ghost mode: vectors, total memory, and time."""
 GHOSTLY = ("ghost", "per-layer", "automatic", "ghost, no correlation")
 
 
@@ -79,7 +79,7 @@ class Transformer(nn.Module):
 
 
 class Logits(nn.Module):
-    """A model of transformers that returns scores and nothing else."""
+    """A model of transformers that returns only scores."""
 
     def __init__(self, inside: nn.Module) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class Steps:
 
 
 def measured(options: argparse.Namespace) -> dict[str, float]:
-    """Peak memory and processor seconds of this process, which goes one way."""
+    """Peak memory and processor seconds of this process, which uses one way."""
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     module = built(options.model, options.layers, options.words)
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument(
         "--ways", nargs="+", choices=WAYS, default=["plain", "opacus-ghost", "ghost"]
     )
-    parser.add_argument("--way", choices=WAYS, help="this process goes one way and prints figures")
+    parser.add_argument("--way", choices=WAYS, help="run this way in this process, print figures")
     parser.add_argument("--model", choices=MODELS, default="linear")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--words", type=int, default=25_000)

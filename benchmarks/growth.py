@@ -2,7 +2,7 @@
 
     python benchmarks/growth.py [--large]
 
-Every case runs in a fresh process, compiled code already cached, so that peak memory is its own.
+Every case runs in a new process, with compiled code already cached, so peak memory is its own.
 """
 
 from __future__ import annotations

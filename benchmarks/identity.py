@@ -4,7 +4,7 @@
 
 Both tables are at delta = 1e-5 under Poisson sampling, both adjacencies.  `two-steps` compares true
 guarantees by quadrature; `many-steps` compares certified ones, sigma from `mmcc.sigma`.  Every
-finished line is appended to FILE, and what is in FILE is not done again.
+finished line is appended to FILE, and what is already in FILE is skipped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def lower_triangular(corner: float, last: float) -> Gram:
 
 
 def two_steps(epsilon: float, p: float) -> dict[str, float]:
-    """What two steps gain over the identity at the same true epsilon and delta."""
+    """The gain of two steps over the identity at the same true epsilon and delta."""
 
     def root_error(corner: float, last: float, which: int) -> float:
         gram = lower_triangular(corner, last)
@@ -112,7 +112,7 @@ def unequal_noise() -> Candidate:
 
 
 def candidates() -> dict[str, Candidate]:
-    """Everything that is tried against the identity."""
+    """All strategies that are compared with the identity."""
     found = {"unequal": unequal_noise()}
     for tau in BANDS:
         coefficients = np.zeros(STEPS)
@@ -162,7 +162,7 @@ STUDIES: dict[str, Callable[[float, float], dict[str, float]]] = {
 
 
 def main() -> None:
-    """Do what is not in the record yet, one JSON object a line."""
+    """Compute what is not in the record yet, one JSON object per line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--record", type=Path, default=Path("identity.jsonl"))

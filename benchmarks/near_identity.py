@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 ADJACENCIES = ("remove", "add")
-REACH = 12.0  # standard deviations kept; what lies beyond has mass below 1e-32
+REACH = 12.0  # standard deviations kept; the mass beyond is below 1e-32
 LEGENDRE = np.polynomial.legendre.leggauss(16)
 
 

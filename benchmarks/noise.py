@@ -1,10 +1,10 @@
-"""Noise of one training step: time and memory by strategy, and against jax_privacy's streams.
+"""Noise of one training step: time and memory by strategy, and compared with jax_privacy's streams.
 
 Everything runs in this process.  Times are processor seconds of all threads, the least over several
-rounds of the mean over 16 steps (a tree's steps differ), each round beside one of plain normals and
-one of copies, from memory to memory, of a vector of the same size.  The dense strategy is timed
-over one whole block in the middle of its run.  The peer makes noise by its own privatizer,
-compiled, added to a gradient of zeros; that both use the same C^-1 is checked first on 20 steps.
+rounds of the mean over 16 steps (a tree's steps differ); each round also times plain normals and
+copies, from memory to memory, of a vector of the same size.  The dense strategy is timed over one
+whole block in the middle of its run.  The peer makes noise with its own privatizer, compiled, added
+to a gradient of zeros; that both use the same C^-1 is checked first on 20 steps.
 
     python benchmarks/noise.py [--size 550000] [--rounds 5] [--skip-dense]
 
@@ -43,7 +43,7 @@ COUNTING = strategies.continual_counting(STEPS)
 
 
 def main() -> None:
-    """Print a table of our streams, and one beside the peer's."""
+    """Print a table of our streams, and one of ours and the peer's."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=550_000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def least(calls: dict[str, Callable[[], Any]], rounds: int, turn: int = TURN) -> dict[str, float]:
-    """Processor seconds a call, the least over the rounds; all take their turns in each round."""
+    """The least processor seconds per call over the rounds; all calls take turns in each round."""
     found = dict.fromkeys(calls, math.inf)
     for _ in range(rounds):
         for name, call in calls.items():
@@ -104,7 +104,7 @@ def show(
     next(NoiseStream(strategy, 1.0, 1, 0, generator=generator, decoder=decoder))  # imports
     tracemalloc.start()
     stream = NoiseStream(strategy, 1.0, options.size, 0, generator=generator, decoder=decoder)
-    for _ in range(4 * TURN):  # past the start, where less is kept
+    for _ in range(4 * TURN):  # past the start, where fewer vectors are kept
         next(stream)
     held = tracemalloc.get_traced_memory()[0] / (8 * options.size)
     tracemalloc.stop()
@@ -113,7 +113,7 @@ def show(
 
 
 def dense(options: argparse.Namespace) -> None:
-    """One block of 45 steps from the middle on; every z before it is made again."""
+    """One block of 45 steps in the middle; every z before it is regenerated."""
     stream, _, block = middle_of_counting(options.size)
     found = least({"ours": stream.__next__}, 1, block) | least(
         yardsticks(options.size), options.rounds
@@ -192,7 +192,7 @@ def peer_matrix(strategy: Toeplitz, dtype: str) -> Any:
 
 
 def peer_stream(matrix: Any, size: int, dtype: str, step: int | None = None) -> Callable[[], Any]:
-    """A call makes the noise of one step; dense matrices may start at any step."""
+    """A function that makes the noise of one step; dense matrices may start at any step."""
     import jax
     from jax_privacy import noise_addition
 

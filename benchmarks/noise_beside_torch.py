@@ -1,16 +1,16 @@
-"""Noise in single precision on the CPU, beside `torch.randn`, in one thread.
+"""Noise in single precision on the CPU, compared with `torch.randn`, in one thread.
 
     python benchmarks/noise_beside_torch.py [--size 20000000] [--rounds 9] [--overlap]
 
-Every round times one step of a stream and one `torch.randn` of the same size, in turn, by the
-processor's clock; the ratio is that of numbers a second, ours to torch's, the median of the
-rounds.  Held: noise vectors after many steps, the one that is handed out included; at most: while
-a step runs; both as numpy's allocations say.  A quarter: the time of one of four parts of the
-parameters, as a part of the time of all.
+Every round times one step of a stream and one `torch.randn` of the same size, in turn, in processor
+time; the ratio is that of numbers per second, ours to torch's, the median of the rounds.  Held:
+noise vectors after many steps, including the one handed out; at most: while a step runs; both
+according to numpy's allocations.  A quarter: the time of one of four parts of the parameters,
+relative to the time of all.
 
-`--overlap`: a step of training by the clock on the wall, with its noise drawn after the backward
-pass, or by a thread of its own during it.  NUMBA_CPU_NAME=x86-64-v3 and ATEN_CPU_CAPABILITY=avx2
-show what there is without AVX-512.
+`--overlap`: a step of training in wall-clock time, with its noise drawn after the backward pass, or
+by a thread of its own during it.  NUMBA_CPU_NAME=x86-64-v3 and ATEN_CPU_CAPABILITY=avx2 show the
+performance without AVX-512.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mmcc.training import NoiseStream, TorchNoiseStream
 
 STEPS = 2000
 WARM = 9
-"""Steps after which a stream keeps all that it ever will."""
+"""Steps after which a stream keeps as much as it ever will."""
 STRATEGIES: dict[str, tuple[strategies.Strategy, dict[str, Any]]] = {
     "identity": (strategies.identity(STEPS), {}),
     "banded toeplitz, b = 2": (strategies.banded_toeplitz(STEPS, 2), {}),
@@ -55,7 +55,7 @@ WANTED = {"identity": 0.65, "banded toeplitz, b = 8": 0.5, "blt, buffers = 2": 0
 
 
 def main() -> None:
-    """Print a table, and with `--overlap` another."""
+    """Print a table, and with `--overlap` a second one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=20_000_000)
     parser.add_argument("--rounds", type=int, default=9)
@@ -108,7 +108,7 @@ def measured(
     stream = TorchNoiseStream(strategy, 1.0, like, 0, **settings)
     noise = None
     for _ in range(WARM):
-        noise = None  # as a step of training does once it is added
+        noise = None  # as a training step does once it is added
         noise = next(stream)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -130,7 +130,7 @@ def in_turn(
 
 
 def elsewhere(options: argparse.Namespace) -> None:
-    """The numbers by torch's own operations, as they are made where there is no CPU."""
+    """The numbers by torch's own operations, as on devices other than the CPU."""
     from mmcc.training import _torch_keystream
 
     key, out = np.arange(8, dtype=np.uint32), torch.empty(options.size)

@@ -1,9 +1,9 @@
-"""Certified brackets against what other libraries say of the same mechanism: bound and time.
+"""Certified brackets compared with other libraries' results for the same mechanism: bound and time.
 
     python benchmarks/peers.py [--python PYTHON] [--only dp-sgd|allocation|separation|bins|plan]
 
-PYTHON is the interpreter of an environment with peers to ask; those that it has not are left out,
-and without it our side runs alone:
+PYTHON is the interpreter of an environment with the peers; missing ones are skipped, and without it
+our side runs alone:
 
     python3 -m venv peers && peers/bin/pip install jax-privacy==2.0.0 PLD-accounting==2.0 numba \\
         prv-accountant
@@ -12,12 +12,12 @@ and without it our side runs alone:
 - allocation: PLD_accounting, both ends, for random allocation (benchmarks/allocation.py has more).
 - separation: jax_privacy's Monte Carlo for b-min-sep (benchmarks/separation.py has more).
 - bins: the same for balls in bins with a banded matrix.  The tables of arXiv 2601.21636, which
-  bound it without sampling, were not at hand.
+  bounds it without sampling, were not available.
 - plan: jax_privacy's own accounting of its bands under cyclic Poisson sampling.
 
-Both sides run in the same run, one after the other; seconds are those of the processor, after a
-first question on our side that is not timed.  A Monte Carlo estimate is no bound: what its verifier
-passes stands beside it, at an epsilon that was looked for on the same samples, which flatters it.
+Both sides run in the same run, one after the other; seconds are processor seconds, after an untimed
+first question on our side.  A Monte Carlo estimate is no bound: the epsilon that its verifier
+passes is given beside it, but was searched for on the same samples, which flatters it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ DP_SGD = ((1 / 100, 0.8, 1e-5), (1 / 100, 2.0, 1e-5))
 """Probability, sigma, delta."""
 ALLOCATION = allocation.CASES[:1]
 ALLOWED = 0.1
-"""Width of the bracket that PLD_accounting is asked for: less takes minutes."""
+"""Width of the bracket requested from PLD_accounting: smaller takes minutes."""
 MONTE_CARLO = (3.03, 1e-2)
-"""Sigma and delta: a smaller delta needs more samples than there is time for."""
+"""Sigma and delta: a smaller delta would need too many samples."""
 BINS = 100
 PLANS = ((8, 0.2, 3.0, 1e-6), (4, 0.1, 1.0, 1e-5))
 """Bands, probability, noise multiplier, delta."""
@@ -69,7 +69,7 @@ print(json.dumps([epsilon, time.process_time() - start]))
 
 
 def asked(python: str | None, program: str, *numbers: float) -> list[float] | None:
-    """What a peer prints; None without it."""
+    """The numbers that a peer prints; None without it."""
     if python is None:
         return None
     command = [python, "-c", program, json.dumps(numbers)]

@@ -1,10 +1,10 @@
-"""What the reveal bounds cost: processor seconds, and as a ratio to a reference in the same run.
+"""The cost of the reveal bounds: processor seconds, and the ratio to a reference in the same run.
 
     python benchmarks/reveal.py epsilon | sigma
 
 The reference is 200 products of complex 200 x 200 matrices on one core.  Each line also has the
-bound, so that speed does not buy looseness.  Growth: the same mechanism with more steps and as many
-participations.
+bound, so that speed does not buy looseness.  Growth: the same mechanism with more steps and the
+same number of participations.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def calibrated() -> Iterator[tuple[str, Strategy]]:
 
 
 def sigmas(unit: float) -> None:
-    """Each sigma found, and then asked for its epsilon: both by `tight`."""
+    """Find each sigma, and then ask for its epsilon, both with `tight`."""
     print("| strategy | epsilon | sigma | by | above the least | seconds | ratio | epsilon there |")
     print("|---|---|---|---|---|---|---|---|")
     scheme = sampling.Poisson(0.01)

@@ -1,8 +1,8 @@
-"""MMCC for the dense counting matrix against one dp_accounting mixture distribution a row.
+"""MMCC for the dense counting matrix against one dp_accounting mixture distribution per row.
 
 Both run in this process, one after the other, on the same machine.  The peer gets what the paper's
 own implementation gives it: each row's product mixture, entries rounded up to a lattice and turned
-into an explicit mixture, on a grid of losses.  Both are as fine as it needs to come near the same
+into an explicit mixture, on a grid of losses.  Both are just fine enough for about the same
 epsilon: the lattice costs 1 % of the row's mean sensitivity, the grid 0.01 % of epsilon, about what
 ours costs.  A few rows are timed and extrapolated; the bound is shown beside the time.
 
@@ -22,7 +22,7 @@ from mmcc import sampling, strategies
 
 DELTA = 1e-6
 LATTICE_COST = 0.01  # of the row's mean sensitivity
-INTERVAL = 2e-5  # of the peer's grid: 0.01 % of epsilon by spacing^2/6 a row
+INTERVAL = 2e-5  # of the peer's grid: 0.01 % of epsilon, at spacing^2/6 per row
 
 
 def main() -> None:

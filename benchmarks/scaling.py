@@ -2,7 +2,7 @@
 
     python benchmarks/scaling.py
 
-Every case runs in a fresh process, compiled code already cached, so that peak memory is its own.
+Every case runs in a new process, with compiled code already cached, so peak memory is its own.
 Processor seconds, the strategy's construction included; delta = 1e-6.
 """
 

@@ -1,4 +1,4 @@
-"""Sampling schemes beside Poisson: the tables of docs/tightness-tables.md, one a run.
+"""Sampling schemes other than Poisson: the tables of docs/tightness-tables.md, one per run.
 
     python benchmarks/schemes.py shuffled-tree [SIGMA ...] | bins | estimates
 

@@ -3,15 +3,15 @@
     python benchmarks/separation.py [PYTHON [SIGMA DELTA [SAMPLES]]]
 
 2000 steps, square-root bands, separation 8, 20 expected participations, cold start.  PYTHON is the
-interpreter of an environment with jax_privacy 2.0.0; without it, our side alone.  SAMPLES are drawn
-for each adjacency; left out, as many as its verifier (`perform_calibration_from_samples`, Algorithm
-5 of arXiv 2602.09338) needs at delta for a test at delta / 2.
+interpreter of an environment with jax_privacy 2.0.0; without it, only our side runs.  SAMPLES are
+drawn for each adjacency; by default, as many as its verifier (`perform_calibration_from_samples`,
+Algorithm 5 of arXiv 2602.09338) needs at delta for a test at delta / 2.
 
 Ours: the certified bracket, the estimate from 6000 samples, and what `bracket(..., verify=True)`
 verifies, at an epsilon that was fixed before the samples of the verdict were drawn.
 Theirs: a point estimate, and the smallest epsilon that its verifier passes on these samples, which
-flatters it: the epsilon should be fixed before the samples are drawn.  Seconds are those of the
-processor, after a first, untimed question on each side.
+flatters it: the epsilon should be fixed before the samples are drawn.  Seconds are processor
+seconds, after an untimed first question on each side.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from mmcc import sampling, strategies
 
 STEPS, BANDS, PARTICIPATIONS = 2000, 8, 20
 PROBABILITY = 1 / (STEPS / PARTICIPATIONS - (BANDS - 1))
-"""The chance in an open step: the mean wait is 1 / p + separation - 1 steps."""
+"""The chance in an eligible step: the mean wait is 1 / p + separation - 1 steps."""
 CASES = ((5.43, 1e-3), (3.03, 1e-3), (1.78, 1e-3))
-"""Sigma and delta.  At 1e-5 the verifier needs a hundred times the samples: an hour and more."""
+"""Sigma and delta.  At 1e-5 the verifier needs a hundred times the samples: an hour or more."""
 ESTIMATED = 6000
 """Samples of our own estimate, which draws where the loss is large."""
 FIRST = 1000
-"""Samples at a time in the peer, which keeps all steps of all samples: 16 MB."""
+"""Samples drawn at once by the peer, which keeps all steps of all samples: 16 MB."""
 PEER = """
 import json, sys, time
 import numpy as np
@@ -98,7 +98,7 @@ def monte_carlo(
     delta: float,
     samples: int | None,
 ) -> dict[str, Any]:
-    """Its point estimate and what its verifier passes, for the bands above under its sampler."""
+    """The peer's point estimate and what its verifier passes, for the bands above."""
     asked = {
         "sampler": sampler,
         "arguments": arguments,

@@ -1,9 +1,9 @@
-"""How long `mmcc --help` takes from a cold start, against what it is made of.
+"""How long `mmcc --help` takes from a cold start, compared with its parts.
 
     python benchmarks/startup.py
 
-Each command runs ten times in turn with the others, each time in a new process.  Time is processor
-time (user and system), which a loaded machine changes less than the clock; the last column is the
+Each command runs ten times, in turn with the others, each time in a new process.  Time is processor
+time (user and system), which a loaded machine affects less than the clock; the last column is the
 ratio to `import click`.
 """
 

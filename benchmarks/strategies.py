@@ -1,8 +1,8 @@
 """Optimised strategies against jax_privacy's optimisers: error and time, in one run.
 
-Each peer's strategy is written out as a matrix and measured as ours is: largest column norm times
+Each peer's strategy is written out as a matrix and measured like ours: largest column norm times
 the root mean square of the rows of A C^-1 (or the largest row), one participation, in float64.
-Both run a first time on a small problem, so that compiling is not timed for either.
+Both first run on a small problem, so that compilation is not timed for either.
 Seconds are of the process on all cores (`cpu`) and on the clock.
 
     python benchmarks/strategies.py [--steps 1000] [--only banded|toeplitz|blt]
@@ -25,7 +25,7 @@ jax.config.update("jax_enable_x64", True)
 
 
 def error(matrix: np.ndarray, largest: bool = False) -> float:
-    """Written out, for both sides."""
+    """The error from the written-out matrix, for both sides."""
     inverse = np.linalg.inv(matrix)
     rows = np.linalg.norm(np.cumsum(inverse, axis=0), axis=1)
     spread = rows.max() if largest else np.sqrt(np.mean(rows**2))

@@ -4,18 +4,18 @@
 
 Networks of 550 000 parameters, batches of 256, per-example gradients by Opacus, one thread unless
 --threads says otherwise.  In every round each strategy makes one step, one after another, so that
-whatever else the machine does hits all alike.  Of each step the time inside `add_noise` (drawing,
-correlating and adding) is taken apart; the overhead is its ratio to the rest of the same step: the
-median over the rounds, and the ratio of the sums (trees draw more at some steps than at others).
-The batch is loaded before the clock starts.
+other load on the machine affects all alike.  The time of each step inside `add_noise` (drawing,
+correlating and adding) is measured separately; the overhead is its ratio to the rest of the same
+step: the median over the rounds, and the ratio of the sums (trees draw more at some steps than at
+others).  The batch is loaded before the clock starts.
 
-A second table says what it costs to look at gradients closely (`mmcc.training._watch`): steps with
-and without it in turn, for several batch sizes, and what that makes of a run of 1024 steps, in
-which the first three and one of a hundred of the others are looked at.  The sums of bits by which
-writes to the module are seen are in every step, and stand in a column of their own.
+A second table shows what it costs to inspect gradients (`mmcc.training._watch`): steps with and
+without it in turn, for several batch sizes, and the share of a run of 1024 steps, in which the
+first three batches and one in a hundred of the others are inspected.  The checksums by which
+writes to the module are detected are computed in every step, and have a column of their own.
 
-Memory: bytes of all tensors that are alive because of the noise stream between two steps, plus the
-vector handed out, as multiples of a parameter vector; beside it what `stream.memory` promises.
+Memory: bytes of all tensors that exist because of the noise stream between two steps, plus the
+vector handed out, as multiples of a parameter vector; compared with what `stream.memory` promises.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ NETWORKS = {"dense": (dense, (1, 28, 28)), "convolutional": (convolutional, (3, 
 
 
 def compared() -> dict[str, Strategy]:
-    """Everything that is timed."""
+    """All strategies that are timed."""
     counting = strategies.continual_counting(STEPS).coefficients
     found: dict[str, Strategy] = {
         "identity": strategies.identity(STEPS),
@@ -88,7 +88,7 @@ def compared() -> dict[str, Strategy]:
 
 @dataclass
 class Timed:
-    """A private run whose noise is on a clock of its own."""
+    """A private run whose noise is timed separately."""
 
     strategy: Strategy
     network: str
@@ -144,7 +144,7 @@ class Timed:
 
 
 class Checked(Timed):
-    """A private run in which a step can be made one of those that are looked at closely."""
+    """A private run in which any step can be made one of those that are inspected."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,7 +173,7 @@ class Checked(Timed):
 
 
 def print_checks(network: str, rounds: int) -> None:
-    """What looking closely costs, and its share of a run."""
+    """Print the cost of inspecting gradients, and its share of a run."""
     print("\n| batch | step (ms) | first batches | others | of a run | sums of bits |")
     print("|---|---|---|---|---|---|")
     seldom, worst = watching.SELDOM, 0.0
@@ -201,10 +201,10 @@ def print_checks(network: str, rounds: int) -> None:
 
 
 def tensor_bytes() -> int:
-    """Of all tensors that are alive, each storage once."""
+    """Bytes of all live tensors, each storage counted once."""
     gc.collect()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some objects complain when they are looked at
+        warnings.simplefilter("ignore")  # some objects warn when they are inspected
         storages = {
             t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
             for t in gc.get_objects()

@@ -1,4 +1,4 @@
-"""Canaries: half of them trained on by the toss of a coin, then guessed from what a run released.
+"""Canaries: a coin decides which half is trained on; then they are guessed from what was released.
 
     python examples/canary_audit.py                        # one run of each scheme, some minutes
     python examples/canary_audit.py --runs 50              # the figures of docs/audit.md
@@ -6,8 +6,8 @@
 
 In: the idx files of FashionMNIST, as fashion_mnist.py reads them.  Out: for each run the lower
 bounds on epsilon beside the certificate; at the end how many runs had them below it and above 0.
-Canaries are pictures of what real images have least of, each orthogonal to all others but one,
-so that gradients of theirs are told apart from all the rest.
+Canaries are images along directions in which real images vary least, each orthogonal to all others
+but one, so their gradients are easy to tell from all the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RUNS: dict[str, tuple[Strategy, Scheme]] = {
     "balls-in-bins": (strategies.banded_toeplitz(STEPS, 5), sampling.BallsInBins(5)),
 }
 LABELS = 2
-"""So many canaries have the same picture."""
+"""This many canaries have the same picture."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Setting:
     confidence: float = 0.95
     learning_rate: float = 0.5
     guesses: tuple[int, int] | None = None
-    """Canaries guessed to be in the data and to be left out; planned unless given."""
+    """Canaries guessed to be in the data and to be left out; planned by default."""
     noise: bool = True
-    """Whether the noise is added that the certificate is for."""
+    """Whether the noise that the certificate is for is added."""
 
 
 def network() -> nn.Module:
-    """Logistic regression, 7840 parameters: gradients are as far apart as pictures or labels."""
+    """Logistic regression, 7840 parameters: gradients differ as much as images or labels do."""
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False))
 
 
@@ -77,7 +77,7 @@ def canaries_for(data: TensorDataset, count: int) -> TensorDataset:
 def audited(
     name: str, data: TensorDataset, setting: Setting, guarantee: mmcc.Guarantee, seed: int
 ) -> CanaryAudit:
-    """Train once, with canaries of whom nobody knows the coins, and guess them."""
+    """Train once, with canaries whose coins nobody looks at, and guess them."""
     strategy, scheme = RUNS[name]
     canaries = Canaries(data, canaries_for(data, setting.canaries))
     torch.manual_seed(seed)
@@ -112,7 +112,7 @@ def audited(
 
 @contextmanager
 def noise_as_in(setting: Setting) -> Iterator[None]:
-    """Without noise: a fault that no certificate knows of, inside the stream of training."""
+    """Remove the noise inside the stream of training: a fault that no certificate knows about."""
     if setting.noise:
         yield
         return
@@ -140,13 +140,13 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[CanaryAudit]]
     """Audit runs of each scheme, and print what was found."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--data", type=Path, default=DEBIAN, help="folder with the idx files")
-    parser.add_argument("--sampling", choices=RUNS, action="append", help="all unless given")
-    parser.add_argument("--runs", type=int, default=1, help="of each scheme; 1 unless given")
+    parser.add_argument("--sampling", choices=RUNS, action="append", help="default: all")
+    parser.add_argument("--runs", type=int, default=1, help="of each scheme; default 1")
     parser.add_argument("--canaries", type=int, default=Setting.canaries)
     parser.add_argument("--examples", type=int, default=Setting.examples)
     parser.add_argument("--epsilon", type=float, default=Setting.epsilon)
     parser.add_argument(
-        "--guesses", type=int, nargs=2, metavar=("IN", "OUT"), help="planned unless given"
+        "--guesses", type=int, nargs=2, metavar=("IN", "OUT"), help="default: planned"
     )
     parser.add_argument("--seed", type=int, default=0, help="of images and parameters")
     parser.add_argument("--without-noise", action="store_true", help="leave the noise out")
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[CanaryAudit]]
         data = images(given.data, setting.examples).train
     except mmcc.MmccError as problem:
         sys.exit(f"canary_audit.py: {problem}")
-    # Opacus's hooks on a first layer, whose inputs need no gradient: torch warns of it, harmlessly.
+    # Opacus hooks a first layer whose inputs need no gradient: torch's warning is harmless.
     warnings.filterwarnings("ignore", message="Full backward hook")
     found: dict[str, list[CanaryAudit]] = {}
     for name in given.sampling or RUNS:

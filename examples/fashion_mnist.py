@@ -60,7 +60,7 @@ class Setting:
     momentum: float = 0.0
     clip: float = 1.0
     search: bool = True
-    """Whether the BLT is searched for this target, or taken as it was found for the defaults."""
+    """Whether the BLT is searched for this target, or the one found for the defaults is used."""
 
 
 QUICK = replace(Setting(), steps=40, batch=512, examples=10000, search=False)
@@ -85,11 +85,11 @@ class Result:
     error: float
     """Root mean squared error of the prefix sums, in units of the clip norm."""
     seconds: float
-    """Of calibration and training."""
+    """Seconds of calibration and training."""
 
 
 def small_network() -> nn.Module:
-    """21 802 parameters; strides and no pooling: per-example gradients cost by the pixel."""
+    """21 802 parameters; strides and no pooling, as per-example gradients cost time per pixel."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 5, stride=3, padding=1),
         nn.Tanh(),
@@ -103,7 +103,7 @@ def small_network() -> nn.Module:
 
 
 def images(folder: Path, examples: int) -> Images:
-    """Read the four idx files of a folder, gzipped or plain; so many images to train with."""
+    """Read the four idx files of a folder, gzipped or plain, keeping `examples` training images."""
 
     def part(name: str, count: int | None = None) -> TensorDataset:
         pixels = torch.from_numpy(_idx(folder, f"{name}-images-idx3-ubyte", 3))
@@ -136,7 +136,7 @@ def _idx(folder: Path, name: str, dimensions: int) -> np.ndarray:
 
 
 def sampling_scheme(setting: Setting, examples: int) -> Scheme:
-    """Each scheme at the same expected batch."""
+    """Each scheme at the same expected batch size."""
     rate = setting.batch / examples
     epoch = examples // setting.batch
     makers: dict[str, Callable[[], Scheme]] = {
@@ -155,12 +155,12 @@ def identity(setting: Setting, _: Scheme) -> Strategy:
 
 
 def tree(setting: Setting, _: Scheme) -> Strategy:
-    """Binary trees one after another: one over all steps puts an example in too many nodes."""
+    """Binary trees one after another: in a single tree an example would touch too many nodes."""
     return strategies.tree_restart(setting.steps, HEIGHT)
 
 
 def banded(setting: Setting, scheme: Scheme) -> Strategy:
-    """Few bands: the best ones if an example touches a row once, smaller ones otherwise."""
+    """Few bands: the best ones if a row has one participation at most, else smaller ones."""
     if isinstance(scheme, sampling.Poisson):
         return strategies.toeplitz(strategies.continual_counting(BANDS).coefficients, setting.steps)
     return strategies.banded_toeplitz(setting.steps, BANDS)
@@ -190,7 +190,7 @@ def train(
     checkpoint: Path | None = None,
     announce: Callable[[str, int], None] | None = None,
 ) -> Result:
-    """Train one model; `announce` is told what is being done, and how many steps are."""
+    """Train one model; `announce` is told what is being done, and how many steps are done."""
     begun = time.perf_counter()
     if seed is not None:
         torch.manual_seed(seed)
@@ -211,7 +211,7 @@ def train(
         seed=seed,
         physical_batch_size=256,
         steps_per_epoch=min(SAVED_EVERY, setting.steps),
-        progress=False,  # there is a bar already
+        progress=False,  # there already is a bar
     )
     if checkpoint is not None and checkpoint.exists():
         load_checkpoint(checkpoint, optimizer)
@@ -232,7 +232,7 @@ def train(
 
 
 def _silent(what: str, done: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress."""
 
 
 @torch.no_grad()
@@ -280,31 +280,31 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DEBIAN, help="folder with the idx files")
     parser.add_argument(
-        "--strategy", choices=STRATEGIES, action="append", help="may be repeated; all unless given"
+        "--strategy", choices=STRATEGIES, action="append", help="may be repeated; default: all"
     )
     parser.add_argument(
         "--sampling",
         default="poisson",
         choices=["poisson", "cyclic-poisson", "min-separation", "balls-in-bins", "shuffle"],
     )
-    parser.add_argument("--epsilon", type=float, help=f"{Setting.epsilon} unless given")
-    parser.add_argument("--delta", type=float, help=f"{Setting.delta} unless given")
-    parser.add_argument("--steps", type=int, help=f"{Setting.steps} unless given")
-    parser.add_argument("--batch", type=int, help=f"expected; {Setting.batch} unless given")
-    parser.add_argument("--learning-rate", type=float, help=f"{Setting.learning_rate} unless given")
-    parser.add_argument("--momentum", type=float, help=f"{Setting.momentum} unless given")
+    parser.add_argument("--epsilon", type=float, help=f"default {Setting.epsilon}")
+    parser.add_argument("--delta", type=float, help=f"default {Setting.delta}")
+    parser.add_argument("--steps", type=int, help=f"default {Setting.steps}")
+    parser.add_argument("--batch", type=int, help=f"expected size; default {Setting.batch}")
+    parser.add_argument("--learning-rate", type=float, help=f"default {Setting.learning_rate}")
+    parser.add_argument("--momentum", type=float, help=f"default {Setting.momentum}")
     parser.add_argument(
-        "--seed", type=int, help="repeats a run; the guarantee is void for whoever knows it"
+        "--seed", type=int, help="repeats a run; void guarantee against anyone who knows it"
     )
     parser.add_argument(
-        "--checkpoint", type=Path, help="folder: runs are kept there and taken up again; secret"
+        "--checkpoint", type=Path, help="secret folder: runs are saved there and resumed"
     )
-    parser.add_argument("--quick", action="store_true", help="below a minute, and less accurate")
+    parser.add_argument("--quick", action="store_true", help="under a minute, and less accurate")
     return parser.parse_args(words)
 
 
 def chosen(options: argparse.Namespace) -> Setting:
-    """The defaults with what the command line changes."""
+    """The defaults, with the changes of the command line."""
     names = ("epsilon", "delta", "steps", "batch", "learning_rate", "momentum")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     return replace(QUICK if options.quick else Setting(), scheme=options.sampling, **given)
@@ -312,7 +312,7 @@ def chosen(options: argparse.Namespace) -> Setting:
 
 def main(words: list[str] | None = None) -> int:
     """Train what was asked for, with a progress bar, and print the table."""
-    # Opacus's hooks on a first layer, whose inputs need no gradient: torch warns of it, harmlessly.
+    # Opacus hooks a first layer whose inputs need no gradient: torch's warning is harmless.
     warnings.filterwarnings("ignore", message="Full backward hook")
     options = arguments(words)
     setting = chosen(options)

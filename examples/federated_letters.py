@@ -3,16 +3,16 @@
     python examples/federated_letters.py                 # a table, in a few seconds
     python examples/federated_letters.py --epsilon 16
 
-No sampling is assumed: who takes part in a round need not be secret or random.  What is kept, and
-checked here, is that a client takes part at most so many times and so many rounds apart
-(`mmcc.sampling.Unsampled`).  `NoiseStream` is all that is needed of `mmcc.training`.
+No sampling is assumed: who takes part in a round need not be secret or random.  What is enforced
+and checked here is that a client takes part at most a given number of times, with a given number of
+rounds in between (`mmcc.sampling.Unsampled`).  Of `mmcc.training` it only needs `NoiseStream`.
 
-`PrivateRounds` has the methods with which a Flower strategy trains (flwr.server.strategy.Strategy);
-without Flower the few types that it needs are those below, which look the same.
+`PrivateRounds` has the methods of a Flower strategy (flwr.server.strategy.Strategy); the few Flower
+types that it needs are defined below in the same form, in case Flower is not installed.
 
 In: the texts of Python's own manual (`pydoc_data.topics`), cut into clients of 400 letters each.
 Out: for each mechanism the noise, the certified epsilon of a client, and how many bits a letter of
-the texts set aside takes, given the letter before.  The learning rates were chosen on the same data
+the held-out texts takes, given the letter before.  The learning rates were chosen on the same data
 by eye and are the same for all mechanisms; that choice is not part of the guarantee.
 """
 
@@ -41,7 +41,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz "
 CLIENT = 400
 """Letters of a client."""
 SET_ASIDE = 10
-"""One in so many clients is for measuring only."""
+"""One in this many clients is held out for measuring."""
 
 try:
     from flwr.common import FitIns, Parameters
@@ -49,7 +49,7 @@ except ImportError:
 
     @dataclass
     class Parameters:  # type: ignore[no-redef]
-        """Arrays on their way, as Flower sends them."""
+        """Arrays in transit, as Flower sends them."""
 
         tensors: list[bytes]
         tensor_type: str
@@ -92,13 +92,13 @@ def pack(array: Array) -> Parameters:
 
 
 def unpack(parameters: Parameters) -> Array:
-    """The array again."""
+    """The array, from the form that Flower sends."""
     found: Array = np.load(io.BytesIO(parameters.tensors[0]), allow_pickle=False)
     return found
 
 
 class PrivateRounds:
-    """The server: clipped updates are summed, noise is added, and the limits are kept."""
+    """The server: it sums clipped updates, adds noise, and enforces the limits."""
 
     def __init__(
         self, setting: Setting, strategy: Strategy, sigma: float, initial: Array, seed: int | None
@@ -106,7 +106,7 @@ class PrivateRounds:
         self.setting, self.model = setting, initial.copy()
         self.noise = iter(NoiseStream(strategy, sigma, initial.shape, seed))
         self.taken: dict[str, list[int]] = {}
-        """Rounds in which each client took part: known to the server alone."""
+        """Rounds in which each client took part: known only to the server."""
 
     def initialize_parameters(self, client_manager: Any) -> Parameters:
         """The model before the first round."""
@@ -121,7 +121,7 @@ class PrivateRounds:
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: Any
     ) -> list[tuple[Any, FitIns]]:
-        """Ask the clients that took part least; any other choice among those allowed would do."""
+        """Ask the clients that took part least; any choice among those allowed would do."""
         every = client_manager.all().items()
         able = [(cid, client) for cid, client in every if self.may_take_part(cid, server_round)]
         able.sort(key=lambda one: len(self.taken.get(one[0], [])))
@@ -131,7 +131,7 @@ class PrivateRounds:
     def aggregate_fit(
         self, server_round: int, results: Sequence[tuple[Any, Any]], failures: Sequence[Any]
     ) -> tuple[Parameters, dict[str, Any]]:
-        """Whoever answers within the limits adds a clipped update; noise comes whoever answers."""
+        """Each answer within the limits adds a clipped update; noise is added in any case."""
         total = np.zeros_like(self.model)
         for client, answer in results:
             if self.may_take_part(client.cid, server_round):
@@ -142,7 +142,7 @@ class PrivateRounds:
         return pack(self.model), {}
 
     def clipped(self, update: Array) -> Array:
-        """The update, no longer than the clip norm; what is no number counts nothing."""
+        """The update, scaled to at most the clip norm; one that is not finite counts as zero."""
         length = float(np.linalg.norm(update))
         if not np.isfinite(length):
             return np.zeros_like(update)
@@ -151,7 +151,7 @@ class PrivateRounds:
 
 @dataclass(frozen=True)
 class LetterClient:
-    """A client: how often each letter follows each other one in its text."""
+    """A client: how often each letter follows each other letter in its text."""
 
     cid: str
     pairs: Array
@@ -166,7 +166,7 @@ class LetterClient:
 
 @dataclass(frozen=True)
 class Clients:
-    """What Flower's client manager offers of them."""
+    """The clients, with the method of Flower's client manager that is needed."""
 
     listed: dict[str, LetterClient]
 
@@ -176,13 +176,13 @@ class Clients:
 
 
 def log_sums(logits: Array) -> Array:
-    """Of each row of logits: the logarithm of the sum of exponentials."""
+    """For each row of logits, the logarithm of the sum of exponentials."""
     most = logits.max(axis=1, keepdims=True)
     return np.asarray(most + np.log(np.exp(logits - most).sum(axis=1, keepdims=True)))
 
 
 def read_clients() -> tuple[Clients, Array]:
-    """Clients with their pairs of letters, and the pairs of all that are set aside."""
+    """Clients with their pairs of letters, and the pairs of the held-out clients."""
     text = " ".join(topics[name] for name in sorted(topics)).lower()
     codes = np.array([LETTERS.find(letter) for letter in text])
     codes = codes[codes >= 0]
@@ -203,7 +203,7 @@ def bits(logits: Array, pairs: Array) -> float:
 def train(
     setting: Setting, strategy: Strategy, clients: Clients, seed: int | None
 ) -> tuple[Array, mmcc.Guarantee]:
-    """All rounds; the noise is the least that certifies the target."""
+    """All rounds, with the least noise that certifies the target."""
     found = mmcc.sigma(strategy, setting.limits, epsilon=setting.epsilon, delta=setting.delta)
     server = PrivateRounds(setting, strategy, found.sigma, np.zeros((len(LETTERS),) * 2), seed)
     parameters = server.initialize_parameters(clients)
@@ -215,7 +215,7 @@ def train(
 
 
 def mechanisms(rounds: int) -> dict[str, Strategy]:
-    """What is compared."""
+    """The mechanisms that are compared."""
     return {
         "independent noise": strategies.identity(rounds),
         "BLT": strategies.blt(rounds, 2),
@@ -228,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--epsilon", type=float, default=Setting.epsilon)
     parser.add_argument("--rounds", type=int, default=Setting.rounds)
-    parser.add_argument("--seed", type=int, help="the same noise again; keep it secret")
+    parser.add_argument("--seed", type=int, help="repeats the noise; keep it secret")
     given = parser.parse_args(arguments)
     setting = Setting(rounds=given.rounds, epsilon=given.epsilon)
     clients, aside = read_clients()

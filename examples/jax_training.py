@@ -4,9 +4,9 @@
     python examples/jax_training.py             # two networks, 400 steps each
     python examples/jax_training.py --quick     # half a minute of one core
 
-Two mechanisms at the same certified (epsilon, delta): independent noise with Poisson sampling, that
-is DP-SGD, and bands with a pause after each participation (b-min-sep), for which jax_privacy has
-Monte Carlo estimates and no bound.
+Two mechanisms at the same certified (epsilon, delta): independent noise with Poisson sampling
+(DP-SGD), and bands with a pause after each participation (b-min-sep), for which jax_privacy has
+Monte Carlo estimates but no bound.
 
 In: the idx files of FashionMNIST.  Out: a table with the noise, its error and the accuracy on the
 test images.  The learning rate was chosen by eye; that choice is not part of the guarantee.
@@ -36,7 +36,7 @@ DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 BANDS = 8
 HIDDEN = 64
 ROUNDED_TO = 128
-"""Batches are padded to multiples of it, so that few shapes are compiled."""
+"""Batches are padded to multiples of this, so that few shapes are compiled."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ def network(seed: int) -> dict[str, jax.Array]:
 
 
 def scores(parameters: dict[str, jax.Array], pixels: jax.Array) -> jax.Array:
-    """Of the ten classes, before the softmax."""
+    """Scores of the ten classes, before the softmax."""
     hidden = jnp.tanh(pixels @ parameters["first"] + parameters["bias"])
     return hidden @ parameters["second"] + parameters["offset"]
 
 
 def loss(parameters: dict[str, jax.Array], pixels: jax.Array, label: jax.Array) -> jax.Array:
-    """Of one example: what is clipped."""
+    """The loss of one example, whose gradient is clipped."""
     return optax.softmax_cross_entropy_with_integer_labels(scores(parameters, pixels), label)
 
 
@@ -137,7 +137,7 @@ def train(name: str, setting: Setting, data: tuple[np.ndarray, np.ndarray], test
     parameters = network(setting.seed or 0)
     state = noise.init(parameters)
     for batch in sampler.batch_iterator(len(pixels), setting.seed):
-        # One padded example more, so that no batch is empty.
+        # One more padded example, so that no batch is empty.
         chosen = batch_selection.pad_to_multiple_of(np.append(batch, -1), ROUNDED_TO)
         parameters, state = step(parameters, state, pixels[chosen], labels[chosen], chosen < 0)
     found = jnp.argmax(scores(parameters, jnp.asarray(test[0])), axis=1)
@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=DEBIAN, help="folder with the idx files")
     parser.add_argument("--quick", action="store_true", help="fewer steps, 10,000 images")
     parser.add_argument("--epsilon", type=float)
-    parser.add_argument("--seed", type=int, help="fixes batches and noise: for tests alone")
+    parser.add_argument("--seed", type=int, help="fixes batches and noise: only for tests")
     options = parser.parse_args(arguments)
     setting = replace(QUICK if options.quick else Setting(), seed=options.seed)
     if options.epsilon is not None:

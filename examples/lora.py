@@ -5,9 +5,9 @@
     python examples/lora.py --model gpt2          # pretrained weights, which are downloaded
 
 In: the texts of Python's own manual (`pydoc_data.topics`), cut into passages.  Out: the loss on
-passages that were set aside, before and after, what the run guarantees, and a report of it.
-Without `--model` nothing is downloaded: the model is in the shape of Llama, its tokens are letters,
-and its frozen weights are random, so that what it learns is in the adapters alone.
+held-out passages, before and after, what the run guarantees, and a report of it.
+Without `--model` nothing is downloaded: the model has the architecture of Llama, its tokens are
+letters, and its frozen weights are random, so all it learns is in the adapters.
 The learning rate was chosen on the same data by eye; that choice is not part of the guarantee.
 """
 
@@ -32,7 +32,7 @@ from mmcc.training import ProgressLine, make_private, per_example_loss, save_che
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 SET_ASIDE = 10
-"""One passage in so many is not trained on."""
+"""One passage in this many is held out."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Setting:
 
     model: str | None = None
     length: int = 32
-    """Of a passage, in tokens: what is protected is one passage."""
+    """Length of a passage, in tokens: what is protected is one passage."""
     passages: int | None = None
-    """How many are used; all of them if it is left out."""
+    """How many passages are used; all of them by default."""
     epochs: int = 8
     batch_size: int = 512
     rank: int = 8
@@ -57,7 +57,7 @@ QUICK = Setting(passages=2000, epochs=2, batch_size=200, epsilon=8.0)
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it; the losses are those of a token of the passages set aside, in nats."""
+    """The result; losses are per token of the held-out passages, in nats."""
 
     guarantee: Guarantee
     loss_before: float
@@ -65,7 +65,7 @@ class Result:
 
 
 def letters() -> list[int]:
-    """The manual without anything but letters and spaces."""
+    """The manual with everything but letters and spaces removed."""
     text = " ".join(topics[name] for name in sorted(topics)).lower()
     return [LETTERS.index(letter) for letter in text if letter in LETTERS]
 
@@ -103,14 +103,14 @@ def prepared(setting: Setting) -> tuple[nn.Module, Tensor]:
 
 
 def losses(module: nn.Module, tokens: Tensor) -> Tensor:
-    """Of each passage its own mean: with the mean of all tokens passages would meet."""
+    """The mean loss of each passage: in a mean over all tokens passages would interact."""
     logits = module(input_ids=tokens).logits
     return per_example_loss(logits[:, :-1], tokens[:, 1:])
 
 
 @torch.no_grad()
 def mean_loss(module: nn.Module, tokens: Tensor) -> float:
-    """Of passages that are not trained on: that is no release about those that are."""
+    """The loss on held-out passages, which releases nothing about those that are trained on."""
     module.eval()
     found = torch.cat([losses(module, part) for part in tokens.split(256)])
     module.train()
@@ -118,7 +118,7 @@ def mean_loss(module: nn.Module, tokens: Tensor) -> float:
 
 
 def main(setting: Setting, page: Path, folder: Path | None = None) -> Result:
-    """Train, say what is guaranteed, and write the report; the adapters go to `folder`."""
+    """Train, print the guarantee, and write the report; the adapters go to `folder`."""
     torch.manual_seed(0)
     model, passages = prepared(setting)
     aside = torch.arange(len(passages)) % SET_ASIDE == 0
@@ -134,7 +134,7 @@ def main(setting: Setting, page: Path, folder: Path | None = None) -> Result:
         max_grad_norm=1.0,
         epsilon=setting.epsilon,
         delta=setting.delta,
-        clipping="ghost",  # no gradient of an example is ever held
+        clipping="ghost",  # per-example gradients are never formed
     )
     with ProgressLine(optimizer) as line:
         for _ in range(setting.epochs):
@@ -154,7 +154,7 @@ def main(setting: Setting, page: Path, folder: Path | None = None) -> Result:
 
 
 def write_report(optimizer: Any, setting: Setting, page: Path) -> None:
-    """By way of a checkpoint, which is as secret as the data and does not stay."""
+    """Write the report from a checkpoint, which is as secret as the data and then deleted."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder) / "run.mmcc"
         save_checkpoint(checkpoint, optimizer)
@@ -171,10 +171,10 @@ def write_report(optimizer: Any, setting: Setting, page: Path) -> None:
 
 
 def asked() -> tuple[Setting, Path, Path | None]:
-    """What the command line says."""
+    """The setting and files from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer passages and steps")
-    parser.add_argument("--model", help="of Hugging Face, by name or folder")
+    parser.add_argument("--model", help="Hugging Face model, by name or folder")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--learning-rate", type=float)
@@ -188,6 +188,6 @@ def asked() -> tuple[Setting, Path, Path | None]:
 
 
 if __name__ == "__main__":
-    # Opacus's hooks on a first layer, whose inputs need no gradient: torch warns of it, harmlessly.
+    # Opacus hooks a first layer whose inputs need no gradient: torch's warning is harmless.
     warnings.filterwarnings("ignore", message="Full backward hook")
     main(*asked())

@@ -1,12 +1,12 @@
-"""FSDP2: a model of which every process holds a part, trained as one run.
+"""FSDP2: a model whose parameters are sharded over processes, trained as one run.
 
     torchrun --nproc-per-node 2 examples/sharded.py run.checkpoint
-    torchrun --nproc-per-node 4 examples/sharded.py run.checkpoint   # goes on, if it was stopped
+    torchrun --nproc-per-node 4 examples/sharded.py run.checkpoint   # resumes, if it was stopped
 
 In: sequences of letters, half of which repeat themselves.  Out: what the run guarantees, and how
-many sequences it tells apart.
+many sequences it classifies correctly.
 `fully_shard` comes first, then the optimizer, then `make_private`.  Every process makes the noise
-of its own shards; a checkpoint is a file and a folder, and any number of processes can take it up.
+of its own shards; a checkpoint is a file and a folder, and any number of processes can resume it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVERY = 20
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it; the sequences for the accuracy are others than those of the training."""
+    """The result; accuracies are on other sequences than those of the training."""
 
     guarantee: Guarantee
     accuracy_before: float
@@ -43,7 +43,7 @@ class Result:
 
 
 class Block(nn.Module):
-    """A residual layer, which is a unit of its own."""
+    """A residual layer, which is sharded as a unit of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ def sequences(count: int, seed: int) -> TensorDataset:
 
 @torch.no_grad()
 def accuracy(module: nn.Module, data: TensorDataset) -> float:
-    """Share of the sequences that are told apart; all processes ask, for all have a part."""
+    """Share of the sequences classified correctly; all processes must call it together."""
     letters, kinds = data.tensors
     return float((module(letters).argmax(dim=1) == kinds).double().mean())
 
 
 def main(path: Path, steps: int = STEPS) -> Result:
-    """Train from the beginning or from a checkpoint, and say what is guaranteed."""
-    torch.manual_seed(0)  # the same model everywhere, of which each keeps its part
+    """Train from the beginning or from a checkpoint, and print the guarantee."""
+    torch.manual_seed(0)  # the same model everywhere, of which each process keeps its part
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     network = Network()
     for block in network.blocks:

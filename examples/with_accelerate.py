@@ -3,7 +3,8 @@
     python examples/with_accelerate.py
     accelerate launch --num_processes 4 examples/with_accelerate.py
 
-In: points in a plane, of two kinds.  Out: what the run guarantees, and how many it tells apart.
+In: points in a plane, in two classes.  Out: what the run guarantees, and how many points it
+classifies correctly.
 The loop is accelerate's own.  With several processes each takes its part of every batch, and there
 is one release with one noise.
 """
@@ -27,7 +28,7 @@ EPSILON, DELTA = 2.0, 1e-5
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it; the points for the accuracy are others than those of the training."""
+    """The result; accuracies are on other points than those of the training."""
 
     guarantee: Guarantee
     accuracy_before: float
@@ -46,15 +47,15 @@ def points(count: int, seed: int) -> TensorDataset:
 
 @torch.no_grad()
 def accuracy(module: nn.Module, data: TensorDataset, device: torch.device) -> float:
-    """Share of the points that are told apart."""
+    """Share of the points classified correctly."""
     places, kinds = data.tensors
     found: Tensor = module(places.to(device)).argmax(dim=1).cpu() == kinds
     return float(found.double().mean())
 
 
 def main(epochs: int = 10) -> Result:
-    """Train, and say what is guaranteed."""
-    # Opacus's hooks on a first layer, whose inputs need no gradient: torch warns of it, harmlessly.
+    """Train, and print the guarantee."""
+    # Opacus hooks a first layer whose inputs need no gradient: torch's warning is harmless.
     warnings.filterwarnings("ignore", message="Full backward hook")
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=not torch.cuda.is_available())

@@ -29,7 +29,7 @@ EPSILON, DELTA = 4.0, 1e-5
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it, on images that the run has not seen."""
+    """The result, on images that the run has not seen."""
 
     guarantee: Guarantee
     accuracy: float
@@ -48,18 +48,18 @@ class Classifier(lightning.LightningModule):
         return nn.functional.cross_entropy(self.module(images), kinds)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], _: int) -> None:
-        """Of other images: that is no release about those of the training."""
+        """The accuracy on other images, which releases nothing about the training data."""
         images, kinds = batch
         right = (self.module(images).argmax(dim=1) == kinds).float().mean()
         self.log("accuracy", right, prog_bar=True)
 
     def configure_optimizers(self) -> Any:
-        """The one that clips and adds noise."""
+        """The optimizer that clips and adds noise."""
         return self.private_optimizer
 
 
 def images(count: int, seed: int) -> TensorDataset:
-    """A bar through noise, across or upright."""
+    """A horizontal or vertical bar in noise."""
     generator = torch.Generator().manual_seed(seed)
     kinds = torch.arange(count) % 2
     made = 0.5 * torch.randn(count, 1, SIDE, SIDE, generator=generator)
@@ -77,8 +77,8 @@ def network() -> nn.Module:
 
 
 def main(epochs: int = 6) -> Result:
-    """Train, and say what is guaranteed."""
-    # Opacus's hooks on a first layer, whose inputs need no gradient: torch warns of it, harmlessly.
+    """Train, and print the guarantee."""
+    # Opacus hooks a first layer whose inputs need no gradient: torch's warning is harmless.
     warnings.filterwarnings("ignore", message="Full backward hook")
     torch.manual_seed(0)
     plain = network()

@@ -3,10 +3,10 @@
     python examples/with_trainer.py
     torchrun --nproc_per_node 2 examples/with_trainer.py
 
-In: made-up reviews, a tokenizer and a small BERT without a past, all made here.  Out: the accuracy
+In: made-up reviews, a tokenizer and a small untrained BERT, all made here.  Out: the accuracy
 on other reviews and what the run guarantees.
 With `PrivateTrainer` the batch size, the epochs, the learning rate and its schedule are where they
-always are; what is new is in `privacy`.
+always are; everything new is in `privacy`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SPECIAL = ["[PAD]", "[UNK]"]
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it, on reviews that the run has not seen."""
+    """The result, on reviews that the run has not seen."""
 
     guarantee: Guarantee
     accuracy_before: float
@@ -57,7 +57,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def reviews(count: int, seed: int, tokens: PreTrainedTokenizerFast) -> list[dict[str, Any]]:
-    """Sentences of 4 to 12 words, one or two of which say what the writer thought."""
+    """Sentences of 4 to 12 words, one or two of which express an opinion."""
     draw = random.Random(seed)
     made = []
     for _ in range(count):
@@ -86,13 +86,13 @@ def model(tokens: PreTrainedTokenizerFast) -> BertForSequenceClassification:
 
 
 def accuracy(predicted: Any) -> dict[str, float]:
-    """Share of the reviews that are understood."""
+    """Share of the reviews classified correctly."""
     return {"accuracy": float(np.mean(predicted.predictions.argmax(-1) == predicted.label_ids))}
 
 
 def main(epochs: int = 5, folder: str | None = None) -> Result:
-    """Train, and say what is guaranteed."""
-    # Opacus's hooks on a first layer, whose inputs need no gradient: torch warns of it, harmlessly.
+    """Train, and print the guarantee."""
+    # Opacus hooks a first layer whose inputs need no gradient: torch's warning is harmless.
     warnings.filterwarnings("ignore", message="Full backward hook")
     set_seed(0)
     tokens = tokenizer()

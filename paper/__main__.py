@@ -1,6 +1,6 @@
 """The command `python -m paper NAME|all`: one study, or all of them.
 
-In: the name of a study and a folder.  Out: files in the folder, what they show on stdout; progress
+In: the name of a study and a folder.  Out: files in the folder, and a summary on stdout; progress
 and errors on stderr.
 Exit codes: 0 done, 2 bad input (one line on stderr says what to do), 130 stopped by the user.
 """
@@ -24,29 +24,29 @@ ALL = "all"
 FOLDER = "reproduction"
 OPTIONS = ("--quick", "--out", "--data", "--help")
 TRAINED = (learning.STUDY.name,)
-"""Studies that need images."""
+"""Studies that need the images of CIFAR-10."""
 BAD_INPUT, STOPPED = 2, 130
 
 
 class UsageError(MmccError):
-    """What was typed is not a command."""
+    """The words typed are not a command."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains by raising, so that every mistake is told in the same way."""
+    """Reports errors by raising, so that all mistakes are reported in the same way."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}. See python -m paper --help.")
 
 
 def parser() -> argparse.ArgumentParser:
-    """What can be typed."""
+    """The parser of the command."""
     width = max(map(len, STUDIES))
     listed = "\n".join(f"  {name:<{width}}  {study.title}" for name, study in STUDIES.items())
     found = _Parser(
         prog="python -m paper",
         description="Compute the paper's figures again: a CSV, a picture and a paragraph for each "
-        "study.\nA study that was stopped goes on where it was.",
+        "study.\nA study that was stopped continues where it was.",
         epilog=f"studies:\n{listed}\n  {ALL:<{width}}  every one of them, in this order",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -57,13 +57,13 @@ def parser() -> argparse.ArgumentParser:
         "--out",
         metavar="DIR",
         default=FOLDER,
-        help="folder for the files, %(default)s by default; points that are there are kept",
+        help="folder for the files, default %(default)s; points already there are kept",
     )
     found.add_argument(
         "--data",
         metavar="DIR",
         default=learning.DATA,
-        help="cifar10: folder that has the images, %(default)s by default",
+        help="cifar10: folder with the images, default %(default)s",
     )
     return found
 
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, SystemError) as problem:
         if not _interrupted(problem):
             raise
-        return _complain("stopped; the same command goes on from here.", STOPPED)
+        return _complain("stopped; the same command continues from here.", STOPPED)
     except MmccError as problem:
         return _complain(str(problem), BAD_INPUT)
     except OSError as problem:
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _interrupted(problem: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind it: out of a compiled kernel it comes as a SystemError."""
+    """Whether Ctrl-C is the cause: from a compiled kernel it comes as a SystemError."""
     while problem is not None and not isinstance(problem, KeyboardInterrupt):
         problem = problem.__cause__
     return problem is not None
@@ -112,7 +112,7 @@ def _answer(words: Sequence[str]) -> None:
 
 
 def _show(run: Callable[..., Report], folder: str, quick: bool) -> None:
-    """Run one study, and print what it shows."""
+    """Run one study, and print its summary."""
     start = time.perf_counter()
     with progress_line() as progress:
         found = run(folder, quick=quick, progress=progress)
@@ -126,7 +126,7 @@ def _show(run: Callable[..., Report], folder: str, quick: bool) -> None:
 
 @contextmanager
 def progress_line() -> Iterator[Progress | None]:
-    """A callback that shows how far things are on stderr, or None where nobody would see it."""
+    """A callback that shows progress on stderr, or None if nobody would see it."""
     if not sys.stderr.isatty():
         yield None
         return

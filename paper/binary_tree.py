@@ -1,4 +1,4 @@
-"""The paper's first figure: what sampling improves for the binary tree."""
+"""The paper's first figure: improvement by sampling for the binary tree."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _points(quick: bool) -> list[Row]:
     return [{"c": c, "n": n} for c in MULTIPLIERS for n in (QUICK if quick else STEPS)]
 
 
-def _measured(point: Row) -> Row:
-    return improvement.measured(strategies.binary_tree(point["n"]), point["c"])
+def _measure(point: Row) -> Row:
+    return improvement.measure(strategies.binary_tree(point["n"]), point["c"])
 
 
 def matching_order(table: Table) -> str:
-    """The order in which the paper's algorithm behaves as the paper's text says.
+    """The order of rows in which the paper's algorithm behaves as the paper's text says.
 
     It says that for every c there is an improvement, which grows with sqrt(log2 n + 1).
     """
@@ -43,7 +43,7 @@ def improves(table: Table, analysis: str) -> bool:
     )
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     ends = improvement.sentences(table, "the same root first")
     return (
         "Improvement of epsilon by Poisson sampling for the binary tree, against one participation "
@@ -53,7 +53,7 @@ def _told(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     improvement.panels(figure, table, "binary tree, p = 1/n, delta = 1e-6", "root first")
 
 
@@ -63,9 +63,9 @@ STUDY = Study(
     keys=("c", "n"),
     columns=improvement.COLUMNS,
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=f"{improvement.ASSUMED}  {improvement.TAILS}  Here it is a tree.",
     empty=(),
     size=(9.0, 4.4),

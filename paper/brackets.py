@@ -35,12 +35,12 @@ def _points(quick: bool) -> list[Row]:
     return [{"strategy": name, "c": c} for name in MECHANISMS for c in several]
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     strategy = MECHANISMS[point["strategy"]](STEPS)
-    return {"strategy": point["strategy"], **improvement.measured(strategy, point["c"])}
+    return {"strategy": point["strategy"], **improvement.measure(strategy, point["c"])}
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = []
     for name in MECHANISMS:
         some = table.where(strategy=name).ordered("c")
@@ -62,7 +62,7 @@ def _told(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     names = [name for name in MECHANISMS if len(table.where(strategy=name))]
     all_axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for axes, name in zip(all_axes, names, strict=True):
@@ -96,9 +96,9 @@ STUDY = Study(
     columns={"strategy": f"given; bands are the first {BANDS} coefficients of the counting matrix"}
     | dict(improvement.COLUMNS),
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=f"{improvement.ASSUMED}  {improvement.TAILS}  Here n = {STEPS}.",
     empty=(),
     size=(9.5, 4.8),

@@ -1,8 +1,8 @@
-"""CIFAR-10 from the files that people have: the binary version or the pickled one.
+"""CIFAR-10 from files in the binary version or the pickled one.
 
 In: a folder.  Out: images, pixels from 0 to 255, and labels.
 Every file is compared with its published checksum before it is read.  A pickled file can run code;
-the published one does not, and what it may name is limited all the same.
+the published one does not, and the names it may load are limited all the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paper.study import MissingPartError
 Bytes = NDArray[np.uint8]
 
 IMAGES = 10_000
-"""In each file."""
+"""Images in each file."""
 PIXELS = 3 * 32 * 32
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
@@ -35,7 +35,7 @@ SHA1 = {
     "data_batch_5": "26e2849e66a845b7f1e4614ae70f4889ae604628",
     "test_batch": "67eb016db431130d61cd03c7ad570b013799c88c",
 }
-"""Of the files of cifar-10-batches-bin, without their ending."""
+"""Names of the files of cifar-10-batches-bin, without their extension, and their checksums."""
 MD5 = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
     "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -44,16 +44,16 @@ MD5 = {
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
-"""Of the files of cifar-10-batches-py."""
+"""Names of the files of cifar-10-batches-py, and their checksums."""
 
 
 class DataError(MissingPartError):
-    """Images are not there, or are not what they should be."""
+    """Images are missing, or not what they should be."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Images:
-    """Pictures of 3 x 32 x 32 pixels and what is on them, 0 to 9."""
+    """Pictures of 3 x 32 x 32 pixels and their classes, 0 to 9."""
 
     pixels: Bytes
     labels: Bytes
@@ -63,7 +63,7 @@ class Images:
 
 
 def read(folder: str | Path) -> tuple[Images, Images]:
-    """Training and test images from a folder that holds either version, itself or one below."""
+    """Training and test images from a folder that holds either version, or whose subfolder does."""
     folder = Path(folder)
     for place in (folder, folder / "cifar-10-batches-bin", folder / "cifar-10-batches-py"):
         for ending, reader in ((".bin", _binary), ("", _pickled)):
@@ -76,7 +76,7 @@ def read(folder: str | Path) -> tuple[Images, Images]:
 
 
 def binary_file(images: Images) -> bytes:
-    """What the binary version has for these images: a label, then red, green and blue."""
+    """These images in the binary version: a label, then red, green and blue."""
     rows = np.concatenate([images.labels[:, None], images.pixels.reshape(-1, PIXELS)], axis=1)
     return rows.tobytes()
 
@@ -116,12 +116,12 @@ def _pickled(name: str, content: bytes) -> Images:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Arrays, and nothing else that has a name."""
+    """An unpickler of arrays that refuses all other names."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("numpy") and name in ("_reconstruct", "ndarray", "dtype"):
             return super().find_class(module, name)
-        raise DataError(f"a file of images names {module}.{name}, which it has no use for.")
+        raise DataError(f"a file of images refers to {module}.{name}, which is not allowed.")
 
 
 def _check(name: str, found: str, published: str) -> None:

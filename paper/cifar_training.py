@@ -1,7 +1,7 @@
 """One private training run on CIFAR-10: a small network, correlated noise, momentum, cooldown.
 
 In: images, a strategy, sigma, a seed.  Out: accuracy on the test images.
-What the run releases is the mechanism that the study accounts for, whatever the analysis.
+The run releases the mechanism that the study accounts for, whatever the analysis.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from mmcc.training import make_private
 from paper.cifar_data import Images
 
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-"""Of the channels over the training images, as published: taken as public, no part of epsilon."""
+"""Published statistics of the channels over the training images: public, not part of epsilon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a run learns."""
+    """The learning rate and its schedule."""
 
     rate: float
     momentum: float = 0.9
     clip: float = 1.0
     cooldown: float = 0.25
-    """Part of the steps, at the end, in which the learning rate falls linearly."""
+    """Fraction of the steps, at the end, in which the learning rate falls linearly."""
     last: float = 0.05
-    """Part of the learning rate that is left at the end."""
+    """Fraction of the learning rate that is left at the end."""
 
     def factor(self, step: int, steps: int) -> float:
-        """Of the learning rate at a step."""
+        """The factor of the learning rate at a step."""
         left = (steps - step) / (self.cooldown * steps)
         return self.last + (1 - self.last) * min(left, 1.0)
 
@@ -71,7 +71,7 @@ def accuracy(
     recipe: Recipe,
     progress: Callable[[int], None] | None = None,
 ) -> float:
-    """Train for some of the strategy's steps, and count the test images that are recognised."""
+    """Train for some of the strategy's steps, and measure the accuracy on the test images."""
     torch.manual_seed(seed)
     plain = network()
     module, optimizer, loader = make_private(
@@ -87,7 +87,7 @@ def accuracy(
     )
     loss = nn.CrossEntropyLoss()
     with warnings.catch_warnings():
-        # Opacus hooks the first layer, whose inputs need no gradient; torch remarks on it.
+        # Opacus hooks the first layer, whose inputs need no gradient; torch warns about it.
         warnings.filterwarnings("ignore", message="Full backward hook")
         for pictures, labels in loader:
             for group in optimizer.param_groups:
@@ -103,13 +103,13 @@ def accuracy(
 
 
 def scaled(images: Images) -> Tensor:
-    """Channels with mean 0 and deviation 1, by the published numbers."""
+    """Channels with mean 0 and deviation 1, by the published statistics."""
     mean, deviation = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, DEVIATION))
     return (torch.from_numpy(images.pixels.copy()).float() / 255 - mean) / deviation
 
 
 def recognised(model: nn.Module, test: Images) -> float:
-    """Part of the test images with the right answer."""
+    """Fraction of the test images that are classified correctly."""
     labels = torch.from_numpy(test.labels.copy()).long()
     with torch.no_grad():
         answers = torch.cat([model(part).argmax(1) for part in torch.split(scaled(test), 1000)])

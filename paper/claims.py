@@ -1,7 +1,7 @@
-"""Every empirical sentence of the paper's Section 6 and Appendix B, and what the CSVs say of it.
+"""Every empirical sentence of the paper's Section 6 and Appendix B, and what the CSVs say about it.
 
 Numbers come from the tables alone; a verdict is the outcome of a comparison
-written in the modules that import this one.
+in the modules that import this one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Tables = Mapping[str, Table]
 Finding = tuple[str, str]
 YES, NO, PARTLY, OPEN = "yes", "**no**", "**in part**", "not measured"
 NOT_SHOWN = "**not shown**"
-"""What was computed does not show it, and does not rule it out."""
+"""What was computed neither shows it nor rules it out."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, shortened, and what it is held against."""
+    """A sentence of the paper, shortened, and the finding it is compared with."""
 
     section: str
     quote: str
@@ -31,7 +31,7 @@ CLAIMS: list[Claim] = []
 
 
 def claim(section: str) -> Callable[[Callable[[Tables], Finding]], Callable[[Tables], Finding]]:
-    """A function whose docstring is the claim, and whose answer is what we find."""
+    """A decorator for functions whose docstring is the claim and whose result is our finding."""
 
     def register(found: Callable[[Tables], Finding]) -> Callable[[Tables], Finding]:
         quote = " ".join(str(found.__doc__).split()).rstrip(".")
@@ -49,7 +49,7 @@ def verdict(*outcomes: bool) -> str:
 
 
 def claims() -> list[Claim]:
-    """All of them, in the order of the paper; what is beyond Section 6 and Appendix B last."""
+    """All claims, in the order of the paper; those beyond Section 6 and Appendix B last."""
     places = ("6.1", "6.2", "6.3", "6.4", "B.1", "B.2", "B.3", "B.4", "B.5", "5", "7")
 
     def place(one: Claim) -> int:

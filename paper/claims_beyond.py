@@ -12,11 +12,11 @@ from paper.records import Row
 from paper.rounding import at_least, at_most, rounded_up
 
 A_LOT = 1.5
-"""Times, where the paper says "a lot" or "much larger"."""
+"""The factor assumed where the paper says "a lot" or "much larger"."""
 DRAMATIC = 10.0
-"""Times, where the paper says "dramatically"."""
+"""The factor assumed where the paper says "dramatically"."""
 HARDLY = 0.05
-"""Part of epsilon by which a bound may change it where the paper says "not as much"."""
+"""The relative change of epsilon allowed where the paper says "not as much"."""
 
 # ------------------------------------------------------------------------------------- Section 6.4
 
@@ -217,7 +217,7 @@ def shared_rows(tables: Tables) -> Finding:
 
 
 def _power(first: Row, last: Row) -> float:
-    """With which power of n the time grows."""
+    """The power of n with which the time grows."""
     return math.log(last["mmcc_seconds"] / first["mmcc_seconds"]) / math.log(last["n"] / first["n"])
 
 
@@ -257,7 +257,7 @@ def weaker_tail(tables: Tables) -> Finding:
 
 
 def _step(tables: Tables) -> str:
-    """What changes for the counting matrix where the tail does."""
+    """The changes of epsilon for the counting matrix where the tail bound changes."""
     table = tables["counting"]
     curves = {timing.MULTIPLIER: tables["speed"].where(structure="Toeplitz")} | {
         c: table.where(c=c) for c in sorted(table.values("c"))

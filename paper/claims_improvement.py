@@ -1,4 +1,4 @@
-"""Claims of Sections 6.1 and 6.2: what sampling improves for trees and counting."""
+"""Claims of Sections 6.1 and 6.2: improvements by sampling for trees and counting."""
 
 from __future__ import annotations
 

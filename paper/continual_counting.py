@@ -1,4 +1,4 @@
-"""The paper's second figure: what sampling improves for the continual-counting matrix."""
+"""The paper's second figure: improvement by sampling for the continual-counting matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MULTIPLIERS = (10, 20, 40)
 STEPS = tuple(2**i for i in range(1, 13))
 QUICK = (2, 16, 128)
 PAPER = 2**7
-"""As far as the paper computed."""
+"""The largest n that the paper computed."""
 
 
 def _points(quick: bool) -> list[Row]:
@@ -22,7 +22,7 @@ def _points(quick: bool) -> list[Row]:
 
 
 def in_the_paper(table: Table) -> Table:
-    """The points that the paper's figure has."""
+    """The points that are in the paper's figure."""
     return Table(tuple(row for row in table.rows if row["n"] <= PAPER))
 
 
@@ -40,11 +40,11 @@ def matching_order(table: Table) -> str:
     return " and ".join(found) or "neither"
 
 
-def _measured(point: Row) -> Row:
-    return improvement.measured(strategies.continual_counting(point["n"]), point["c"])
+def _measure(point: Row) -> Row:
+    return improvement.measure(strategies.continual_counting(point["n"]), point["c"])
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     papers = in_the_paper(table)
     told = (
         "Improvement of epsilon by Poisson sampling for the continual-counting matrix, against one "
@@ -61,7 +61,7 @@ def _told(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     what = "continual-counting matrix, p = 1/n, delta = 1e-6"
     improvement.panels(figure, table, what, "last row first", PAPER)
 
@@ -72,9 +72,9 @@ STUDY = Study(
     keys=("c", "n"),
     columns=improvement.COLUMNS,
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         f"{improvement.ASSUMED}  {improvement.TAILS}  Here that is from n = {2 * EXACT_COLUMNS} "
         "on, and the curves of the paper's algorithm have a step there."

@@ -1,6 +1,6 @@
-"""How curves look in every figure: one colour, line and marker for each kind of number.
+"""The look of curves in every figure: one colour, line and marker for each kind of number.
 
-The colours are told apart by colour-blind readers, and lines and markers differ as well.
+The colours are distinguishable for colour-blind readers, and lines and markers differ as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "upper": {"color": "tab:blue", "linestyle": "-", "marker": "o"},
     "lower": {"color": "black", "linestyle": "-", "marker": "", "linewidth": 0.8},
 }
-"""Certified numbers; estimates are crosses with bars."""
+"""Styles of certified numbers; estimates are crosses with bars."""
 MARKER = 4.0
 
 
@@ -65,7 +65,7 @@ def epsilon_at(delta: float) -> str:
 
 
 def legend(axes: Any, **options: Any) -> None:
-    """Small, without a frame, in the best place."""
+    """A small legend without a frame, in the best place."""
     axes.legend(**{"frameon": False, "fontsize": "small", **options})
 
 

@@ -49,7 +49,7 @@ def member(package: tarfile.TarFile, name: str) -> bytes:
 
 
 def pixels(png: bytes) -> np.ndarray:
-    """Images from a picture with one image a row, its pixels from left to right."""
+    """The images from a picture with one image a row, its pixels from left to right."""
     Image.MAX_IMAGE_PIXELS = None
     rows = np.asarray(Image.open(io.BytesIO(png)))[..., :3]
     return rows.reshape(IMAGES, 32, 32, 3).transpose(0, 3, 1, 2)

@@ -21,7 +21,7 @@ def _points(quick: bool) -> list[Row]:
     return [{"sigma": sigma, "k": k} for sigma in SIGMAS for k in (QUICK if quick else GROUPS)]
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     k, noise = point["k"], {"sigma": point["sigma"], "delta": DELTA}
     sampled = mmcc.mixtures.group_privacy(k, STEPS, RATE, **noise)
     fixed = mmcc.mixtures.fixed_batches(EXAMPLES, BATCH, STEPS, group=k, **noise)
@@ -39,7 +39,7 @@ def _measured(point: Row) -> Row:
     }
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = []
     for sigma in sorted(table.values("sigma")):
         some = table.where(sigma=sigma).having("black_box").ordered("k")
@@ -65,7 +65,7 @@ def _told(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     several = sorted(table.values("sigma"))
     all_axes = figure.subplots(1, len(several), squeeze=False)[0]
     for axes, sigma in zip(all_axes, several, strict=True):
@@ -106,9 +106,9 @@ STUDY = Study(
         "fixed_batches_0_1": "upper bound in the paper's 0-1 setting only: others contribute zero",
     },
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency: k examples zeroed out (fixed batches: removed), the larger of remove and add; "
         "adaptive inputs, except in the 0-1 setting.  delta = 1e-5.  Empty: the lemma says nothing "

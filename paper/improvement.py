@@ -1,4 +1,4 @@
-"""What sampling improves at p = 1/n: epsilon of one fixed participation over epsilon with sampling.
+"""Improvement at p = 1/n: epsilon of one fixed participation over epsilon with sampling.
 
 In: a strategy, sigma.  Out: a row with every analysis, lines through the ratios, panels.
 Rounding: ratios divide by certified upper bounds, so a proven improvement is at least the ratio.
@@ -41,14 +41,14 @@ ASSUMED = (
     "the worst ones; they come from seed 0."
 )
 EXACT_COLUMNS = 512
-"""Up to this many steps method `mmcc` keeps the overlaps of any matrix."""
+"""Up to this many steps, method `mmcc` keeps the overlaps of any matrix."""
 TAILS = (
     "The paper's algorithm pays for the participations seen so far (its s_ij) with the smaller of "
     "two bounds: the paper's, by the binomial law and the largest overlaps, and Chernoff's.  Trees "
     "and narrow bands have both at every n; of other matrices the overlaps are kept up to "
     f"n = {EXACT_COLUMNS}, so beyond it their numbers are of Chernoff's bound alone."
 )
-"""Which of the bounds on s_ij a number of method mmcc is made with."""
+"""Which of the bounds on s_ij numbers of method mmcc use; text of several pages."""
 ANALYSES = ("mmcc_release", "mmcc_reversed", "upper")
 
 
@@ -61,7 +61,7 @@ class Line:
     r_squared: float
 
 
-def measured(strategy: Strategy, c: float) -> dict[str, Any]:
+def measure(strategy: Strategy, c: float) -> dict[str, Any]:
     """All analyses of a strategy at sigma = c column norms."""
     n = strategy.steps
     norm = strategy.sensitivity(n)
@@ -90,7 +90,7 @@ def measured(strategy: Strategy, c: float) -> dict[str, Any]:
 
 
 def axis_of(table: Table) -> FloatArray:
-    """sqrt(log2 n + 1), against which the paper draws."""
+    """sqrt(log2 n + 1), the paper's horizontal axis."""
     return np.asarray(np.sqrt(np.log2(table["n"]) + 1))
 
 
@@ -157,7 +157,7 @@ def _list(numbers: Iterable[float], form: str = ".3f") -> str:
 def panels(figure: Any, table: Table, what: str, reverse: str, marked: int | None = None) -> None:
     """One panel for each c: ratios with their lines, the estimate with its interval.
 
-    Beyond `marked` steps lies what the paper did not compute.
+    The paper did not compute what is beyond `marked` steps.
     """
     several = sorted(table.values("c"))
     all_axes = figure.subplots(1, len(several), sharey=True, squeeze=False)[0]

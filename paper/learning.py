@@ -1,6 +1,6 @@
-"""The paper's learning experiment: trees on CIFAR-10, and what each analysis says of the noise.
+"""The paper's learning experiment: trees on CIFAR-10, and the epsilon of each analysis.
 
-Accuracy depends on the noise, not on who analyses it.  The runs are Poisson sampled, and have an
+Accuracy depends on the noise, not on the analysis.  The runs are Poisson sampled, and have an
 epsilon by the paper's algorithm and a smaller one by ours.  A run in a fixed order with the same
 noise would have a third one, without sampling; no such run is trained.
 """
@@ -33,15 +33,15 @@ APART = 100
 """Steps between two uses of an example in a fixed order: as many uses as Poisson's on average."""
 TREE, RESTARTED = "one tree", "restarted trees"
 TRAINED = {TREE: (35.5, 13.5, 120.0), RESTARTED: (15.6, 9.7, 50.0)}
-"""Noise of the runs: our epsilon is about 2, 8 and 0.5."""
+"""Noise of the runs, at which our epsilon is about 2, 8 and 0.5."""
 LEARNING_RATES = (0.15, 0.3, 0.05)
-"""Of the runs with that noise."""
+"""Seeds of the runs with that noise."""
 ACCOUNTED = (9.0, 11.0, 18.0, 25.0, 30.0, 40.0, 60.0, 80.0, 100.0, 160.0)
-"""Noise at which nothing is trained: where do the analyses cross?"""
+"""Noise levels without training: where do the analyses cross?"""
 SEEDS = (0, 1, 2)
 ORDERS: tuple[Literal["release", "reversed"], ...] = ("release", "reversed")
 BRIEF = 100
-"""Steps of a quick run: the first of the 2000, the same noise."""
+"""Steps of a quick run: the first of the 2000, with the same noise."""
 LABELS = {
     "fixed_order": "fixed order, no sampling: not these runs, the same noise",
     "mmcc_release": "Poisson, paper's algorithm, release order",
@@ -58,18 +58,18 @@ DATA = "cifar-10"
 
 @dataclass(frozen=True)
 class Runs:
-    """What runs with the same noise reached."""
+    """The results of runs with the same noise."""
 
     row: Row
-    """One of them, for its epsilons."""
+    """The row of one of them, for its epsilons."""
     accuracy: float
-    """Their mean."""
+    """Their mean accuracy."""
     spread: float
-    """Their standard deviation; NaN if there is one alone."""
+    """Their standard deviation; NaN for a single run."""
     count: int
 
     def words(self) -> str:
-        """Per cent, with the deviation if there is one."""
+        """The accuracy in per cent, with the deviation if there is one."""
         told = f"{100 * self.accuracy:.1f} %"
         several = f" (deviation {100 * self.spread:.1f}, {self.count} runs)"
         return told + (several if self.count > 1 else " (one run)")
@@ -82,11 +82,11 @@ def cifar10(
     progress: Progress | None = None,
     data: str | Path = DATA,
 ) -> Report:
-    """Accuracy against epsilon for trees on CIFAR-10; `data` is a folder that has the images.
+    """Accuracy against epsilon for trees on CIFAR-10; `data` is a folder with the images.
 
-    A run takes minutes; points that the CSV has are not trained again.
+    A run takes minutes; points in the CSV are not trained again.
     """
-    return replace(STUDY, measure=lambda point: _measured(point, data, progress)).run(
+    return replace(STUDY, measure=lambda point: _measure(point, data, progress)).run(
         folder, quick, progress
     )
 
@@ -113,7 +113,7 @@ def _strategy(name: str) -> Strategy:
     return strategies.binary_tree(STEPS) if name == TREE else strategies.tree_restart(STEPS, HEIGHT)
 
 
-def _measured(point: Row, data: str | Path = DATA, progress: Progress | None = None) -> Row:
+def _measure(point: Row, data: str | Path = DATA, progress: Progress | None = None) -> Row:
     learnt: Row = {"learning_rate": None, "accuracy": None}
     if point["trained"]:
         rate = LEARNING_RATES[TRAINED[point["strategy"]].index(point["sigma"])]
@@ -172,7 +172,7 @@ def _images(data: str) -> tuple[Images, Images]:
 
 
 def runs(table: Table, strategy: str, trained: int = STEPS) -> Iterator[Runs]:
-    """The runs of so many steps, noise by noise."""
+    """The runs of so many steps, by noise level."""
     some = table.where(strategy=strategy, trained=trained)
     for sigma in sorted(some.values("sigma")):
         found = some.where(sigma=sigma)
@@ -190,7 +190,7 @@ def better_from(table: Table, strategy: str, analysis: str) -> Row | None:
     return found
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = [
         f"{name}, sigma {run.row['sigma']:g}: {run.words()}, {_epsilon_words(run.row)}"
         for name in table.values("strategy")
@@ -206,7 +206,7 @@ def _told(table: Table) -> str:
 
 
 def _complete(table: Table) -> bool:
-    """Whether anything was trained for all steps."""
+    """Whether any run was trained for all steps."""
     return len(table.where(trained=STEPS)) > 0
 
 
@@ -240,7 +240,7 @@ def _crossings(table: Table) -> Iterator[str]:
         )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     names = table.values("strategy")
     trained = STEPS if _complete(table) else BRIEF
     all_axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
@@ -287,9 +287,9 @@ STUDY = Study(
     },
     empty=("learning_rate", "accuracy"),
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out, the larger of remove and add; adaptive inputs; delta = 1e-5; epsilons "
         f"are of all {STEPS} steps.  The runs are Poisson sampled: `fixed_order` is not an epsilon "

@@ -15,14 +15,14 @@ SIGMAS = (0.5, 1.0, 4.0)
 STEPS = tuple(2**i for i in range(1, 15))
 QUICK = (2, 128, 4096)
 PAPER_STEPS, PAPER_SIGMA, PAPER_COMPOSITION, PAPER_LAST = 128, 1.0, 0.806, 0.291
-"""The paper's example and what it prints."""
+"""The paper's example and the numbers printed there."""
 
 
 def _points(quick: bool) -> list[Row]:
     return [{"sigma": sigma, "n": n} for sigma in SIGMAS for n in (QUICK if quick else STEPS)]
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     n = point["n"]
     found = mmcc.mixtures.last_iterate(n, 1 / n, sigma=point["sigma"], delta=DELTA)
     return {
@@ -36,13 +36,13 @@ def _measured(point: Row) -> Row:
 
 
 def papers_row(table: Table) -> Row:
-    """The point that the paper prints."""
+    """The point printed in the paper."""
     row = table.only(sigma=PAPER_SIGMA, n=PAPER_STEPS)
     assert row is not None  # it is one of the quick points
     return row
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     row = papers_row(table)
     words = []
     for sigma in sorted(table.values("sigma")):
@@ -61,7 +61,7 @@ def _told(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     several = sorted(table.values("sigma"))
     all_axes = figure.subplots(1, len(several), squeeze=False)[0]
     for axes, sigma in zip(all_axes, several, strict=True):
@@ -108,9 +108,9 @@ STUDY = Study(
         "composition": "certified upper bound: all iterates, any losses",
     },
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out of one example.  Poisson sampling with probability 1/n.  The last "
         "iterate: linear losses, equal steps, nothing but the last iterate released; composition: "

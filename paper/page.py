@@ -27,7 +27,7 @@ LINES = (
     ("upper", "ours", 0.99),
 )
 RATIOS = {5: 1.447, 10: 1.943, 20: 2.167}
-"""What the paper's algorithm must reach, root first, and what ours must not fall below."""
+"""The least that the paper's algorithm, root first, and ours must reach."""
 OPENING = """# The paper, reproduced
 
     python -m paper                               # list the studies
@@ -66,7 +66,7 @@ The tests compare points of a fresh run with these files, and (`pytest -m slow`)
 
 
 def tables() -> dict[str, Table]:
-    """What has been computed, by the name of the study."""
+    """The computed tables, by the name of the study."""
     return {
         study.name: study.record(FIGURES).read().ordered(*study.keys) for study in STUDIES.values()
     }
@@ -94,7 +94,7 @@ def promises(tree: Table) -> str:
 
 
 def missing(study: Study, table: Table) -> str:
-    """Which points of the full study have not been computed."""
+    """The points of the full study that have not been computed."""
     known = {tuple(row[key] for key in study.keys) for row in table.rows}
     points = [tuple(point[key] for key in study.keys) for point in study.points(False)]
     left = [f"({', '.join(map(str, point))})" for point in points if point not in known]
@@ -104,7 +104,7 @@ def missing(study: Study, table: Table) -> str:
 
 
 def _trained() -> int:
-    """How many runs of all steps the learning study has."""
+    """The number of full runs in the learning study."""
     return sum(point["trained"] == learning.STEPS for point in learning.STUDY.points(False))
 
 
@@ -128,7 +128,7 @@ def page() -> str:
             f"## {study.title}\n\n`python -m paper {study.name}` "
             f"([points](figures/{study.name}.csv), "
             f"{len(table)} of {len(study.points(False))}; [columns](figures/{study.name}.md))\n\n"
-            f"![{study.title}](figures/{study.name}.png)\n\n{study.tell(table)}\n\n"
+            f"![{study.title}](figures/{study.name}.png)\n\n{study.describe(table)}\n\n"
             f"{study.assumed}{missing(study, table)}\n"
         )
     return "\n".join(parts)

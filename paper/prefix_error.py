@@ -17,7 +17,7 @@ from paper.study import Study
 
 STEPS, DELTA = 512, 1e-6
 PARTS = (16, 512)
-"""One over the rate: that of the paper's section, and one participation on average."""
+"""One over the rate: the paper's section's, and one participation on average."""
 EPSILONS = {16: (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), 512: (0.125, 0.25, 0.5, 1.0, 2.0)}
 """With one participation and little noise, at larger epsilon, bounds take minutes."""
 QUICK_PARTS, QUICK = (16,), (1.0, 8.0)
@@ -30,7 +30,7 @@ QUICK_FULL = ("counting",)
 LARGEST_TUNED = 4.0
 """Beyond this epsilon the noise of a BLT is so small that the paper's algorithm takes minutes."""
 FOR_THE_PAPER = ((16, 1.0), (16, 4.0))
-"""Where a BLT is searched for the paper's algorithm too: a minute of work each."""
+"""Targets for which a BLT is also searched with the paper's algorithm, a minute of work each."""
 METHODS: Mapping[str, dict[str, Any]] = {
     "ours": {"method": "tight"},
     "mmcc_release": {"method": "mmcc", "order": "release"},
@@ -46,7 +46,7 @@ LABELS = {
 
 
 def _each_point(quick: bool) -> Iterator[Row]:
-    """What is cheap, or tells most, comes first."""
+    """Points in order: cheap and informative ones first."""
     parts = QUICK_PARTS if quick else PARTS
     full = QUICK_FULL if quick else FULL
     targets = [(part, e) for part in parts for e in (QUICK if quick else EPSILONS[part])]
@@ -72,7 +72,7 @@ def _points(quick: bool) -> list[Row]:
     return list(_each_point(quick))
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     from mmcc import utility
 
     part, epsilon, analysis = point["part"], point["epsilon"], point["analysis"]
@@ -94,7 +94,7 @@ def _measured(point: Row) -> Row:
 
 @cache
 def _independent(part: int, epsilon: float) -> tuple[float, float]:
-    """RMSE of independent noise: where no method can prove the target with less, and certified."""
+    """RMSE of independent noise: at the noise that no method can undercut, and certified."""
     from mmcc import utility
 
     plain = strategies.identity(STEPS)
@@ -135,7 +135,7 @@ def _tuned(part: int, epsilon: float, method: str) -> Strategy:
 
 
 def best(table: Table, part: int, analysis: str) -> Table:
-    """For each epsilon the strategy with the least error."""
+    """For each epsilon, the strategy with the least error."""
     some = table.where(part=part, analysis=analysis).having("rmse")
     several = (some.where(epsilon=epsilon).rows for epsilon in sorted(some.values("epsilon")))
     return Table(tuple(min(rows, key=lambda row: float(row["rmse"])) for rows in several))
@@ -166,7 +166,7 @@ def tuned_for(table: Table, part: int, analysis: str) -> list[float]:
     return sorted({epsilon for some in found for epsilon in some})
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = []
     for part in sorted(table.values("part")):
         epsilons = sorted(table.where(part=part).values("epsilon"))
@@ -208,7 +208,7 @@ def _set(epsilons: Sequence[float]) -> str:
     return f"{{{', '.join(f'{epsilon:g}' for epsilon in epsilons)}}}"
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     several = sorted(table.values("part"))
     all_axes = figure.subplots(1, len(several), squeeze=False)[0]
     styles = {
@@ -270,9 +270,9 @@ STUDY = Study(
         ),
     },
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out, the larger of remove and add; adaptive inputs; delta = 1e-6.  Rate "
         "1/part: Poisson(1/part) for independent noise and full matrices, CyclicPoisson(b/part, b) "

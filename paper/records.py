@@ -1,6 +1,6 @@
-"""A table that grows point by point, in a CSV that an interrupted study finds again.
+"""A table that grows point by point, in a CSV from which an interrupted study continues.
 
-In: rows, one at a time.  Out: a file with one line a row, written as it comes; tables to draw from.
+In: rows, one at a time.  Out: a file with one line per row, written as it comes; tables to draw.
 Rounding: numbers are written with all their digits, so bounds stay bounds.
 """
 
@@ -70,19 +70,19 @@ class Table:
 
 @dataclass(frozen=True)
 class Form:
-    """What the lines of a study may say."""
+    """The form that lines of a study must have."""
 
     keys: tuple[str, ...]
-    """The columns that say which point a row is."""
+    """The columns that identify the point of a row."""
     points: tuple[Row, ...]
-    """All points that the study has."""
+    """All points of the study."""
     words: tuple[str, ...] = ()
-    """Columns of words, beside the keys; all others are of numbers."""
+    """Columns of words, besides the keys; all others are numbers."""
     empty: tuple[str, ...] | None = None
-    """Columns that may have no answer; None: all but the keys."""
+    """Columns that may be empty; None: all but the keys."""
 
     def key(self, row: Row) -> tuple[Any, ...]:
-        """Which point a row is; numbers compare as numbers, 20.0 is 20."""
+        """The point of a row; numbers compare as numbers, 20.0 is 20."""
         return tuple(row[name] for name in self.keys)
 
     def checked(self, row: Row, known: Mapping[tuple[Any, ...], Row]) -> Row:
@@ -92,7 +92,7 @@ class Form:
             said = ", ".join(
                 f"{name} = {'' if (v := row[name]) is None else v}" for name in self.keys
             )
-            raise ValueError(f"{said} is no point of this study")
+            raise ValueError(f"{said} is not a point of this study")
         for name, value in row.items():
             if name in self.keys:
                 continue
@@ -108,22 +108,22 @@ class Form:
 class Record:
     """The file of a study: a header, then one line a row.
 
-    Several processes may append to it: the file is locked where the system has `flock`.
+    Several processes may append to it: the file is locked if the system has `flock`.
     """
 
     path: Path
     columns: tuple[str, ...]
     form: Form | None = None
-    """What lines may say; None: anything."""
+    """The form of lines; None: any."""
 
     def read(self) -> Table:
-        """What is known so far; half a line, left by an interruption, is forgotten."""
+        """What is known so far; half a line, left by an interruption, is ignored."""
         with named(self.path, "read"):
             content = self.path.read_bytes() if self.path.exists() else b""
         return self._table(content)
 
     def append(self, row: Row) -> None:
-        """Write one more line, whole lines only; a point that is there already is left alone."""
+        """Append a line, as a whole or not at all; a point that is already there is left alone."""
         with named(self.path, "written"), _locked(self.path) as file:
             known = file.read()
             whole = known[: known.rfind(b"\n") + 1]
@@ -139,8 +139,8 @@ class Record:
         lines = list(self._lines(whole))
         if lines and tuple(lines[0][1]) != self.columns:
             raise ParameterError(
-                f"{str(self.path)!r} has other columns than this study writes: it is of another "
-                "version. Delete it, or choose another folder."
+                f"{str(self.path)!r} has other columns than this study writes: it comes from "
+                "another version. Delete it, or choose another folder."
             )
         known = {} if self.form is None else {self.form.key(p): p for p in self.form.points}
         rows: list[Row] = []
@@ -184,7 +184,7 @@ class Record:
 
 @contextmanager
 def named(path: Path, done: str) -> Iterator[None]:
-    """Errors of the system in one sentence that says of which file."""
+    """Report errors of the system in one sentence that names the file."""
     try:
         yield
     except OSError as problem:
@@ -196,9 +196,9 @@ def named(path: Path, done: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO]:
-    """The file, made empty if there is none, for this process alone where there are locks.
+    """The file, created empty if there is none, for this process alone where there are locks.
 
-    Written in place: whoever reads meanwhile sees whole lines, or half of the last.
+    It is written in place: a concurrent reader sees whole lines, or half of the last one.
     """
     try:
         import fcntl

@@ -34,7 +34,7 @@ def _points(quick: bool) -> list[Row]:
     return [{"sigma": float(sigma)} for sigma in (QUICK if quick else SIGMAS)]
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     strategy = strategies.tree_restart(STEPS, HEIGHT)
     everywhere = sampling.Poisson(RATE)
     in_turn = sampling.CyclicPoisson(LEAVES * RATE, LEAVES)
@@ -78,7 +78,7 @@ def proven_better(table: Table) -> list[float]:
     return [row["sigma"] for row in table.rows if row["upper"] < row["cyclic_lower"]]
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = []
     for analysis in NAMES:
         found = crossing(table, analysis)
@@ -113,7 +113,7 @@ def _between(table: Table, sigmas: tuple[float, float], column: str) -> str:
     return f"{rounded_up(second[column])} to {rounded_up(first[column])}"
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     some = table.ordered("sigma")
     axes = figure.add_subplot()
     sigma = some["sigma"]
@@ -149,9 +149,9 @@ STUDY = Study(
         "estimate_high": "upper end of its 99 % interval",
     },
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out, the larger of remove and add; adaptive inputs.  delta = 1e-6.  The "
         "paper does not print its delta for this figure; 1e-6 is that of its other figures.  "

@@ -1,7 +1,7 @@
-"""Certified numbers in words: few digits, and still on the side that was proven.
+"""Certified numbers in words: few digits, rounded to the side that was proven.
 
 In: a number, how many places.  Out: text.
-Rounding: `at_least` and `rounded_down` never say more than the number, `at_most` and `rounded_up`
+Rounding: `at_least` and `rounded_down` never print more than the number, `at_most` and `rounded_up`
 never less.
 """
 
@@ -15,12 +15,12 @@ PLACES, DIGITS = 3, 6
 
 
 def at_least(value: float, places: int = PLACES) -> str:
-    """Rounded down to so many places behind the point."""
+    """Rounded down to this many decimal places."""
     return _rounded(value, places, ROUND_FLOOR)
 
 
 def at_most(value: float, places: int = PLACES) -> str:
-    """Rounded up to so many places behind the point."""
+    """Rounded up to this many decimal places."""
     return _rounded(value, places, ROUND_CEILING)
 
 

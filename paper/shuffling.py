@@ -18,7 +18,7 @@ SIGMAS = (1.0, 2.0, 5.0, 10.0)
 STEPS = tuple(2**i for i in range(1, 17))
 QUICK_SIGMAS, QUICK = (2.0, 10.0), (2, 64, 512)
 ESTIMATED = 2**12
-"""Longer passes have no estimate: it would take minutes a point."""
+"""Longer passes have no estimate: it would take minutes per point."""
 
 
 def _points(quick: bool) -> list[Row]:
@@ -26,7 +26,7 @@ def _points(quick: bool) -> list[Row]:
     return [{"sigma": sigma, "n": n} for sigma in reversed(sigmas) for n in steps]
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     tree, scheme = strategies.binary_tree(point["n"]), sampling.Shuffle()
     noise = {"sigma": point["sigma"], "delta": DELTA}
     plain = mmcc.epsilon(tree, scheme, method="unamplified", **noise)
@@ -37,7 +37,7 @@ def _measured(point: Row) -> Row:
     if point["n"] <= ESTIMATED:
         try:
             seen = mmcc.estimate(tree, scheme, **noise)
-        except PrecisionError:  # too few samples of weight: no interval is better than a wrong one
+        except PrecisionError:  # too few effective samples: no interval is better than a wrong one
             pass
         else:
             guess = {
@@ -57,17 +57,17 @@ def _measured(point: Row) -> Row:
 
 @dataclass(frozen=True)
 class Growth:
-    """By which part epsilon grows between the middle and the largest n computed."""
+    """The relative growth of epsilon between the middle and the largest n computed."""
 
     first: int
     last: int
     shuffled: float
-    """At most: the upper bound at the end over the lower bound at the start."""
+    """An upper bound: the upper bound at the end over the lower bound at the start."""
     unamplified: float
 
 
 def growth(table: Table, sigma: float) -> Growth:
-    """Of the passes at one noise."""
+    """The growth at one noise level."""
     some = table.where(sigma=sigma).ordered("n")
     first, last = some.rows[(len(some) - 1) // 2], some.rows[-1]
     return Growth(
@@ -78,7 +78,7 @@ def growth(table: Table, sigma: float) -> Growth:
     )
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = []
     for sigma in sorted(table.values("sigma")):
         found = growth(table, sigma)
@@ -98,7 +98,7 @@ def _told(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     several = sorted(table.values("sigma"))
     all_axes = figure.subplots(1, len(several), squeeze=False)[0]
     for axes, sigma in zip(all_axes, several, strict=True):
@@ -134,9 +134,9 @@ STUDY = Study(
         "estimate_high": "upper end of its 99 % interval",
     },
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out, the larger of remove and add.  One shuffled pass; the paper's 0-1 "
         "setting (all other examples contribute nothing) and inputs fixed in advance: not a "

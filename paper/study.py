@@ -1,8 +1,8 @@
-"""What every study is: points computed one by one, a CSV, a figure and a paragraph.
+"""A study: points computed one by one, a CSV, a figure and a paragraph.
 
 In: the points wanted.  Out: NAME.csv, NAME.png and NAME.md in a folder.
-Points that the CSV has are not computed again, so a study goes on where it was stopped; figure and
-paragraph show all that the CSV has.  The figure needs matplotlib; without it the rest is written.
+Points in the CSV are not computed again, so a study continues where it was stopped; figure and
+paragraph show everything in the CSV.  The figure needs matplotlib; without it the rest is written.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mmcc.errors import MmccError, ParameterError
 from paper.records import Form, Record, Row, Table, named
 
 Progress = Callable[[str, float], None]
-"""Called with what is being done, and how many pieces of it are finished."""
+"""Called with what is being done, and how many parts of it are done."""
 KINDS = ("csv", "png", "md")
-"""Of the files that a study writes."""
+"""Extensions of the files that a study writes."""
 NO_FIGURE = "no figure was drawn: pip install 'mmcc[plot]' and run the study again."
 
 
@@ -31,7 +31,7 @@ class MissingPartError(MmccError):
 
 @dataclass(frozen=True)
 class Report:
-    """What a study found, and where it is."""
+    """What a study found, and where the files are."""
 
     name: str
     table: Table
@@ -48,25 +48,25 @@ class Study:
     name: str
     title: str
     keys: tuple[str, ...]
-    """The columns that say which point a row is."""
+    """The columns that identify the point of a row."""
     columns: Mapping[str, str]
     """All columns, and what each is: given, certified or estimated."""
     points: Callable[[bool], Sequence[Row]]
-    """The points of the quick form (true), a part of those of the full one (false)."""
+    """The points of the quick version (True), a subset of those of the full one (False)."""
     measure: Callable[[Row], Row]
-    """The whole row of a point."""
-    tell: Callable[[Table], str]
-    """What the numbers show, in words."""
+    """Computes the whole row of a point."""
+    describe: Callable[[Table], str]
+    """Says in words what the numbers show."""
     draw: Callable[[Any, Table], None]
     """Draws the table on an empty matplotlib figure."""
     assumed: str
     """What holds for all certified numbers: adjacency, sampling, inputs."""
     size: tuple[float, float] = (6.4, 4.2)
-    """Of the figure, in inches."""
+    """Size of the figure, in inches."""
     words: tuple[str, ...] = ()
-    """Columns of words, beside the keys."""
+    """Columns of words, besides the keys."""
     empty: tuple[str, ...] | None = None
-    """Columns that may have no answer; None: all but the keys."""
+    """Columns that may be empty; None: all but the keys."""
 
     def run(
         self, folder: str | Path, quick: bool = False, progress: Progress | None = None
@@ -80,7 +80,7 @@ class Study:
         for done, point in enumerate(points):
             if progress is not None:
                 progress(f"{self.name}: points of {len(points)}", done)
-            # Read anew each time: another process may have written meanwhile.
+            # Read again each time: another process may have written meanwhile.
             if self._key(point) not in map(self._key, record.read().rows):
                 record.append(self.measure(point))
         return self.report(home)
@@ -92,11 +92,11 @@ class Study:
         return Record(home / f"{self.name}.csv", tuple(self.columns), form)
 
     def report(self, home: Path) -> Report:
-        """Figure and paragraph of what the CSV has."""
+        """Write figure and paragraph from the CSV."""
         record = self.record(home)
         table = record.read().ordered(*self.keys)
         words, picture = home / f"{self.name}.md", home / f"{self.name}.png"
-        paragraph = self.tell(table)
+        paragraph = self.describe(table)
         with named(words, "written"):
             words.write_text(self._page(paragraph), encoding="utf-8")
         if find_spec("matplotlib") is None:
@@ -124,7 +124,7 @@ class Study:
 
 
 def _made(folder: Path) -> Path:
-    """The folder, made if need be."""
+    """The folder, created if need be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -143,7 +143,7 @@ def _made(folder: Path) -> Path:
 
 
 def _check_writable(file: Path) -> None:
-    """Before anything is computed: a file of this name can be written."""
+    """Check, before anything is computed, that a file of this name can be written."""
     with named(file, "written"):
         if file.exists():
             with file.open("r+b"):

@@ -27,7 +27,7 @@ def _bands(steps: int) -> Strategy:
 
 
 def _as_an_array(make: Callable[[int], Strategy]) -> Callable[[int], Strategy]:
-    """The same matrix, whose structure the accounting is not told."""
+    """The same matrix as an array, so that the accounting does not know its structure."""
     return lambda steps: strategies.dense(make(steps).to_dense())
 
 
@@ -41,7 +41,7 @@ MECHANISMS: Mapping[str, Callable[[int], Strategy]] = {
     BANDS_ARRAY: _as_an_array(_bands),
 }
 SAME_MATRIX = {"tree": TREE_ARRAY, "banded": BANDS_ARRAY}
-"""Structures whose rows share distributions, and the same matrix without that knowledge."""
+"""Structures whose rows share distributions, and the same matrices as arrays."""
 SIZES = {
     "dense": (64, 128, 256, 512, 1024, 2048),
     "Toeplitz": (64, 128, 256, 512, 1024, 2048, 4096),
@@ -80,7 +80,7 @@ def _points(quick: bool) -> list[Row]:
 
 @cache
 def _warm() -> None:
-    """Compile what is compiled once, so that no size pays for it."""
+    """Run everything that is compiled once, so that no timing includes it."""
     for make in MECHANISMS.values():
         _both(make(16))
 
@@ -104,14 +104,14 @@ def _both(strategy: Strategy) -> dict[str, float]:
     }
 
 
-def _measured(point: Row) -> Row:
+def _measure(point: Row) -> Row:
     _warm()
     strategy = MECHANISMS[point["structure"]](point["n"])
     return {"structure": point["structure"], "n": point["n"], **_both(strategy)}
 
 
 def papers_size(table: Table) -> Row | None:
-    """The dense matrix of the size for which the paper tells its time."""
+    """The dense matrix of the size for which the paper states its time."""
     near = [row for row in table.where(structure="dense").rows if row["n"] >= PAPER_STEPS]
     return min(near, key=lambda row: int(row["n"]), default=None)
 
@@ -130,12 +130,12 @@ class Pair:
 
     @property
     def looser(self) -> float:
-        """Epsilon by the array over epsilon by the structure, both of the paper's algorithm."""
+        """Epsilon with the array over epsilon with the structure, by the paper's algorithm."""
         return float(self.array["mmcc_release"] / self.known["mmcc_release"])
 
 
 def pairs(table: Table) -> list[Pair]:
-    """All that were computed, by the number of steps."""
+    """All pairs that were computed, by the number of steps."""
     found = []
     for name, array in SAME_MATRIX.items():
         for row in table.where(structure=array).ordered("n").rows:
@@ -145,7 +145,7 @@ def pairs(table: Table) -> list[Pair]:
     return found
 
 
-def _told(table: Table) -> str:
+def _describe(table: Table) -> str:
     words = []
     for name in MECHANISMS:
         some = table.where(structure=name).ordered("n")
@@ -176,7 +176,7 @@ def _told(table: Table) -> str:
 
 
 def _alike(table: Table) -> str:
-    """What it gains to know the structure of one and the same matrix."""
+    """What the paper's algorithm gains from knowing the structure of the same matrix."""
     words = [
         f"{NAMES[pair.known['structure']]}, n = {pair.known['n']}: {pair.speedup:.1f} times"
         for pair in pairs(table)
@@ -190,7 +190,7 @@ def _alike(table: Table) -> str:
     )
 
 
-def _drawn(figure: Any, table: Table) -> None:
+def _draw(figure: Any, table: Table) -> None:
     all_axes = figure.subplots(1, 2, sharey=True)
     titles = ("the paper's algorithm (mmcc)", "our bracket, both certified ends")
     columns = ("mmcc_seconds", "bracket_seconds")
@@ -247,9 +247,9 @@ STUDY = Study(
         "lower": "certified lower bound, whatever the method",
     },
     points=_points,
-    measure=_measured,
-    tell=_told,
-    draw=_drawn,
+    measure=_measure,
+    describe=_describe,
+    draw=_draw,
     assumed=(
         "Adjacency zero-out, both sides computed; Poisson sampling with probability 1/n, adaptive "
         f"inputs, delta = 1e-6.  {TAILS}  Here that is the arrays and the counting matrix from "

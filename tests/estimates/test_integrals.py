@@ -13,8 +13,8 @@ from mmcc import sampling, strategies
 from mmcc._simulation import set_mixtures as kernels
 from mmcc._simulation.batches import Direction, limits, prepare
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.sets import all_sets, draw_sets, join
-from mmcc._simulation.transfer import chain_of
+from mmcc._simulation.set_lists import all_sets, draw_sets, join
+from mmcc._simulation.transfer_matrix import chain_of
 
 BANDED = strategies.toeplitz([1.0, 0.6, 0.3], 9)
 

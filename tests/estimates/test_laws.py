@@ -11,7 +11,7 @@ from oracles import separation
 
 from mmcc import sampling, strategies
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.sets import all_sets, draw_sets, with_larger_sets
+from mmcc._simulation.set_lists import all_sets, draw_sets, with_larger_sets
 
 STEPS = 7
 

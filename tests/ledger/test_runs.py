@@ -114,9 +114,9 @@ def test_an_estimate_is_no_guarantee(ledger):
     found = mmcc.Estimate(
         *(0.5, 0.4, 0.6, 0.99, 1000, 900.0, 1e-6, 2.0, "sets", "identity(2)", "Poisson(0.5)", 1)
     )
-    with pytest.raises(LedgerError, match="Estimate is none"):
+    with pytest.raises(LedgerError, match="Estimate is not one"):
         begin(ledger, guarantee=found)
-    with pytest.raises(LedgerError, match="Estimate is none"):
+    with pytest.raises(LedgerError, match="Estimate is not one"):
         Planned("m", "f", found)
     assert not ledger.path.exists()
 

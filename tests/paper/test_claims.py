@@ -111,5 +111,5 @@ def test_no_win_is_not_a_loss_where_nothing_was_tuned():
     assert verdict("consistently", tuned=(1.0, 2.0), saving=-0.1) == "**no**"
     assert verdict("consistently", tuned=(1.0,), saving=0.1) == "**in part**"
     assert verdict("consistently", tuned=(1.0, 2.0), saving=0.1) == "yes"
-    told = prefix_error.STUDY.tell(prefix(tuned=(1.0,), saving=-0.1))
+    told = prefix_error.STUDY.describe(prefix(tuned=(1.0,), saving=-0.1))
     assert "at none of the 2 epsilons computed, with counting, blt for mmcc at {1}" in told

@@ -122,7 +122,7 @@ def test_ctrl_c_is_told_in_one_line(compiled, monkeypatch, capsys):
     faked(monkeypatch, "one")
     monkeypatch.setattr(Fake, "run", interrupted)
     assert main(["one"]) == 130
-    assert capsys.readouterr().err == "paper: stopped; the same command goes on from here.\n"
+    assert capsys.readouterr().err == "paper: stopped; the same command continues from here.\n"
 
 
 def test_a_mistake_of_the_program_is_not_hidden(monkeypatch):

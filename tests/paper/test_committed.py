@@ -122,7 +122,7 @@ def test_what_one_c_lacks_is_left_out_for_all(name, tmp_path):
     kept = [line for line in lines if not line.startswith(lost)]
     assert len(kept) == len(lines) - 2
     (tmp_path / f"{name}.csv").write_text("".join(kept))
-    told = study.tell(study.record(tmp_path).read().ordered(*study.keys))
+    told = study.describe(study.record(tmp_path).read().ordered(*study.keys))
     assert "nan" not in told
     assert f"not computed for every c: n = {largest}." in told
     assert "neither" not in told

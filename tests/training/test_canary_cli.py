@@ -98,9 +98,7 @@ def test_scores_come_back_from_a_file_with_all_digits(tmp_path):
 
 @pytest.mark.parametrize("path", [3, None, "", "no/such/folder/scores.csv"])
 def test_scores_that_cannot_be_written(path):
-    with pytest.raises(
-        ParameterError, match=r"scores (scores need the path of a file|cannot be written)"
-    ):
+    with pytest.raises(ParameterError, match=r"scores (need the path of a file|cannot be written)"):
         save_scores(path, np.arange(10.0), np.arange(10) % 3 == 0)
 
 

@@ -20,8 +20,8 @@ from mmcc._simulation import set_mixtures as kernels
 from mmcc._simulation.batches import Batch, Direction, Plan, Proposal, prepare
 from mmcc._simulation.intervals import ACCURACY, Crossing, Interval, Tally, interval
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.sets import SetList, all_sets, with_larger_sets
-from mmcc._simulation.transfer import _states, chain_of
+from mmcc._simulation.set_lists import SetList, all_sets, with_larger_sets
+from mmcc._simulation.transfer_matrix import _states, chain_of
 
 SIGMA, PROBABILITY = 0.8, 0.3
 MECHANISM = Mechanism(strategies.toeplitz([1.0, 0.6], 4), sampling.Poisson(PROBABILITY), SIGMA)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mmcc._cli.app import main
-from mmcc._simulation import search
+from mmcc._simulation import verified_search
 from mmcc.errors import NotVerifiedError
 
 OPTIONS = {
@@ -108,7 +108,7 @@ def test_a_bracket_is_printed_though_its_verdict_is_refused(ask, monkeypatch):
     def refuse(*_, **__):
         raise NotVerifiedError("not verified: about epsilon = 0.9 would pass.")
 
-    monkeypatch.setattr(search, "verify", refuse)
+    monkeypatch.setattr(verified_search, "verify", refuse)
     words = ["bracket", *WORDS, "--verify"]
     code, out, _ = ask(*words)
     assert code == 1

@@ -215,7 +215,7 @@ def test_a_chance_of_error_below_one_of_an_earlier_attempt_shows(file):
     ask(file)
     ask(file, 0.9)
     rewrite(file, lambda one: one["question"].update(failure=1e-6))
-    with pytest.raises(RecordError, match="before it"):
+    with pytest.raises(RecordError, match="of an earlier attempt"):
         mmcc.replay(file)
 
 

@@ -14,7 +14,7 @@ import mmcc
 from mmcc import sampling, strategies
 from mmcc._simulation import record as records
 from mmcc._simulation import verify as verdicts
-from mmcc._simulation.agreement import log_wealth
+from mmcc._simulation.chance_checks import log_wealth
 from mmcc._simulation.claims import Claim, Work
 from mmcc._simulation.experiments import Crude
 from mmcc._simulation.pairs import pair_of
@@ -298,7 +298,7 @@ def test_draws_that_depend_on_each_other_are_found_out(kind, chance):
     [(0.5, 0.1), (0.2, 0.1), (0.11, 0.1), (0.45, 0.5), (0.05, 0.2), (0.1, 1e-9)],
 )
 def test_chances_that_draws_do_not_follow_are_refused(true, told):
-    with pytest.raises(SamplingError, match=r"participations|cannot happen"):
+    with pytest.raises(SamplingError, match=r"participations|is impossible"):
         pair_of(Problem(strategies.identity(40), Lying(true, told), 2.0))
 
 

@@ -193,7 +193,7 @@ class Commands(Helped, click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         first = next(iter(self.sections.values()))[0]
         formatter.write(shown(first.example))
-        formatter.write("\nEvery command has help of its own: mmcc COMMAND --help\n")
+        formatter.write("\nEach command has its own help: mmcc COMMAND --help\n")
 
 
 def shown(line: str) -> str:

@@ -1,1 +1,1 @@
-"""Two-sided Monte Carlo estimates of epsilon: intervals with a confidence, never proofs."""
+"""Simulation: estimates with confidence intervals, which are no proofs, and verified guarantees."""

@@ -14,8 +14,8 @@ Two independent lists T1, T2 of sets, their weights right on average, bracket de
     below   the set of outputs where T1's ratio exceeds E, judged by T2: a fixed test.
 
 z is drawn from a mixture over kappa: a set S from the list, z = kappa A'_S + noise; kappa = 0 is
-Q's own law.  Half of the sets are drawn as P has them, half as the threshold along d makes them
-likely; so for remove, where what z adds is at most P's density over Q's, weights stay bounded.
+Q's own law.  Half of the sets are drawn under P, half as the threshold along d makes them likely;
+so for remove, where the contribution of z is at most P's density over Q's, weights stay bounded.
 Everything is divided by the mixture's density over Q's.
 """
 
@@ -29,8 +29,8 @@ import numpy as np
 from mmcc._arrays import FloatArray, IntArray
 from mmcc._simulation import set_mixtures as kernels
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.sets import SetList, draw_members, draw_sets, join
-from mmcc._simulation.transfer import Chain
+from mmcc._simulation.set_lists import SetList, draw_members, draw_sets, join
+from mmcc._simulation.transfer_matrix import Chain
 
 LOWEST = 10.0
 """Below -LOWEST (remove) or above LOWEST (add) t stands for every t: 1e-23 of the outputs."""
@@ -47,15 +47,15 @@ class Direction:
     length: float
     overlaps: FloatArray
     threshold: float
-    """About where along d the ratio reaches its level."""
+    """Approximately where along d the ratio reaches its level."""
 
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """How outputs are drawn: in the way `choices[k]` with probability `shares[k]`.
+    """How outputs are drawn: from the component `choices[k]` with probability `shares[k]`.
 
     A choice is kappa: around kappa times a set's shift.  With a chain (remove) it is a probability
-    of participation.  0 is Q's own law, in both.
+    of participation.  In both cases 0 is Q's own law.
     """
 
     choices: FloatArray
@@ -64,7 +64,7 @@ class Proposal:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything that a batch needs but its index."""
+    """Everything that a batch needs except its index."""
 
     mechanism: Mechanism
     remove: bool
@@ -72,17 +72,17 @@ class Plan:
     direction: Direction
     proposal: Proposal
     listed: SetList | None
-    """All sets, where they can be listed."""
+    """All sets, if they can be listed."""
     chain: Chain | None
-    """The exact ratio by a transfer matrix, where there is one."""
+    """The exact ratio by a transfer matrix, if there is one."""
     count: int
-    """Sets in each list, where they are drawn."""
+    """Sets in each list, if they are drawn."""
     tilts: tuple[float, ...]
     points: int
     """Outputs in a batch."""
     seed: int
     stage: int
-    """Batches of different stages are independent."""
+    """Distinguishes stages, whose batches are independent."""
 
     @property
     def unbiased(self) -> bool:
@@ -91,7 +91,7 @@ class Plan:
 
     @property
     def words(self) -> str:
-        """How the likelihood ratio comes about."""
+        """How the likelihood ratio is computed."""
         if self.listed is not None:
             return f"exact likelihood ratio, all {len(self.listed)} participation sets"
         if self.chain is not None:
@@ -99,7 +99,7 @@ class Plan:
         return f"sampled participation sets, two lists of {self.count} a batch"
 
     def at_most(self, count: int) -> int:
-        """So many sets, if they are not too many."""
+        """So many sets, but no more than are allowed."""
         sizes = [self.mechanism.columns * p for p in self.tilts]
         size = sum(sizes) / len(sizes) if sizes else self.mechanism.columns**0.5
         return min(count, MOST_SETS, max(int(MOST_MEMBERS / (1 + size)), LEAST_SETS))
@@ -111,7 +111,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What one batch found: for each output and epsilon above (2) and below (2), and densities."""
+    """Results of one batch: above (2) and below (2) for each output and epsilon, and densities."""
 
     values: FloatArray
     densities: FloatArray
@@ -129,11 +129,11 @@ class Prepared:
     residuals: FloatArray
     centres: FloatArray
     drawn: FloatArray
-    """Logarithms of the chances to be drawn for z."""
+    """Logarithms of the probabilities of the sets when z is drawn."""
 
 
 def prepare(sets: SetList, split: int, direction: Direction) -> Prepared:
-    """Split each shift in the part along d and the rest; sort sets into classes of equal slope."""
+    """Split each shift into a part along d and the rest; sort sets into classes of equal slope."""
     slopes = sets.sums(direction.overlaps)
     bins = np.floor(slopes / (2 * kernels.HALF_CLASS)).astype(np.int64)
     _, classes = np.unique(bins, return_inverse=True)
@@ -215,7 +215,7 @@ def _shadows(plan: Plan, prepared: Prepared, rng: np.random.Generator) -> FloatA
 
 
 def _systematic(shares: FloatArray, points: int, rng: np.random.Generator) -> IntArray:
-    """Indices, each chosen points * share times but for rounding."""
+    """Indices, each chosen points * share times up to rounding."""
     sums = np.cumsum(shares)
     places = (np.arange(points) + rng.random()) / points * sums[-1]
     found = np.searchsorted(sums, places, side="right")
@@ -247,5 +247,5 @@ def _slices(plan: Plan, prepared: Prepared, shadows: FloatArray) -> Batch:
 
 
 def limits(remove: bool, steepest: float) -> tuple[float, float]:
-    """Where the threshold along d is looked for."""
+    """The range in which the threshold along d is searched for."""
     return (-LOWEST, steepest + FARTHEST) if remove else (-FARTHEST, steepest + LOWEST)

@@ -1,10 +1,10 @@
-r"""A mean that is shown to be small by betting against its being large.
+r"""Showing that a mean is small by betting against its being large.
 
 In: X_1, X_2, ... in [0, largest], independent with one mean; a number `mean`, a level.
 Out: whether E[X] >= mean is rejected.
-Rounding: log wealth downwards, the level's logarithm upwards: a verdict is never due to rounding.
+Rounding: log wealth downwards, the level's logarithm upwards: no verdict is due to rounding.
 
-Somebody starts with a wealth of 1 and puts lam on "X is small" each time:
+A bettor starts with a wealth of 1 and puts lam on "X is small" each time:
 
     W_n = prod_{i <= n} (1 + lam (mean - X_i)),    0 <= lam < 1 / (largest - mean).
 
@@ -17,8 +17,8 @@ measurements against Bernstein's and Bentkus's inequalities.
 
 A logarithm log(1 + y), y = lam (mean - x): three operations give y up to a relative 2^-51, factors
 stay above `LEAST`, so y / ((1 + y) log(1 + y)) <= 1 / `LEAST` and the logarithm has a relative
-error below 2^-51 / LEAST + 2^-50 (log1p to four last digits) < `LOST`.  Sums are `math.fsum`'s,
-rounded once.
+error below 2^-51 / LEAST + 2^-50 (log1p within four units in the last place) < `LOST`.  Sums are
+`math.fsum`'s, rounded once.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from mmcc._arrays import FloatArray
 LEAST = 0.125
 """No bet lets a factor fall below this."""
 LOST = 2.0**-46
-"""Of a sum of logarithms, relative to the sum of their sizes."""
+"""Error of a sum of logarithms, relative to the sum of their absolute values."""
 STEPS = (0.35, 0.6, 1.0, 1.7)
 WEIGHTS = (0.125, 0.25, 0.5, 0.125)
-"""Bets beside the one that a pilot found best, and the parts of the wealth that they get."""
+"""Bets besides the one that a pilot found best, and the shares of wealth that they get."""
 MISSED = 1e-9
-"""Of a log wealth, by which a block of a record may lie above what its X can earn."""
+"""How far the log wealth of a block of a record may exceed what its X can earn, relatively."""
 SLACK = 1e-12
-"""Of what is done with the few logarithms in the end."""
+"""Relative error of the few operations on logarithms at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Bets:
     """Bets against E[X] >= mean, fixed before the first X."""
 
     mean: float
-    """What is to be rejected, rounded down."""
+    """The mean to be rejected, rounded down."""
     largest: float
     sizes: tuple[float, ...]
     weights: tuple[float, ...]
@@ -82,7 +82,7 @@ class Bets:
         return found
 
     def can_earn(self, logs: Sequence[float], count: int, mass: float) -> bool:
-        """Whether so many X with this sum can have this log wealth: the logarithm is concave."""
+        """Whether `count` X with the sum `mass` can have these log wealths: log is concave."""
         gap = self.mean - mass / count
         most = [count * math.log1p(size * gap) for size in self.sizes]
         some = len(logs) == len(most) and mass >= 0
@@ -92,7 +92,7 @@ class Bets:
         )
 
     def together(self, totals: Sequence[float]) -> float:
-        """Log wealth of the mixture where that of each bet is at least this, rounded down."""
+        """Log wealth of the mixture if that of each bet is at least this, rounded down."""
         peak = max(totals)
         mixed = math.fsum(
             weight * math.exp(total - peak)
@@ -103,7 +103,7 @@ class Bets:
 
 
 def of_one_size(bets: Bets) -> bool:
-    """Whether they are those of `bets_around`, for some size: nothing else was chosen."""
+    """Whether they are those of `bets_around` for some size, with nothing else chosen."""
     last = len(bets.sizes) - 1
     if last >= len(STEPS) or bets.weights != (*WEIGHTS[:last], sum(WEIGHTS[last:])):
         return False
@@ -150,7 +150,7 @@ def best_bet(values: FloatArray, zeros: int, mean: float, largest: float) -> flo
 
 
 def bets_around(size: float, mean: float, largest: float) -> Bets:
-    """A few bets around one: what a pilot finds best is not exactly that."""
+    """A few bets around one: the best in a pilot is not exactly the best."""
     most = largest_bet(mean, largest)
     shares: dict[float, float] = {}
     for step, weight in zip(STEPS, WEIGHTS, strict=True):

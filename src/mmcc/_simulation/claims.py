@@ -1,7 +1,7 @@
-"""What is to be shown of a mechanism, and the trials that it takes.
+"""What is to be shown about a mechanism, and the trials that this takes.
 
 In: strategy, scheme, sigma, epsilon, delta, failure.  Out: for each group of examples and adjacency
-a mean that E[X] has to stay below; what a verdict that has passed promises.
+a mean that E[X] has to stay below; the guarantee of a verdict that has passed.
 Rounding: these means downwards.
 """
 
@@ -34,7 +34,7 @@ MAX_SAMPLES = 10**15
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """Where to compute, whom to tell, and how much at most."""
+    """Where to compute, where to report progress, and how much to compute at most."""
 
     executor: Executor | None = None
     progress: Progress | None = None
@@ -51,21 +51,21 @@ class Work:
             )
 
     def tell(self, what: str, done: float) -> None:
-        """To whom it may concern."""
+        """Report progress, if anybody wants it."""
         if self.progress is not None:
             self.progress(f"verify: {what}", done)
 
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """That a mechanism is (epsilon, delta)-private, and what has to be shown for it."""
+    """The claim that a mechanism is (epsilon, delta)-private, and what has to be shown for it."""
 
     problem: Problem
     question: Question
     inner: Problem
-    """Whose pairs are drawn: one example's, under a scheme that offers them."""
+    """The problem whose pairs are drawn: one example's, under a scheme that offers them."""
     chance: float
-    """Of the event that the inner scheme leaves out."""
+    """The probability of the event that the inner scheme leaves out."""
 
     @classmethod
     def about(
@@ -79,7 +79,7 @@ class Claim:
         delta: float,
         failure: float,
     ) -> Claim:
-        """The claim about a mechanism, if it is one."""
+        """The claim about a mechanism, if it can be stated."""
         numbers = {
             "sigma": real("sigma", sigma, MIN_SIGMA, MAX_SIGMA),
             "epsilon": real("epsilon", epsilon, 0, MAX_EPSILON, closed="l"),
@@ -88,8 +88,8 @@ class Claim:
         }
         if numbers["failure"] > 0.5 * numbers["delta"]:
             raise ParameterError(
-                f"the chance of a wrong verdict is part of delta = {delta:g}, so that failure must "
-                f"be at most half of it, not {failure:g}."
+                f"the chance of a wrong verdict is part of delta = {delta:g}, so failure must be "
+                f"at most half of it, not {failure:g}."
             )
         checked_strategy(strategy)
         checked_scheme(scheme).check(strategy.steps)
@@ -114,28 +114,28 @@ class Claim:
 
     @property
     def places(self) -> list[tuple[int, bool]]:
-        """Groups of examples and adjacencies, for each of which there is a trial."""
+        """Groups of examples and adjacencies, each of which gets a trial."""
         strategy, scheme = self.inner.strategy, self.inner.scheme
         stride = scheme.stride(strategy.steps)
         groups = [0] if scheme.groups is None else list(strategy.groups(stride))
         return [(group, remove) for group in groups for remove in (True, False)]
 
     def pairs(self) -> Callable[[int], Pair]:
-        """The pair of a group; the last few are kept."""
+        """The pair of a group; the last few are cached."""
         return lru_cache(maxsize=2)(partial(pair_of, self.inner))
 
     def delta(self) -> float:
-        """What is left of delta for E[X] and what an experiment drops."""
+        """The part of delta left for E[X] and for what an experiment drops."""
         return self.below(0.0)
 
     def below(self, dropped: float) -> float:
-        """What E[X] has to stay below, rounded down."""
+        """The bound that E[X] must stay below, rounded down."""
         asked = self.question
         parts = (asked.delta, -asked.failure, -self.chance, -dropped)
         return math.nextafter(math.fsum(parts), -math.inf)
 
     def guarantee(self, attempt: Attempt) -> Guarantee:
-        """What a verdict that has passed promises."""
+        """The guarantee of a verdict that has passed."""
         asked, strategy = self.question, self.problem.strategy
         return Guarantee(
             epsilon=asked.epsilon,
@@ -156,7 +156,7 @@ class Claim:
 
 
 def restored(claim: Claim, stored: Mapping[str, Any], name: str) -> Attempt:
-    """An attempt of a record, if it shows what is claimed as far as it has come."""
+    """An attempt of a record, if what it has shown so far is what is claimed."""
     found = read_attempt(stored, claim.inner, claim.pairs(), name)
     tested = [(state.trial.group, state.trial.experiment.remove) for state in found.states]
     right = found.question == claim.question and tested == claim.places
@@ -165,7 +165,7 @@ def restored(claim: Claim, stored: Mapping[str, Any], name: str) -> Attempt:
         right &= bets.mean <= claim.below(experiment.dropped)
         right &= bets.largest >= experiment.largest
     if not right:
-        raise RecordError(f"{name!r} does not show what it is said to show.")
+        raise RecordError(f"{name!r} does not show what it claims to show.")
     return found
 
 

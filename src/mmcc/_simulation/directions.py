@@ -1,22 +1,22 @@
-r"""One direction in which rare losses are made frequent, and a certified bound of what that leaves.
+r"""A direction in which rare losses are made frequent, and a certified bound on the remainder.
 
-In: a mechanism, its law of participation.  Out: a `Direction`; a bound of delta, weighed with an
-exponential of where the output lies.
-Rounding: bounds upwards; the direction itself may be any, as long as it is known what it is.
+In: a mechanism, its law of participation.  Out: a `Direction`; a bound on delta, weighted by an
+exponential of the output's position.
+Rounding: bounds upwards; the direction itself may be any, as long as it is known exactly.
 
 With A = C / sigma, P = sum_s pi(s) N(A s, I), Q = N(0, I) let d be a vector with <d, A_l> = a for
 all columns l, and v = <d, y> (`remove`) or -<d, y> (`add`).  A product with e^{-th v} shifts y and
-weighs participations, pi''(s) = pi(s) e^{-+ th a |s|} / Z, Z the mean of that weight:
+weights participations, pi''(s) = pi(s) e^{-+ th a |s|} / Z, Z the mean of that weight:
 
     e^{-th v} P = Z e^{th^2 |d|^2/2} P'',    e^{-th v} Q = e^{th^2 |d|^2/2} Q'',
 
-P'' and Q'' the mechanism under pi'', shifted alike.  So what the weight leaves of delta is a delta
+P'' and Q'' the mechanism under pi'', shifted alike.  So the weighted delta is itself a delta
 of the same mechanism under another law of participation, at another epsilon:
 
     int (dP - e^eps dQ)_+ e^{-th v} = e^{th^2 |d|^2/2} Z delta''_remove(eps - log Z),
     int (dQ - e^eps dP)_+ e^{-th v} = e^{th^2 |d|^2/2}   delta''_add(eps + log Z).
 
-Rounds stay rounds with another chance, and so do participations a gap apart, up to their ends;
+Rounds stay rounds with another probability, and so do participations a gap apart, up to their ends;
 where all take part equally often pi'' is pi.  If e^low pi'' <= pi e^{sum tau_l s_l} <= e^high pi''
 holds with any pi'', `high` stands for log Z in the first line and `low` in the second: the two
 integrals grow with P and fall with it.  docs/theory-verify-tilts.md has the proofs.
@@ -41,26 +41,26 @@ from mmcc.sampling._participations import LEAST
 
 UNIT = 2.0**-53
 TURNS = 300
-"""Of conjugate gradients: more where columns are nearly dependent would be of little use."""
+"""Most conjugate gradient steps: more, for nearly dependent columns, would be of little use."""
 ENOUGH = 1e-12
-"""Relative residual after which they stop."""
+"""Relative residual at which they stop."""
 ALIKE = 1e-6
-"""Columns that a direction meets less alike than this, relatively, would cost too much."""
+"""A direction whose products with columns vary more than this, relatively, costs too much."""
 MOST_WEIGHT = 500.0
-"""Of a participation, as a logarithm: its exponential is a number."""
+"""The largest logarithm of a participation's weight: its exponential is finite."""
 SLACK = 2.0**-40
-"""Relative: more than a few hundred rounded operations lose."""
+"""Relative: more than the rounding errors of a few hundred operations."""
 
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """d = A `weights`, a vector of about unit length that meets all columns alike."""
+    """d = A `weights`: about unit length, about the same inner product with all columns."""
 
     weights: FloatArray
     pulls: FloatArray
     """<d, A_l>, up to rounding."""
     pull: float
-    """About all of them: a."""
+    """Approximately all of them: a."""
     spread: float
     """No <d, A_l> differs from `pull` by more."""
     square: float
@@ -71,7 +71,7 @@ class Direction:
 
 
 def direction_of(mechanism: Mechanism) -> Direction | None:
-    """By conjugate gradients for A^T A w = 1; None if no direction meets all columns."""
+    """By conjugate gradients for A^T A w = 1; None if there is no such direction."""
     ones = np.ones(mechanism.columns)
     with one_thread():
         weights = _solved(mechanism, ones)
@@ -97,7 +97,7 @@ def direction_of(mechanism: Mechanism) -> Direction | None:
 
 
 def _solved(mechanism: Mechanism, right: FloatArray) -> FloatArray:
-    """About the smallest w with A^T A w = right."""
+    """Approximately the smallest w with A^T A w = right."""
 
     def times(weights: FloatArray) -> FloatArray:
         return np.asarray(mechanism.adjoint(mechanism.encode(weights[None]))[0])
@@ -143,7 +143,7 @@ def weighed(problem: Problem, columns: int, weight: float, spread: float) -> Wei
 
 
 def _as_often(scheme: Scheme, number: int, weight: float, spread: float) -> Weighed:
-    """All sets have `number` columns."""
+    """For a law under which all sets have `number` columns."""
     middle, slack = number * weight, number * (spread + 4 * UNIT * abs(weight))
     return Weighed(scheme, middle - slack, middle + slack)
 
@@ -189,7 +189,7 @@ def _weighed_renewal(
 
 
 def _ratios(chance: float, other: float, weight: float) -> tuple[float, float, float]:
-    """Logarithms of (1 - p)/(1 - p'') and p e^tau/p'', and a bound of their error."""
+    """Logarithms of (1 - p)/(1 - p'') and p e^tau/p'', and a bound on their error."""
     idle = math.log1p(-chance) - math.log1p(-other)
     taking = math.log(chance) - math.log(other) + weight
     sizes = (math.log1p(-chance), math.log1p(-other), math.log(chance), math.log(other), weight)
@@ -197,7 +197,7 @@ def _ratios(chance: float, other: float, weight: float) -> tuple[float, float, f
 
 
 def _other_chance(chance: float, gap: int, weight: float) -> float | None:
-    """About the p'' for which a participation counts as much as the steps that it takes."""
+    """Approximately the p'' for which a participation counts as much as the steps that it takes."""
 
     def excess(log_odds: float) -> float:
         odds = math.exp(log_odds)
@@ -238,9 +238,9 @@ def bound_weighed_delta(
 
 
 def _bound_delta(problem: Problem, epsilon: float, remove: bool) -> float:
-    """The smallest certified delta of one adjacency that comes in seconds.
+    """The smallest certified delta of one adjacency that takes only seconds.
 
-    Where a bound that loses little has an answer, others are not asked.
+    If a nearly tight bound has an answer, others are not asked.
     """
     found, adjacency = 1.0, "remove" if remove else "add"
     try:

@@ -1,4 +1,4 @@
-r"""Pairs of laws that dominate a mechanism and whose loss is exact and cheap: who took part, told.
+r"""Pairs of laws that dominate a mechanism and whose loss is cheap: participations are revealed.
 
 In: a `Mechanism`.  Out: samples of the privacy loss.  With A = C / sigma (the columns of one
 group), P = sum_s pi(s) N(A s, I), Q = N(0, I) and any conditional law q(s | y),
@@ -13,11 +13,11 @@ for every epsilon, and delta(Q, P) <= delta(Q~, P~).  The logarithm of their rat
 is known exactly, whatever q is; the closer q is to the law of s given y, the less is lost.
 
 *Tilted.*  Along a unit vector d that has the same product a with all columns, the density
-e^(kap <d, y>) relative to P~ shifts y by kap d and weighs s with e^(kap a |s|); relative to Q~ it
-shifts y alone.  The loss as a function of y and s, and the kernel, are as before.
+e^(kap <d, y>) relative to P~ shifts y by kap d and weights s with e^(kap a |s|); relative to Q~ it
+only shifts y.  The loss as a function of y and s, and the kernel, are as before.
 
 Rounding: losses are plain numbers, off by at most `rounding`; see there.  Draws are those of an
-ideal generator of numbers, but for coins of 53 bits, which `dropped` pays for.
+ideal random number generator, except for coins of 53 bits, which `dropped` pays for.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from mmcc.sampling import Chances
 from mmcc.strategies._toeplitz import FEW_BANDS
 
 NUMBERS = 2**18
-"""Noise that is held at once."""
+"""Noise values that are held at once."""
 LARGEST_NORMAL = 14.0
-"""No normal number that is drawn is larger: the ziggurat's tail ends before."""
+"""No normal number that is drawn is larger: the ziggurat's tail ends earlier."""
 UNIT = 2.0**-53
 
 
 @dataclass(frozen=True, eq=False)
 class Tilt:
-    """How draws are shifted, and where they lie in the direction of the shift."""
+    """How draws are shifted, and their positions along the direction of the shift."""
 
     weights: FloatArray
-    """The direction is A times these: with u = A^T z, z lies at <weights, u>."""
+    """The direction is A times these: with u = A^T z, z has the position <weights, u>."""
     shift: FloatArray
-    """Of A^T y."""
+    """The shift of A^T y."""
     start: float
-    """Where the shift alone lies."""
+    """The position of the shift alone."""
     pull: float
-    """Where the column of a participation lies."""
+    """The position that the column of one participation adds."""
     law: Chances | None = None
-    """By which participations are drawn; None for the scheme's own."""
+    """The law by which participations are drawn; None for the scheme's own."""
 
 
 class Pair(ABC):
@@ -74,7 +74,7 @@ class Pair(ABC):
     def dropped(self) -> float:
         """delta(eps) <= E[(1 - e^(eps - loss))_+] + dropped, where losses are free of rounding.
 
-        A coin of 53 bits is off by at most 2^-53, and each column has at most two `draws` times.
+        A coin of 53 bits is off by at most 2^-53, and each column has at most 2 `draws`.
         """
         return (self.extra + 4 * UNIT * self.columns * self.draws) * (1 + 4 * UNIT)
 
@@ -90,7 +90,7 @@ class Pair(ABC):
     def tilted_losses(
         self, remove: bool, count: int, rng: np.random.Generator, tilt: Tilt | None
     ) -> tuple[FloatArray, FloatArray]:
-        """The loss where draws are tilted, and where y lies; 0 without a tilt."""
+        """The loss of tilted draws, and the position of y; the latter is 0 without a tilt."""
         found, places = np.empty(count), np.zeros(count)
         size = max(NUMBERS // (self.mechanism.strategy.rows + self.columns), 1)
         with one_thread():
@@ -113,26 +113,26 @@ class Pair(ABC):
 
     @property
     def reach(self) -> int:
-        """Columns further apart do not move each other."""
+        """Columns further apart do not affect each other."""
         return self.columns
 
     @property
     def looked_at(self) -> int:
-        """Columns on which each c_l rests."""
+        """Number of columns on which each c_l depends."""
         return 0
 
     @property
     def added_up(self) -> int:
-        """Numbers that are added up at each column, beside those that are counted below."""
+        """Numbers that are added up at each column, besides those that are counted below."""
         return 0
 
     def aimed(self, epsilon: float) -> Pair:
-        """The same pair, of which losses below epsilon may be told as any number between."""
+        """The same pair; a loss below epsilon may be returned as any number between the two."""
         return self
 
     @cached_property
     def rounding(self) -> float:
-        """At most so far is a loss off, by rounding alone.
+        """An upper bound on a loss's rounding error.
 
         All of A is non-negative and no normal number exceeds 14, so every x_l on the way is at most
         X = max_l (14 |A_l|_1 + 2 sum_j G_lj) in size.  With u = 2^-53, inner products with z are
@@ -144,11 +144,11 @@ class Pair(ABC):
         it by as much or less, and c_l has slopes between -1 and 1 in each x_j on which it rests:
         logarithms of sums of e^(sums of x_j) have slopes between 0 and 1, and their differences
         slopes between -1 and 1.  What remains are exponentials, divisions and products, each off by
-        a few u of a factor, so of the loss by as much: 60 a column with the logarithms of products,
+        a few u of a factor, so the loss by as much: 60 a column with the logarithms of products,
         which are at most 345, and 8 for each column looked at, or one for each number added up; and
         where columns are certain, sums of their x_l, whose parts are at most columns X.  In an
-        epoch, or over positions, the logarithm of a mean of e^x has slopes that sum to 1: less of
-        the same.  The whole is doubled for terms of second order.
+        epoch, or over positions, the logarithm of a mean of e^x has slopes that sum to 1: the same
+        with less.  The whole is doubled for terms of second order.
         """
         mechanism = self.mechanism
         rows, columns, toeplitz = mechanism.strategy.rows, self.columns, mechanism.strategy.toeplitz
@@ -165,12 +165,12 @@ class Pair(ABC):
 
     @property
     def _certain(self) -> bool:
-        """Whether a column may be certain."""
+        """Whether a column may be certain to be taken."""
         return True
 
     @abstractmethod
     def tilted_law(self, weight: float) -> tuple[float, Chances | None]:
-        """Log E e^(weight |s|), and participations tilted so; None where |s| is always the same."""
+        """Log E e^(weight |s|), and the tilted participations; None where |s| is constant."""
 
     @abstractmethod
     def _reveal(
@@ -178,6 +178,6 @@ class Pair(ABC):
     ) -> tuple[FloatArray, IntArray]:
         """Logarithms of Lhat for each row of noise, which may be overwritten.
 
-        For `remove` who takes part is drawn by the law, or else by the scheme, and the second array
-        is how often.
+        For `remove`, participations are drawn by `law`, or by the scheme if there is none, and the
+        second array holds their numbers.
         """

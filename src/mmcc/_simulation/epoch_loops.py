@@ -1,8 +1,8 @@
 """Compiled: participations are revealed epoch by epoch, each from the columns that are left.
 
-In: noise g ~ N(0, G) of the columns, one sample a row; how a column that takes part moves the
+In: noise g ~ N(0, G) of the columns, one sample a row; how a column that takes part shifts the
 others, as in `reveal_loops`.  Out: log Lhat (see `dominating`); the noise is overwritten.
-Rounding: plain floating point, for which `dominating` accounts.
+Rounding: plain floating point, which `dominating` accounts for.
 """
 
 from __future__ import annotations

@@ -39,21 +39,21 @@ MIN_DELTA = 1e-20
 MIN_SIGMA, MAX_SIGMA = 1e-50, 1e12
 MAX_SAMPLES = 10**9
 ROUND = 16
-"""Batches between two decisions; their number does not depend on the executor."""
+"""Batches between two decisions; independent of the executor."""
 LEAST_BATCHES = 48
 TOGETHER = 4
-"""Batches that travel to a worker together."""
+"""Batches that are sent to a worker together."""
 GRID = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
 LEAST_EFFECTIVE = 300.0
 FEW_GROUPS = 16
 MOST_NUMBERS = 2**24
 LOOKS = 4
-"""A run looks at its interval several times before it stops; each look has a part of the error."""
+"""A run checks its interval several times before it stops; each check gets a part of the error."""
 BIAS_SHARE = 0.4
 """The part of the interval that drawn sets may cause before more of them are drawn."""
 MOST_STARTS = 8
 STANDING_OUT = 4.0
-"""An adjacency that is smaller by this many standard errors after the pilot is left out."""
+"""An adjacency smaller by this many standard errors after the pilot is left out."""
 
 
 def estimate(
@@ -71,11 +71,12 @@ def estimate(
 ) -> Estimate:
     """The true epsilon at delta, estimated from simulated outputs: an interval, not a proof.
 
-    The larger of remove and add; one that is clearly smaller after a pilot run is left out.  The
-    run stops when the interval is narrower than `width` times epsilon, or after `samples` outputs.
-    The same seed gives the same numbers with any executor.  Under `CyclicPoisson` one group is
-    simulated: the one with the largest epsilon in pilot runs if there are few, with the largest
-    certified lower bound if there are many; under `Shuffle` the numbers are for the 0-1 setting.
+    It is the larger of remove and add; one that is clearly smaller after a pilot run is left out.
+    The run stops when the interval is narrower than `width` times epsilon, or after `samples`
+    outputs.  The same seed gives the same numbers with any executor.  Under `CyclicPoisson` one
+    group is simulated: the one with the largest epsilon in pilot runs if there are few groups, or
+    with the largest certified lower bound if there are many; under `Shuffle` the numbers are for
+    the 0-1 setting.
     """
     sigma = real("sigma", sigma, MIN_SIGMA, MAX_SIGMA)
     delta = real("delta", delta, MIN_DELTA, 1)
@@ -90,7 +91,7 @@ def estimate(
     budget = Budget(samples, width, confidence, seed)
     with one_thread():
         mechanism = _mechanism(strategy, sampling, sigma, delta, seed)
-        if mechanism.presence <= delta:  # an example that takes no part shows nothing
+        if mechanism.presence <= delta:  # an example that does not take part reveals nothing
             return _nothing(mechanism, delta, budget)
         return simulate(mechanism, delta, budget, executor, progress)
 
@@ -104,24 +105,24 @@ class Budget:
     confidence: float
     seed: int
     exact: bool = True
-    """Use the exact likelihood ratio where there is one."""
+    """Use the exact likelihood ratio if there is one."""
     reveal: bool = False
-    """Reveal participations one by one even where there is."""
+    """Reveal participations one by one even if there is one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One adjacency's result."""
+    """The result for one adjacency."""
 
     plan: Plan | RevealPlan
     tally: Tally
     found: Interval
     spent: int
-    """All outputs, those of abandoned starts included."""
+    """All outputs, including those of abandoned starts."""
 
     @property
     def effective(self) -> float:
-        """How many outputs of equal weight the sample is worth where epsilon lies."""
+        """How many outputs of equal weight the sample is worth near epsilon."""
         middle = float(self.plan.epsilons[GRID.size // 2])
         near = middle if self.found.epsilon is None else self.found.epsilon
         return self.tally.effective(int(np.argmin(np.abs(self.plan.epsilons - near))))
@@ -132,7 +133,7 @@ class Run:
         if effective < LEAST_EFFECTIVE:
             raise PrecisionError(
                 f"{self.tally.samples} simulated outputs are worth only {effective:.0f} of equal "
-                "weight: their weights have collapsed on a few, and an interval from them would "
+                "weight: their weights have collapsed onto a few, and an interval from them would "
                 "mislead. Use more samples, a larger sigma, or mmcc.epsilon."
             )
         if self.found.high is None:
@@ -141,8 +142,8 @@ class Run:
             )
         if 0 < self.found.high < SMALLEST:
             raise PrecisionError(
-                f"epsilon is smaller than {SMALLEST:g}, where differences of probabilities drown "
-                "in rounding; use mmcc.epsilon, or a smaller delta."
+                f"epsilon is smaller than {SMALLEST:g}, where rounding hides differences of "
+                "probabilities; use mmcc.epsilon, or a smaller delta."
             )
 
 
@@ -153,7 +154,7 @@ def simulate(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Estimate:
-    """Pilot runs, the adjacencies that matter, and the larger of them."""
+    """Pilot runs, then the adjacencies that matter, then the larger of them."""
     pilots = []
     for done, remove in enumerate((True, False)):
         pilots.append(explore(mechanism, remove, delta, budget.seed, budget.exact, budget.reveal))
@@ -184,7 +185,7 @@ def simulate(
 
 
 def _nothing(mechanism: Mechanism, delta: float, budget: Budget) -> Estimate:
-    """Epsilon is 0: the chance to take part at all is no more than delta."""
+    """Epsilon is 0: the probability of taking part at all is at most delta."""
     return Estimate(
         epsilon=0.0,
         low=0.0,
@@ -204,7 +205,7 @@ def _nothing(mechanism: Mechanism, delta: float, budget: Budget) -> Estimate:
 def _mechanism(
     strategy: Strategy, scheme: Scheme, sigma: float, delta: float, seed: int
 ) -> Mechanism:
-    """The mechanism as the worst-placed example sees it."""
+    """The mechanism as seen by the worst-placed example."""
     checked_strategy(strategy)
     checked_scheme(scheme).check_drawn()
     scheme.check(strategy.steps)
@@ -220,7 +221,7 @@ def _mechanism(
 
 
 def _worst_group(strategy: Strategy, scheme: Scheme, sigma: float, delta: float, seed: int) -> int:
-    """By pilot runs, by certified lower bounds, or by the longest sum of columns."""
+    """The worst group, by pilot runs, certified lower bounds, or the longest sum of columns."""
     separation = scheme.stride(strategy.steps)
     groups = strategy.groups(separation)
     if len(groups) == 1:
@@ -247,7 +248,7 @@ def _worst_group(strategy: Strategy, scheme: Scheme, sigma: float, delta: float,
 
 
 def _relevant(pilots: Sequence[Pilot]) -> list[Pilot]:
-    """Without an adjacency that is clearly the smaller one."""
+    """The pilots without an adjacency that is clearly the smaller one."""
     first, second = sorted(pilots, key=lambda pilot: -pilot.epsilon)
     least = 0.99 * first.epsilon - STANDING_OUT * first.error - first.gap
     most = second.epsilon + STANDING_OUT * second.error + second.gap
@@ -262,7 +263,7 @@ def _run(
     executor: Executor | None,
     progress: Progress | None,
 ) -> Run:
-    """Batches until the interval is narrow; started anew where grid or sets turn out too small."""
+    """Batches until the interval is narrow; restarted if the grid or the sets prove too small."""
     plan = replace(pilot.plan, count=_enough_sets(pilot, budget))
     centre = pilot.epsilon
     step = max(budget.width * centre, 2 * pilot.error, pilot.gap, 1e-4 * (centre + 1e-2))
@@ -306,7 +307,7 @@ def _accumulate(
     executor: Executor | None,
     progress: Progress | None,
 ) -> Run:
-    """Rounds of batches; decisions fall between rounds only."""
+    """Rounds of batches; decisions are made between rounds only."""
     tally = Tally()
     first = 0
     while True:

@@ -1,7 +1,7 @@
-"""Before the main run: about how large epsilon is, along which direction, and how to draw.
+"""Before the main run: roughly how large epsilon is, along which direction, and how to draw.
 
-In: a mechanism, an adjacency, delta.  Out: a plan for the main run around the epsilon found.  Only
-efficiency rests on what happens here: any direction, proposal and number of sets give intervals.
+In: a mechanism, an adjacency, delta.  Out: a plan for the main run around the epsilon found.  This
+only affects efficiency: any direction, proposal and number of sets give valid intervals.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from mmcc._simulation.batches import (
 from mmcc._simulation.intervals import falls_to
 from mmcc._simulation.one_example import Mechanism
 from mmcc._simulation.revealed import RevealPlan, explore_pair, pair_to_reveal, worth_revealing
-from mmcc._simulation.sets import SetList, all_sets, draw_sets, with_larger_sets
-from mmcc._simulation.transfer import chain_of
+from mmcc._simulation.set_lists import SetList, all_sets, draw_sets, with_larger_sets
+from mmcc._simulation.transfer_matrix import chain_of
 from mmcc.errors import PrecisionError
 
 FIRST_SETS = 2048
 ROUNDS = 3
 BATCHES = 8
 KAPPAS = {True: (0.0, 1.0, 1.5, 2.5, 4.0), False: (0.0,)}
-"""Remove, add: below the level all columns are low, which is the direction's business."""
+"""By adjacency, remove or add: below the level all columns are low, which the direction handles."""
 MORE = 2.5
-"""Probabilities of participation that are tried differ by this factor."""
+"""Ratio of successive probabilities of participation that are tried."""
 LEAST_SHARE, LEAST_OWN = 0.05, 0.1
-"""No way of drawing is given up: what a pilot did not see may still matter."""
+"""The least share of a component: what a pilot did not see may still matter."""
 OUTPUT_NUMBERS = 2**21
 POINTS = 64
 SLOW_POINTS = 16
-"""Where the integral over t takes many transfer matrices."""
+"""Outputs of a pilot where the integral over t takes many transfer matrices."""
 SMALLEST, LARGEST = 1e-6, 1e5
-"""Epsilons that are looked for."""
+"""The smallest and the largest epsilon that are searched for."""
 LEAST = 1e-3
 """Below this epsilon, the grid goes down to 0."""
 SPANS = (
@@ -52,17 +52,17 @@ SPANS = (
     (0.6, 0.75, 0.87, 1.0, 1.15, 1.32, 1.52, 1.75),
     (0.8, 0.9, 1.0, 1.1, 1.21, 1.33),
 )
-"""Epsilons of the rounds, as parts of the last guess."""
+"""Epsilons of the rounds, relative to the last guess."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """What the pilot found: epsilon with its error, the bias of drawn sets, and a plan."""
+    """Results of the pilot: epsilon with its error, the bias of drawn sets, and a plan."""
 
     epsilon: float
     error: float
     gap: float
-    """Between the epsilons of the upper and the lower means."""
+    """The difference between the epsilons of the upper and the lower means."""
     plan: Plan | RevealPlan
 
 
@@ -74,7 +74,7 @@ def explore(
     exact: bool,
     reveal: bool = False,
 ) -> Pilot:
-    """A few hundred outputs; direction, proposal and tilts follow what they show."""
+    """A few hundred outputs; direction, proposal and tilts are adapted to them."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0, int(remove))))
     exact = exact and not reveal
     listed = all_sets(mechanism) if exact else None
@@ -128,7 +128,7 @@ def explore(
 def find_direction(
     mechanism: Mechanism, sets: SetList, start: FloatArray, epsilon: float, remove: bool
 ) -> Direction:
-    """Along the mean of the sets that the ratio's level makes likely; a few steps of iteration."""
+    """A direction along the mean of the sets that are likely at the ratio's level, by iteration."""
     weights = start
     for _ in range(4):
         direction = _along(mechanism, weights)
@@ -207,7 +207,7 @@ def _first_guess(
 
 
 def crossing(curve: Callable[[FloatArray], FloatArray], delta: float, near: float) -> float:
-    """The epsilon at which a falling curve reaches delta; 0 where it starts below."""
+    """The epsilon at which a falling curve reaches delta; 0 if it starts below."""
     if not curve(np.zeros(1))[0] > delta:
         return 0.0
     low = high = min(max(near, 10 * SMALLEST), LARGEST)
@@ -228,7 +228,7 @@ def crossing(curve: Callable[[FloatArray], FloatArray], delta: float, near: floa
 
 
 def _measure(plan: Plan, delta: float, near: float, turn: int) -> Pilot:
-    """Epsilon of a small run, and better shares for the next one."""
+    """Epsilon from a small run, and better shares for the next one."""
     last = turn == ROUNDS - 1
     for _ in range(40):
         plan = replace(plan, epsilons=np.concatenate([[0.0], near * np.array(SPANS[turn])]))
@@ -259,7 +259,7 @@ def _measure(plan: Plan, delta: float, near: float, turn: int) -> Pilot:
 
 
 def _fitted(proposal: Proposal, batches: list[Batch], place: int) -> Proposal:
-    """Shares that make the proposal most like the integrand; a few steps of EM."""
+    """Shares that bring the proposal closest to the integrand, by a few steps of EM."""
     mass = np.concatenate([batch.values[:, place, :2].mean(axis=1) for batch in batches])
     logs = np.concatenate([batch.densities for batch in batches])
     mass = np.maximum(mass, 0.0)

@@ -1,4 +1,4 @@
-r"""The pair (P, Q) itself, where columns move few others: nothing is told, and nothing is lost.
+r"""The pair (P, Q) itself, where columns affect few others: nothing is revealed, nothing is lost.
 
 In: a `Mechanism`, its law of participation.  Out: a `Pair` whose loss is log dP/dQ.  With u = A^T y
 and x_l = u_l - G_ll / 2,
@@ -15,8 +15,8 @@ where there is one.
     sum_l log D_l - sum_(i<l) v_i v_l G_il  <=  log dP/dQ  <=  sum_l log D_l:
 
 without the products, and by Gibbs' inequality with independent s_l of means v_l, which holds for
-every v.  Where this shows a loss to be below the epsilon that is asked about, it is not computed:
-an end that is above the loss will do, since h = (1 - e^(eps - loss))_+ is 0 for both.
+every v.  If this shows that a loss is below the epsilon in question, the loss is not computed: its
+upper end suffices, since h = (1 - e^(eps - loss))_+ is 0 for both.
 
 Rounding: as in `dominating`.  log dP/dQ has slopes between 0 and 1 in each x_l, and those of the
 lower end, in which any v will do, are v_l.  All else are sums and products of non-negative numbers,
@@ -47,11 +47,11 @@ from mmcc.sampling import Chances
 
 MOST_STATES = 256
 MOST_FACTORS = 2**20
-"""States times columns that differ in how they are moved."""
+"""Most states times kinds of columns."""
 LARGEST_CHANCE = 0.999
-"""Of independent columns; see above."""
+"""The largest probability of independent columns; see above."""
 DEVIATIONS = 9.0
-"""Of noise that may come before an exponent is too large."""
+"""Noise values that may come before an exponent is too large."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Paths:
 
 @dataclass(frozen=True, eq=False)
 class ExactPair(Pair):
-    """P and Q, by the states of the last columns."""
+    """P and Q themselves, computed over the states of the last columns."""
 
     mechanism: Mechanism
     chances: Chances
@@ -74,7 +74,7 @@ class ExactPair(Pair):
     paths: Paths
     extra: float = 0.0
     above: float = -math.inf
-    """Losses that are certainly smaller need not be exact."""
+    """Losses that are certainly below this need not be exact."""
 
     def aimed(self, epsilon: float) -> ExactPair:
         return replace(self, above=epsilon)
@@ -95,7 +95,7 @@ class ExactPair(Pair):
 
     @cached_property
     def _law(self) -> tuple[FloatArray, IntArray]:
-        """For compiled loops, to which read-only arrays are of another type."""
+        """The law for compiled loops, to which read-only arrays are of another type."""
         return self.chances.probability.copy(), self.chances.after.copy()
 
     def tilted_law(self, weight: float) -> tuple[float, Chances | None]:
@@ -123,7 +123,7 @@ def exact_pair(mechanism: Mechanism, chances: Chances, extra: float) -> ExactPai
     if chances.states == 1 and 2**memory > MOST_STATES:
         return None
     kicks = kicks_of(mechanism)
-    if kicks.reach == 0:  # columns one by one are exact too, and faster
+    if kicks.reach == 0:  # revealing columns one by one is exact too, and faster
         return None
     sizes = kicks.flat[kicks.starts]
     every = mechanism.adjoint(mechanism.encode(np.ones((1, mechanism.columns))))
@@ -134,9 +134,9 @@ def exact_pair(mechanism: Mechanism, chances: Chances, extra: float) -> ExactPai
 
 
 def paths_of(kicks: Kicks, chances: Chances) -> Paths | None:
-    """All states that can be reached, or None if they are too many.
+    """All states that can be reached, or None if there are too many.
 
-    Of independent columns all 2^r, numbered by their bits: bit 0 is the column just before.
+    For independent columns all 2^r, numbered by their bits: bit 0 is the preceding column.
     """
     memory = kicks.reach
     if chances.states == 1:

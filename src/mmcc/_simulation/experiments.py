@@ -1,12 +1,12 @@
-"""What is drawn to verify an epsilon: bounded variables whose mean lies above delta.
+"""What is sampled to verify an epsilon: bounded variables whose mean bounds delta.
 
 In: a `Pair`, an adjacency, an epsilon.  Out: X with 0 <= X <= `largest` for certain and
 
     delta(epsilon) <= E[X] + dropped,    X = weight (1 - e^{epsilon - loss})_+.
 
-Rounding: upwards.  A loss that floating point has made too small would make X too small, so losses
-move up by the pair's `rounding`, and by `UNIT` of themselves and epsilon, for the difference; X
-itself by `RISE`, for the few operations that make it.
+Rounding: upwards.  A loss that floating point made too small would make X too small, so losses are
+raised by the pair's `rounding`, and by `UNIT` times their size and epsilon's, for the difference; X
+itself by `RISE`, for the few operations that compute it.
 
 An experiment is frozen before anything is looked at: `facts` are all its numbers, for the record.
 """
@@ -29,36 +29,36 @@ from mmcc._simulation.tilts import Blend, Plan, plan_for, tilted
 from mmcc.accounting._bounds import Problem
 
 UNIT = 2.0**-50
-"""More than what two sums of numbers of this size lose."""
+"""More than the rounding errors of two sums of numbers of this size."""
 RISE = 1 + 2.0**-49
-"""More than what expm1 (to two last digits) and two products lose."""
+"""More than the errors of expm1 (two units in the last place) and of two products."""
 MOST = 1e6
-"""Of the numbers of a plan."""
+"""Digits of the numbers of a plan."""
 
 
 @dataclass(frozen=True, eq=False)
 class Experiment(ABC):
-    """Draws of X, everything about them fixed; subclasses add their numbers as fields."""
+    """A fully specified way of drawing X; subclasses add their numbers as fields."""
 
     pair: Pair
     remove: bool
     epsilon: float
     kind: ClassVar[str]
-    """As in a record."""
+    """The name of the kind in a record."""
 
     @property
     @abstractmethod
     def largest(self) -> float:
-        """X is at most this, for certain."""
+        """A certain upper bound on X."""
 
     @property
     @abstractmethod
     def dropped(self) -> float:
-        """What E[X] may lack of delta, rounded up: certified, not estimated."""
+        """How much E[X] may fall short of delta, rounded up: certified, not estimated."""
 
     @cached_property
     def aimed(self) -> Pair:
-        """The pair, spared from telling smaller losses."""
+        """The pair, which need not compute smaller losses exactly."""
         return self.pair.aimed(self.epsilon)
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """All numbers but the pair, adjacency and epsilon: plain, for JSON."""
+        """All numbers but the pair, adjacency and epsilon, ready for JSON."""
 
     @classmethod
     @abstractmethod
@@ -81,7 +81,7 @@ class Experiment(ABC):
         return self.values(*self.sample(count, rng), self.epsilon)
 
     def values(self, losses: FloatArray, weights: FloatArray, epsilon: float) -> FloatArray:
-        """X at an epsilon, rounded up.  Away from the experiment's own only hints come of it."""
+        """X at an epsilon, rounded up.  At other epsilons than its own it only serves as a hint."""
         shift = self.pair.rounding + UNIT * (abs(epsilon) + np.abs(losses))
         gaps = np.minimum(epsilon - (losses + shift), 0.0)
         return np.minimum(-np.expm1(gaps) * weights * RISE, self.largest)
@@ -89,22 +89,22 @@ class Experiment(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Crude(Experiment):
-    """Losses as they come: no weights, and nothing is dropped but what the pair drops."""
+    """Unweighted losses: nothing is dropped except what the pair drops."""
 
     kind = "crude"
 
     @property
     def largest(self) -> float:
-        """The chance of an event."""
+        """The largest value of a probability."""
         return 1.0
 
     @property
     def dropped(self) -> float:
-        """By the pair: the last bits of its coins."""
+        """What the pair drops: the last bits of its coins."""
         return self.pair.dropped
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """From the pair itself."""
+        """Samples from the pair itself."""
         losses = self.aimed.losses(self.remove, count, rng)
         return losses, np.ones_like(losses)
 
@@ -121,20 +121,20 @@ class Crude(Experiment):
         epsilon: float,
         facts: Mapping[str, Any],  # noqa: ARG003
     ) -> Crude:
-        """As made."""
+        """An experiment without numbers of its own."""
         return cls(pair, remove, epsilon)
 
 
 @dataclass(frozen=True, eq=False)
 class Leaning(Experiment):
-    """Losses drawn where they are large, as a direction has it: v is the place of the output."""
+    """Losses drawn where they are large, along a direction: v is the position of the output."""
 
     plan: Plan | Blend
     direction: Direction
 
     @cached_property
     def _tilted(self) -> tuple[float, Tilt, float]:
-        """Lam, how to draw, and the largest logarithm that the chances of this law are made of."""
+        """Lam, how to draw, and the largest logarithm in the probabilities of this law."""
         log_mean, drawn = tilted(self.pair, self.direction, self.remove, self.plan.tilt)
         size = 8 + abs(self.plan.tilt * self.direction.pull) + 2 * abs(log_mean)
         if drawn.law is not None:
@@ -146,7 +146,7 @@ class Leaning(Experiment):
     def _drawn(self) -> tuple[float, Tilt]:
         """Lam, rounded up, and how to draw.
 
-        The chances of a tilted law are quotients, and its logarithm is a sum over the columns.
+        The probabilities of a tilted law are quotients, and its logarithm is a sum over columns.
         """
         (log_mean, drawn, size), least = self._tilted, 1.0
         if drawn.law is not None:
@@ -157,7 +157,7 @@ class Leaning(Experiment):
 
     @cached_property
     def _never(self) -> float:
-        """The chance of what the tilted law draws, but not when its chances are rounded to 1."""
+        """The probability of what the tilted law draws, but not when its chances round to 1."""
         _, drawn, size = self._tilted
         if drawn.law is None or (drawn.law.probability < 1).all():
             return 0.0
@@ -165,15 +165,15 @@ class Leaning(Experiment):
 
     @property
     def error(self) -> float:
-        """At most so far v is off, beside `UNIT` of its size."""
+        """An upper bound on the error of v, besides `UNIT` of its size."""
         return self._misplaced
 
     @cached_property
     def _misplaced(self) -> float:
-        """At most so far sums are off that say where an output lies.
+        """An upper bound on the error of the sums that give an output's position.
 
-        No A_l^T z is off by more than rounding / (2 columns), and the sum over the columns loses no
-        more than that again; a participation is taken to lie where all do.
+        No A_l^T z is off by more than rounding / (2 columns), and the sum over the columns loses at
+        most that again; every participation is assumed to have the same position.
         """
         pair, direction = self.pair, self.direction
         noise = float(np.abs(direction.weights).sum()) / pair.columns * pair.rounding
@@ -183,9 +183,9 @@ class Leaning(Experiment):
     def _leaning(
         self, count: int, rng: np.random.Generator, drawn: Tilt
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Losses, places, and by how much these may be off.
+        """Losses, positions, and bounds on the errors of the latter.
 
-        Outputs are shifted by kap beside noise of up to 14: so much more a loss may be off.
+        Outputs are shifted by kap besides noise of up to 14: the error of a loss grows accordingly.
         """
         losses, places = self.aimed.tilted_losses(self.remove, count, rng, drawn)
         losses += self.pair.rounding * (self.plan.tilt / LARGEST_NORMAL)
@@ -194,9 +194,9 @@ class Leaning(Experiment):
 
 @dataclass(frozen=True, eq=False)
 class Tilted(Leaning):
-    r"""With weights W that are bounded by a certified rest.
+    r"""Tilted samples, whose weights W are bounded by a certified remainder.
 
-    W(v) = e^{Lam - kap v} (1 - e^{th (t - v)})_+ where v is the place of the output in a direction
+    W(v) = e^{Lam - kap v} (1 - e^{th (t - v)})_+ where v is the output's position in a direction
     (see `tilts`); the rest e^{th t} D, e^{log D} from `directions`.  Let e bound the error of v:
     e^{Lam - kap (v - e)} (1 - e^{th (t - v - e)})_+ is at least W wherever v is.
     """
@@ -213,7 +213,7 @@ class Tilted(Leaning):
 
     @property
     def error(self) -> float:
-        """With what a difference from `place` may lose."""
+        """The error of v, with that of its difference from `place`."""
         return self._misplaced + UNIT * abs(self.plan.place)
 
     @cached_property
@@ -225,7 +225,7 @@ class Tilted(Leaning):
 
     @cached_property
     def dropped(self) -> float:
-        """e^{th t} D, and what coins of 53 bits may do to draws of at most `largest`."""
+        """e^{th t} D, and the effect of coins of 53 bits on draws of at most `largest`."""
         parts = (self.plan.slope * self.plan.place, self.log_rest)
         exponent = math.fsum(parts) + 2.0**-40 * (1 + math.fsum(map(abs, parts)))
         coins = self.pair.dropped * (max(self.largest, 1.0) if self.pair.extra else self.largest)
@@ -233,7 +233,7 @@ class Tilted(Leaning):
         return _rounded_up(math.exp(min(exponent, 700.0)) + coins)
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """From the tilted law."""
+        """Samples from the tilted law."""
         log_mean, drawn = self._drawn
         plan = self.plan
         losses, places, error = self._leaning(count, rng, drawn)
@@ -265,7 +265,7 @@ class Tilted(Leaning):
 
 @dataclass(frozen=True, eq=False)
 class Blended(Leaning):
-    r"""Some samples as they come, some tilted: weights are bounded, and nothing is left out.
+    r"""Some samples plain, some tilted: weights are bounded, and nothing is left out.
 
     X = W(v) h with W(v) = 1 / (share + (1 - share) e^{kap v - Lam}), the pair's own law over that
     of the samples.  W falls with v and grows with Lam.
@@ -276,22 +276,22 @@ class Blended(Leaning):
 
     def __post_init__(self) -> None:
         plan = self.plan
-        coin = plan.share * 2.0**32  # whether a number of 53 bits lies below is exact
+        coin = plan.share * 2.0**32  # comparing it with a number of 53 bits is exact
         if not (0 < plan.tilt < MOST and 0 < plan.share < 1 and coin == round(coin)):
             raise ValueError(f"this is no blend: {plan}")
 
     @property
     def largest(self) -> float:
-        """The weight where the tilt draws nothing."""
+        """The weight of samples that the tilt never draws."""
         return RISE / self.plan.share
 
     @property
     def dropped(self) -> float:
-        """What coins of 53 bits may do and what is never drawn, as a part of the largest X."""
+        """The effect of coins of 53 bits and of what is never drawn, relative to the largest X."""
         return (self.pair.dropped + self._never) * self.largest * RISE
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Those as they come first: a product over all samples does not ask for their order."""
+        """Plain samples first: a product over all samples does not depend on their order."""
         share, (log_mean, drawn) = self.plan.share, self._drawn
         plain = int(np.count_nonzero(rng.random(count) < share))
         as_they_come = Tilt(drawn.weights, np.zeros_like(drawn.shift), 0.0, drawn.pull)
@@ -327,7 +327,7 @@ class Blended(Leaning):
 
 
 def _rounded_up(value: float) -> float:
-    """To six digits: another machine may find another last bit."""
+    """Rounded up to six digits: another machine may find another last bit."""
     if not 0 < value < math.inf:
         return value
     digits = 10.0 ** (6 - math.ceil(math.log10(value)))
@@ -347,7 +347,7 @@ def experiment_for(
 ) -> Experiment:
     """The experiment that needs the fewest samples to show E[X] + dropped < delta.
 
-    It may look at draws of `rng`, which are used for nothing else.
+    It may use draws of `rng`, which are used for nothing else.
     """
     found = plan_for(problem, pair, remove, epsilon, delta, rng)
     if found is None:

@@ -1,8 +1,8 @@
 """From the means of independent batches to an interval for epsilon.
 
 In: for each batch and epsilon the means above and below.  Out: where the confidence bands of delta
-cross the delta asked for.  Levels are one-sided; log delta is interpolated between the epsilons
-where they are close together, and where they are not an end is the next epsilon outwards.
+cross the given delta.  Levels are one-sided; log delta is interpolated between epsilons that are
+close together; otherwise an end is the next epsilon outwards.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mmcc._simulation.batches import Batch
 TINY = 1e-300
 DEGREE = 4
 SMOOTH = 2.5
-"""Over so large a fall of log delta a polynomial follows it to `ACCURACY`."""
+"""The largest fall of log delta over which a polynomial follows it to `ACCURACY`."""
 ACCURACY = 1e-5
-"""Relative error of epsilon by rounding, classes and interpolation: added to every interval."""
+"""Relative error of epsilon from rounding, classes and interpolation: added to every interval."""
 
 
 @dataclass
@@ -33,10 +33,10 @@ class Tally:
     sums: FloatArray = field(default_factory=lambda: np.zeros(0))
     squares: FloatArray = field(default_factory=lambda: np.zeros(0))
     mass_squares: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """Of single outputs, for each epsilon."""
+    """The sums of single outputs, for each epsilon."""
 
     def add(self, batch: Batch) -> None:
-        """Count one batch in."""
+        """Add a batch."""
         values = batch.values.mean(axis=0)
         above, below = values[:, :2].mean(axis=1), values[:, 2:].mean(axis=1)
         means = np.stack([above, below, 0.5 * (above + below)])
@@ -69,7 +69,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Interval:
-    """Low <= epsilon <= high with the confidence asked for; an end outside the grid is None."""
+    """Low <= epsilon <= high with the given confidence; an end outside the grid is None."""
 
     low: float | None
     epsilon: float | None
@@ -77,7 +77,7 @@ class Interval:
     bias: float
     """The part of the width that more outputs do not shrink."""
     coarse: tuple[float, float] | None = None
-    """The epsilons around the crossing, where they lie too far apart to interpolate."""
+    """The epsilons around the crossing, if they are too far apart to interpolate."""
 
 
 def interval(tally: Tally, epsilons: FloatArray, delta: float, level: float) -> Interval:
@@ -104,7 +104,7 @@ def interval(tally: Tally, epsilons: FloatArray, delta: float, level: float) -> 
 
 
 def falls_to(curve: FloatArray, epsilons: FloatArray, delta: float) -> float | None:
-    """About where a curve falls to delta; None if it never does, or does so before the first."""
+    """Approximately where a curve falls to delta; None if it never does, or before the first."""
     found = Crossing.of(curve, epsilons, delta)
     return None if found is None else found.place
 

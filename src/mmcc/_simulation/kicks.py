@@ -1,7 +1,7 @@
-"""By how much one participation moves what the other columns see: inner products of columns.
+"""How much one participation shifts the exponents of other columns: inner products of columns.
 
-In: a `Mechanism`, A = C / sigma.  Out: G = A^T A as far as it is not zero.
-Rounding: plain floating point, for which `dominating` accounts.
+In: a `Mechanism`, A = C / sigma.  Out: G = A^T A, as far as it is not zero.
+Rounding: plain floating point, which `dominating` accounts for.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from mmcc.errors import StrategyError
 from mmcc.strategies._toeplitz import Toeplitz
 
 MOST_KICKS = 2**24
-"""Inner products that are kept, 128 megabytes."""
+"""Most inner products that are kept, 128 megabytes."""
 MOST_COLUMNS = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Kicks:
-    """By how much a participation in column l moves the others: `flat[starts[l] + d]` = G_(l, l+d).
+    """Shifts that a participation in column l causes: `flat[starts[l] + d]` = G_(l, l+d).
 
-    Columns whose rows are the same share them.
+    Columns with equal rows share them.
     """
 
     flat: FloatArray
@@ -63,7 +63,7 @@ class Kicks:
 
 
 def kicks_of(mechanism: Mechanism) -> Kicks:
-    """From coefficients, where the matrix is Toeplitz and has few; else from the full matrix."""
+    """From the coefficients, if the matrix is Toeplitz with few of them; else from the matrix."""
     toeplitz = mechanism.strategy.toeplitz
     if toeplitz is not None:
         reach = min((toeplitz.bands - 1) // mechanism.separation, mechanism.columns - 1)
@@ -78,8 +78,8 @@ def kicks_of(mechanism: Mechanism) -> Kicks:
 def _toeplitz_kicks(mechanism: Mechanism, toeplitz: Toeplitz, reach: int) -> Kicks:
     """G_(j, j+d) = sum of c_i c_(i + |d| b) over the rows that the later column has left.
 
-    With b the separation, reach = (bands - 1) div b: but for the last 2 reach + 2 columns, each and
-    its neighbours have all their rows.
+    With b the separation, reach = (bands - 1) div b: all but the last 2 reach + 2 columns, and
+    their neighbours, have all their rows.
     """
     c, b, columns = toeplitz.coefficients, mechanism.separation, mechanism.columns
     own = 2 * reach + 2
@@ -103,8 +103,8 @@ def inner_products(mechanism: Mechanism) -> FloatArray:
     if mechanism.columns > MOST_COLUMNS:
         raise StrategyError(
             f"{mechanism.strategy!r} has {mechanism.columns} columns without a structure that "
-            f"simulations use; inner products are kept for at most {MOST_COLUMNS}. Use fewer steps "
-            "or bands, or mmcc.epsilon."
+            f"simulations can use; inner products are kept for at most {MOST_COLUMNS}. Use fewer "
+            "steps or bands, or mmcc.epsilon."
         )
     if mechanism.gram is not None:
         return mechanism.gram

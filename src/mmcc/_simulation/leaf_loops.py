@@ -1,8 +1,8 @@
-"""Compiled: participations are revealed leaf by leaf, in a time of O(n) whatever their reach.
+"""Compiled: participations are revealed leaf by leaf, in time O(n) whatever their reach.
 
 In: noise g ~ N(0, G) of a tree's leaves, one sample a row; the law of participation.
 Out: log Lhat (see `dominating`); the noise is overwritten.
-Rounding: plain floating point, for which `dominating` accounts.
+Rounding: plain floating point, which `dominating` accounts for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mmcc._simulation.reveal_loops import STEEP, draw_taken, reveal_one
 
 @compiled
 def enter(nodes: IntArray, counts: IntArray, step: int) -> int:
-    """Move to a step: nodes that are left forget their counts; what they held is returned."""
+    """Move to a step: nodes that are left reset their counts; returns what they held."""
     gone = 0
     for level in range(nodes.size):
         if nodes[level] == step >> level:
@@ -44,7 +44,7 @@ def reveal_leaves(
     scale: float,
     centres: FloatArray,
 ) -> FloatArray:
-    """The same for trees, in a time that does not depend on how far columns reach.
+    """Like `reveal_columns`, for trees, in a time that does not depend on how far columns reach.
 
     G_jl is `scale` times the number of nodes above both steps; `depths[i]` nodes are above column
     i.  Each node on the way up from the present column counts the participations under it.

@@ -1,11 +1,11 @@
-"""Compiled: the exact likelihood ratio of an output, where columns move few others.
+"""Compiled: the exact likelihood ratio of an output, where columns affect few others.
 
 In: noise g ~ N(0, G) of the columns, one sample a row; the law of participation; how a column that
-takes part moves the others, as in `reveal_loops`.  Out: log dP/dQ; the noise is overwritten.
-Rounding: plain floating point, for which `dominating` accounts; `exact_pairs` has the proofs.
+takes part shifts the others, as in `reveal_loops`.  Out: log dP/dQ; the noise is overwritten.
+Rounding: plain floating point, which `dominating` accounts for; the proofs are in `exact_pairs`.
 
-Going through the columns, a state says which of the last few took part, and where the law of
-participation stands.  `factors[kinds[l], state]` is e^(-sum of G_jl over those that did).
+Going through the columns, a state records which of the last few took part, and the state of the law
+of participation.  `factors[kinds[l], state]` is e^(-sum of G_jl over those that did).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mmcc._compiled import compiled
 from mmcc._simulation.reveal_loops import draw_taken, kick
 
 FARTHEST = 40.0
-"""Exponents x_l are at most so large; a sample with a larger one counts as if its loss were."""
+"""The largest exponent x_l; a sample with a larger one counts as if its loss were infinite."""
 TURN = 4
 """Columns after which masses are divided by their sum."""
 FLOOR = 1e-200
-"""Smaller masses are taken for this (remove) or for 0 (add)."""
+"""Smaller masses are replaced by this (remove) or by 0 (add)."""
 
 
 @compiled
@@ -100,10 +100,10 @@ def log_ratios(
     factors: FloatArray,
     above: float,
 ) -> FloatArray:
-    """Independent columns: the state is who took part of the last `reach`, the last one first.
+    """For independent columns: the state is who took part in the last `reach`, the last one first.
 
     Where the loss, log dP/dQ (remove) or minus that (add), is below `above` for certain, a number
-    between the two.
+    between the two is returned.
     """
     samples, columns = noise.shape
     worst = math.inf if remove else -math.inf
@@ -159,9 +159,9 @@ def log_ratios_of_states(
     places: IntArray,
     follow: IntArray,
 ) -> FloatArray:
-    """The same for any automaton: state k stands at `places[k]` of the law, `follow[k]` come next.
+    """The same for any automaton: state k is `places[k]` of the law, `follow[k]` its successors.
 
-    Masses below `FLOOR` are moved up for remove and dropped for add: losses do not fall by it.
+    Masses below `FLOOR` are raised for remove and dropped for add: this lowers no loss.
     """
     samples, columns = noise.shape
     worst = math.inf if remove else -math.inf

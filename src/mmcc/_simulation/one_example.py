@@ -19,7 +19,7 @@ from mmcc.strategies._base import Strategy
 from mmcc.strategies._gram import DenseGram
 
 MAX_GRAM = 4096
-"""Up to this many columns their inner products are kept as an array."""
+"""Up to this many columns, their inner products are kept as an array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Mechanism:
 
     @property
     def presence(self) -> float:
-        """The chance to take part at all."""
+        """The probability of taking part at all."""
         return 1.0 if self.renewal is None else self.renewal.chance(self.columns)
 
     def draw(self, count: int, generator: np.random.Generator) -> Participations:
@@ -59,7 +59,7 @@ class Mechanism:
 
     @cached_property
     def gram(self) -> FloatArray | None:
-        """A^T A, where it is small enough and of use."""
+        """A^T A, if it is small enough and useful."""
         if self.columns > MAX_GRAM:
             return None
         gram = self.strategy.gram(self.separation, self.group, self.sigma)

@@ -1,6 +1,6 @@
-r"""Which pair dominates a mechanism, and how it tells who took part: column by column, by epochs.
+r"""Which pair dominates a mechanism, and how it reveals participations: by columns, by epochs.
 
-In: a `Problem`.  Out: a `Pair`, which see for P~, Q~ and Lhat.  As there A = C / sigma has the
+In: a `Problem`.  Out: a `Pair`; see there for P~, Q~ and Lhat.  As there, A = C / sigma has the
 columns of one group; G = A^T A.
 
 *Column by column.*  With u = A^T y and x_l = u_l - sum_(i<l) s_i G_il - G_ll / 2 the exponent is
@@ -12,14 +12,14 @@ D_l = 1 - p_l + p_l e^(x_l + c_l), makes the factor of Lhat
 
 Under P~ u = A^T A s + g, g ~ N(0, G), so x_l = g_l + sum_(j>=l) G_lj s_j - G_ll / 2.
 *Centring*: c_l = -m_l, m_l the mean of the kicks sum_(j>l) G_lj s_j that are still to come.
-*Look-ahead*: with s_l = 1 the columns after l have to explain less, x_j - G_lj instead of x_j; if
-they were independent of each other, the chance of what is left would change by the factor
+*Look-ahead*: with s_l = 1 the columns after l have less to explain, x_j - G_lj instead of x_j; if
+they were independent of each other, the probability of the rest would change by the factor
 e^(c_l) = prod_(j>l) (1 - p_j + p_j e^(x_j - G_lj)) / (1 - p_j + p_j e^(x_j)).  x_j is what the
-columns revealed so far leave of it, so c_l is a function of y and s_1 .. s_(l-1): a kernel as good
-as any.  Where a participation changes the chances of later columns, messages from the last column
-back, B_j(k) = (1 - p) B_(j+1)(k') + p e^(x_j) B_(j+1)(k'') over the states k, stand for the
-products: exact, if columns that may both take part do not move each other.  Beyond the columns
-looked at the kicks are centred.
+columns revealed so far leave of it, so c_l is a function of y and s_1 .. s_(l-1): a valid kernel.
+Where a participation changes the probabilities of later columns, messages from the last column
+back, B_j(k) = (1 - p) B_(j+1)(k') + p e^(x_j) B_(j+1)(k'') over the states k, replace the products:
+they are exact if columns that may both take part do not affect each other.  Beyond the columns
+looked at, the kicks are centred.
 
 *Epoch by epoch*, where every epoch has its own random columns: each is drawn from the columns left
 with chances e^(x_j - m_j) / sum, and the factor is e^(m_j) times the mean of e^(x_i - m_i) over the
@@ -40,7 +40,7 @@ from mmcc._arrays import FloatArray, IntArray
 from mmcc._methods import UNAMPLIFIED
 from mmcc._simulation import epoch_loops, leaf_loops
 from mmcc._simulation import reveal_loops as loops
-from mmcc._simulation.agreement import check_chances
+from mmcc._simulation.chance_checks import check_chances
 from mmcc._simulation.dominating import Pair
 from mmcc._simulation.exact_pairs import exact_pair
 from mmcc._simulation.kicks import MOST_COLUMNS, Kicks, kicks_of
@@ -51,17 +51,17 @@ from mmcc.sampling import Allocation, Chances
 from mmcc.sampling._scheme import undrawn
 
 MOST_AHEAD = 16
-"""Columns that a look-ahead looks at; the rest is centred."""
+"""Columns that a look-ahead covers; the rest is centred."""
 MOST_EPOCH_STATES = 64
 MOST_RENEWED = 64
-"""Columns whose messages are made anew after a participation."""
+"""Columns whose messages are recomputed after a participation."""
 MOST_CENTRE = 36.0
 NONE = np.empty((0, 0), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class SequentialPair(Pair):
-    """Columns one by one, centred."""
+    """Columns revealed one by one, with centring."""
 
     mechanism: Mechanism
     chances: Chances
@@ -80,16 +80,16 @@ class SequentialPair(Pair):
         return self.chances.tilted(np.full(self.columns, weight))
 
     def _drawing(self, law: Chances | None) -> FloatArray:
-        """The chances of a law for compiled loops."""
+        """The probabilities of a law, for compiled loops."""
         return self.law[0] if law is None else law.probability.copy()
 
 
 class ColumnPair(SequentialPair):
-    """With a look-ahead over the next few columns."""
+    """Columns revealed one by one, with a look-ahead over the next few columns."""
 
     @cached_property
     def kicks(self) -> Kicks:
-        """How columns move each other."""
+        """How columns affect each other."""
         return kicks_of(self.mechanism)
 
     @cached_property
@@ -99,13 +99,13 @@ class ColumnPair(SequentialPair):
         return np.asarray(self.mechanism.adjoint(every)[0])
 
     def louder(self, factor: float, size: float) -> ColumnPair:
-        """Columns `size` times as long, taken part in with `factor` times the odds."""
+        """The pair with columns `size` times as long and odds of participation times `factor`."""
         chance = self.chances.probability
         odds = chance * factor
         mechanism = replace(self.mechanism, sigma=self.mechanism.sigma / size)
         made = ColumnPair(mechanism, Chances(odds / (1 - chance + odds), self.chances.after))
         kicks = self.kicks if size == 1 else replace(self.kicks, flat=self.kicks.flat * size**2)
-        made.__dict__["kicks"] = kicks  # not computed again
+        made.__dict__["kicks"] = kicks  # avoids recomputation
         return made
 
     @property
@@ -114,19 +114,20 @@ class ColumnPair(SequentialPair):
 
     @property
     def ahead(self) -> int:
-        """Columns that the look-ahead looks at."""
+        """Columns that the look-ahead covers."""
         return min(self.kicks.reach, MOST_AHEAD)
 
     @property
     def looked_at(self) -> int:
-        """Messages come from the last column."""
+        """All columns if there are messages, which start at the last column."""
         return self.ahead if self.chances.probability.size == 1 else self.columns
 
     @cached_property
     def _centres(self) -> FloatArray:
         """e^(-m_l), beyond the columns that are looked at.
 
-        After a participation if that changes chances in the same way everywhere, else on average.
+        After a participation if it changes probabilities in the same way everywhere, else on
+        average.
         """
         kicks, chances = self.kicks, self.chances
         means = np.zeros(kicks.columns)
@@ -149,7 +150,7 @@ class ColumnPair(SequentialPair):
     def reveal(
         self, noise: FloatArray, remove: bool, rng: np.random.Generator, truth: IntArray
     ) -> FloatArray:
-        """Losses; where `truth` is given, noise is A^T y already, which these took part in."""
+        """Losses; if `truth` is given, the noise is A^T y already, with these participations."""
         return self._revealed(noise, remove, rng, truth, None)[0]
 
     def _revealed(
@@ -174,7 +175,7 @@ class ColumnPair(SequentialPair):
 
 
 class LeafPair(SequentialPair):
-    """The leaves of a tree, in a time of O(n) a sample."""
+    """The leaves of a tree, in time O(n) per sample."""
 
     @cached_property
     def _leaves(self) -> tuple[IntArray, IntArray, int]:
@@ -253,7 +254,7 @@ class EpochPair(Pair):
 
     @property
     def number(self) -> int:
-        """Of participations."""
+        """The number of participations."""
         return self.columns // self.allocation.epoch_steps * self.allocation.participations
 
     def tilted_law(self, weight: float) -> tuple[float, Chances | None]:
@@ -306,7 +307,7 @@ class PositionPair(Pair):
 
 
 def pair_of(problem: Problem, group: int = 0) -> Pair:
-    """A pair that dominates the mechanism as an example of the group sees it."""
+    """A pair that dominates the mechanism as seen by an example of the group."""
     if problem.group_size > 1:
         counts = problem.counts()
         if counts is None:
@@ -328,7 +329,7 @@ def _pair(problem: Problem, group: int, extra: float) -> Pair:
     scheme.check(problem.steps)
     if scheme.setting:
         raise MethodError(
-            f"under {scheme!r} an example is not independent of the others, so that no pair is "
+            f"under {scheme!r} an example is not independent of the others, so no pair is "
             "proven to dominate. Use Poisson sampling or RandomAllocation, or "
             f"method={UNAMPLIFIED!r}."
         )
@@ -338,7 +339,7 @@ def _pair(problem: Problem, group: int, extra: float) -> Pair:
     chances = scheme.chances(problem.steps)
     allocation = problem.allocation
     if allocation is not None:
-        # Several of a short epoch are better told column by column, with messages over states.
+        # Several in a short epoch are better revealed column by column, with messages over states.
         short = chances is not None and chances.states <= MOST_EPOCH_STATES
         if allocation.participations == 1 or not short:
             return EpochPair(mechanism, allocation, extra)

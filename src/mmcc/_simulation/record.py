@@ -1,17 +1,17 @@
 """Records of verdicts: every attempt, what it fixed before looking, and each block that it drew.
 
-In: attempts.  Out: one JSON file, replaced whole; and attempts read back.
+In: attempts.  Out: one JSON file, replaced as a whole; and attempts read back.
 Rounding: none; floats are written so that they are read back to the last bit.
 
 A record is one search.  Attempt i has the chance of error failure 2^-i, whatever it is about, so
-that all of them together have at most `failure`.  An attempt is written down before its first
-sample and stays, whatever becomes of it.  Without a file this process remembers the attempts that
-it made about a strategy and a scheme.  An attempt that is hidden, by deleting a file or starting
-anew, breaks the promise; nothing here can find that out.
+all of them together have at most `failure`.  An attempt is recorded before its first sample and
+stays, whatever becomes of it.  Without a file, this process remembers the attempts that it made
+about a strategy and a scheme.  Hiding an attempt, by deleting a file or starting anew, breaks the
+promise; nothing here can detect that.
 
-The digest at the end tells accidents, not intent: whoever can write the file can make a new one.
-So what is read from a file must follow from its blocks, which must be possible, and some of which
-are drawn again (`replay`).
+The digest at the end detects accidents, not intent: anyone who can write the file can make a new
+one.  So what is read from a file must follow from its blocks; these must be possible, and some of
+them are drawn again (`replay`).
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ from mmcc.strategies._records import describe, rebuild_strategy, strategy_digest
 FORMAT = 1
 SUBJECT = "verdicts of mmcc"
 BITS = 128
-"""Of a seed."""
+"""Bits of a seed."""
 PAUSE, SHARE = 5.0, 20.0
-"""Seconds between two writes, and at least so many times what a write takes."""
+"""Seconds between two writes, and the least multiple of the time that a write takes."""
 MOST_BLOCKS = 10**19
-"""Of a trial: more than can be planned."""
+"""The most blocks of a trial: more than can be planned."""
 MOST_NUMBERS = 2**16
-"""Of a strategy that is kept in the record."""
+"""The most numbers of a strategy that is kept in the record."""
 OPEN, PASSED, REFUSED = "open", "passed", "refused"
 VERDICTS = {None: OPEN, True: PASSED, False: REFUSED}
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be verified."""
+    """The claim to be verified."""
 
     strategy: str
     digest: str
-    """Of the strategy's numbers."""
+    """The digest of the strategy's numbers."""
     sampling: str
     law: str
-    """A digest of what the scheme says of its law: the code of one's own scheme may change."""
+    """A digest of the scheme's stated law: the code of a user-defined scheme may change."""
     group_size: int
     sigma: float
     epsilon: float
@@ -88,7 +88,7 @@ class Question:
 
     @property
     def mechanism(self) -> tuple[str, str]:
-        """What attempts are counted for: whatever the noise, epsilon, delta and group."""
+        """The key by which attempts are counted, whatever the noise, epsilon, delta and group."""
         return self.digest, self.sampling
 
 
@@ -97,16 +97,16 @@ class Attempt:
     """One verdict: what was fixed, and how far it has come."""
 
     number: int
-    """Attempts until now, this one included."""
+    """The number of attempts so far, including this one."""
     question: Question
     seed: int
     pilot_seed: int
     pilot_samples: int
     states: list[Progressed]
     mechanism: Mapping[str, Any] = field(default_factory=dict)
-    """Strategy and scheme, where they can be written down."""
+    """Strategy and scheme, if they can be written down."""
     made: Mapping[str, str] = field(default_factory=dict)
-    """When, and by which versions."""
+    """The time, and the software versions."""
 
     @property
     def level(self) -> float:
@@ -115,7 +115,7 @@ class Attempt:
 
     @property
     def passed(self) -> bool | None:
-        """None while it is open; one trial that is refused is enough."""
+        """None while it is open; one refused trial is enough to refuse it."""
         ends = [state.passed for state in self.states]
         if False in ends:
             return False
@@ -123,11 +123,11 @@ class Attempt:
 
     @property
     def samples(self) -> int:
-        """Of the verdict, without the pilot's."""
+        """Samples of the verdict, without the pilot's."""
         return sum(state.samples for state in self.states)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The attempt, ready for JSON."""
         return {
             "number": self.number,
             "level": self.level,
@@ -151,7 +151,7 @@ def _remember(question: Question, seed: int) -> None:
 
 
 class Record:
-    """All attempts of a search, in a file or in memory alone."""
+    """All attempts of a search, in a file or only in memory."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = None if path is None else Path(os.path.realpath(path))
@@ -174,7 +174,7 @@ class Record:
         return same[-1] if same and same[-1]["verdict"] != REFUSED else None
 
     def next_number(self, question: Question) -> int:
-        """Which attempt the next one is: after all in the record, and all this process has made."""
+        """The number of the next attempt: after all in the record, and all of this process."""
         known = dict(_remembered.get(question.mechanism, {}))
         known |= {int(one["seed"], 16): one["question"]["failure"] for one in self.attempts}
         largest = max(known.values(), default=0.0)
@@ -186,11 +186,11 @@ class Record:
         return len(known) + 1
 
     def begin(self, attempt: Attempt) -> None:
-        """Write an attempt down before its first sample."""
+        """Record an attempt before its first sample."""
         if attempt.number != self.next_number(attempt.question):
             raise RecordError(
-                "another attempt at the same mechanism began meanwhile, so that this one has the "
-                "wrong chance of error: nothing was drawn. Ask again."
+                "another attempt at the same mechanism began meanwhile, so this one has the wrong "
+                "chance of error: nothing was drawn. Try again."
             )
         _remember(attempt.question, attempt.seed)
         self.attempts.append(attempt.to_dict())
@@ -198,7 +198,7 @@ class Record:
         self.save()
 
     def go_on(self, attempt: Attempt) -> None:
-        """From now on blocks of this attempt come in."""
+        """From now on, add blocks to this attempt."""
         self._current = attempt
 
     def save(self, due: bool = True) -> None:
@@ -227,7 +227,7 @@ class Record:
 
 
 def law_digest(scheme: Scheme, steps: int) -> str:
-    """Of all that pairs are made of: equal where draws come from the same law."""
+    """A digest of all that determines pairs: equal if draws come from the same law."""
     parts: list[object] = [scheme.groups, scheme.renewal, scheme.rounds(steps)]
     parts += [scheme.positions(steps), scheme.allocation(steps)]
     relaxed, chances = scheme.relaxed(steps), scheme.chances(steps)
@@ -239,7 +239,7 @@ def law_digest(scheme: Scheme, steps: int) -> str:
 
 
 def new_seed() -> int:
-    """From the operating system: nobody chose it."""
+    """A seed from the operating system: nobody chose it."""
     return secrets.randbits(BITS)
 
 
@@ -249,7 +249,7 @@ def level_of(failure: float, number: int) -> float:
 
 
 def written(strategy: Strategy, scheme: Scheme) -> dict[str, Any]:
-    """Strategy and scheme as a record keeps them; what cannot be written down is left out."""
+    """Strategy and scheme in the form of a record; what cannot be written down is left out."""
     found: dict[str, Any] = {}
     if is_registered(scheme):
         found["sampling"] = {"name": scheme.name, "arguments": dict(scheme.arguments())}
@@ -281,17 +281,17 @@ def read_mechanism(mechanism: Mapping[str, Any], name: str) -> tuple[Strategy, S
 
 
 def made_now() -> dict[str, str]:
-    """When, and by which versions: other ones may give other last digits."""
+    """The time and the software versions: others may give other last digits."""
     found = {"time": datetime.now(timezone.utc).isoformat(timespec="seconds")}
     found |= {"mmcc": mmcc.__version__, "machine": platform.machine()}
     return found | {name: version(name) for name in ("numpy", "scipy", "numba")}
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The content of a record, if it is one and whole."""
+    """The content of a record, if it is one and complete."""
 
     def refuse(why: str) -> RecordError:
-        return RecordError(f"{path.name!r} is no record of verdicts: {why}.")
+        return RecordError(f"{path.name!r} is not a record of verdicts: {why}.")
 
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -315,12 +315,12 @@ def read(path: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError):
         whole_attempts = False
     if not whole_attempts:
-        raise refuse("an attempt lacks what it needs")
+        raise refuse("an attempt lacks required entries")
     return content
 
 
 def read_attempt(stored: Mapping[str, Any], problem: Any, pairs: Any, name: str) -> Attempt:
-    """An attempt as it stands; its verdict is worked out again from its blocks.
+    """An attempt as recorded; its verdict is derived again from its blocks.
 
     `problem` is what the pairs are of, and `pairs` a function of a group.
     """
@@ -403,10 +403,10 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """The text in place of the file, whole or not at all, and on disk."""
+    """Replace the file by the text, as a whole or not at all, and flush it to disk."""
     fresh = path.with_name(f".{path.name}.new")
     try:
-        fresh.unlink(missing_ok=True)  # of a run that was killed
+        fresh.unlink(missing_ok=True)  # left by a run that was killed
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "w") as handle:
             handle.write(text)
             handle.flush()

@@ -1,4 +1,4 @@
-"""Verdicts that are refused: what was seen, and what would probably pass.
+"""Refused verdicts: what was seen, and what would probably pass.
 
 In: a claim, an attempt or its pilots.  Out: an error to raise.  Rounding: none; these are hints.
 """
@@ -13,11 +13,11 @@ from mmcc._simulation.trials import PASSING, Pilot
 from mmcc.errors import NotVerifiedError
 
 Pilots = Mapping[tuple[int, bool], Pilot]
-"""By group and adjacency."""
+"""Pilots by group and adjacency."""
 
 
 def refused_by_pilots(claim: Claim, pilots: Pilots) -> NotVerifiedError:
-    """For which no verdict was drawn."""
+    """The refusal if no verdict was drawn."""
     place, pilot = max(pilots.items(), key=lambda item: item[1].delta()[0])
     spent = sum(one.count for one in pilots.values())
     who = "a pilot (no verdict was drawn, and no attempt is counted)"
@@ -26,7 +26,7 @@ def refused_by_pilots(claim: Claim, pilots: Pilots) -> NotVerifiedError:
 
 
 def refused_by_verdict(claim: Claim, attempt: Attempt, pilots: Pilots | None) -> NotVerifiedError:
-    """After an attempt; the pilots of one that was resumed are not at hand."""
+    """The refusal after an attempt; the pilots of a resumed attempt are not known."""
     state = next(state for state in attempt.states if state.passed is False)
     place = state.trial.group, state.trial.experiment.remove
     epsilon = None

@@ -1,10 +1,10 @@
-"""Records of verdicts played again: a check of what they say, never a verdict.
+"""Replaying records of verdicts: a check of their content, never a verdict.
 
 In: a record.  Out: whether its verdicts follow from its blocks, and its blocks from its seeds.
-Rounding: none; blocks are compared to the last bit, and other processors' last digits are told.
+Rounding: none; blocks are compared to the last bit, and last digits of other processors are noted.
 
-`replay` plays all of a record, or as much as is asked for.  `check_drawn` plays a few blocks of an
-attempt before a guarantee is read from it or it goes on: the digest alone would be believed.
+`replay` replays all of a record, or as much as is asked for.  `check_drawn` redraws a few blocks of
+an attempt before a guarantee is read from it or it continues: the digest alone proves little.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from mmcc.strategies._base import Strategy
 from mmcc.strategies._records import strategy_digest
 
 CLOSE = 1e-9
-"""Sums that differ by a part of this are told apart from sums of other samples."""
+"""Sums that differ by less than this, relatively, are of the same samples."""
 CHECKED = 16
-"""Blocks of a trial that are drawn again before its record is believed, at random."""
+"""How many blocks of a trial, at random, are drawn again before its record is believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One attempt of a record, checked."""
+    """The check of one attempt of a record."""
 
     number: int
     question: Question
     verdict: str
-    """As it follows from the blocks: open, passed or refused."""
+    """The verdict that follows from the blocks: open, passed or refused."""
     level: float
     samples: int
     blocks: int
     replayed: int
     """Blocks that were drawn again."""
     differing: int
-    """Of these, such as came out otherwise."""
+    """How many of these came out differently."""
     exact: bool
     """Whether all of them came out the same to the last bit."""
     guarantee: Guarantee | None
-    """What was promised, if it passed and no block differs; it was promised then, not now."""
+    """The guarantee, if it passed and no block differs; it was promised then, not now."""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -78,14 +78,14 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What came of playing a record again: a check of it, and no verdict."""
+    """The result of replaying a record: a check of it, not a verdict."""
 
     file: str
     attempts: tuple[Replayed, ...]
 
     @property
     def agrees(self) -> bool:
-        """Whether no block came out otherwise."""
+        """Whether no block came out differently."""
         return not any(attempt.differing for attempt in self.attempts)
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class Replay:
             f"attempt {one.number}: ({one.question.epsilon:g}, {one.question.delta:g}) of "
             f"{one.question.strategy}, {one.question.sampling}, sigma {one.question.sigma:g}: "
             f"{one.verdict}; {one.samples} samples; {one.replayed} of {one.blocks} blocks drawn "
-            f"again, {one.differing} came out otherwise"
+            f"again, {one.differing} came out differently"
             for one in self.attempts
         ]
         what = "agrees with its seeds" if self.agrees else "does NOT agree with its seeds"
@@ -118,11 +118,11 @@ def replay(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Replay:
-    """Play a record of `mmcc.verify` again: a check of it, which never makes a new verdict.
+    """Replay a record of `mmcc.verify`: a check of it, which never makes a new verdict.
 
-    Every verdict is worked out again from its blocks, and the blocks are drawn again from their
-    seeds: all of them, or in each attempt so many `blocks` at random.  Strategy and scheme are
-    needed where the record could not hold them.
+    Every verdict is derived again from its blocks, and the blocks are drawn again from their seeds:
+    all of them, or `blocks` of each attempt at random.  Strategy and scheme are needed if the
+    record could not hold them.
     """
     work = Work(executor, progress)
     most = None if blocks is None else whole("blocks", blocks, 0, 10**12)
@@ -144,7 +144,7 @@ def replay(
 def _attempts(
     stored: list[Mapping[str, Any]], strategy: Strategy | None, scheme: Scheme | None, name: str
 ) -> Iterator[tuple[Claim, Attempt]]:
-    """The attempts with what they claim; numbers, seeds and failures must be those of a search."""
+    """The attempts with their claims; numbers, seeds and failures must be those of a search."""
     failure, seeds = 0.0, set()
     for place, one in enumerate(stored, 1):
         asked = Question(**one["question"])
@@ -167,13 +167,13 @@ def _attempts(
                 f"{asked.sampling}, not about the mechanism given "
                 f"({strategy_digest(released)[:12]} where it has {asked.digest[:12]})."
             )
-        # Higher where a process had made attempts before: of this mechanism, not of the next.
+        # Higher if a process had made attempts before: of this mechanism, not of the next.
         if one["number"] < place or one["seed"] in seeds:
             raise RecordError(f"the attempts of {name!r} are not numbered one after the other.")
         if asked.failure < failure:
             raise RecordError(
                 f"attempt {one['number']} of {name!r} has a chance of error of {asked.failure:g}, "
-                f"below the {failure:g} that an attempt before it had already."
+                f"below the {failure:g} of an earlier attempt."
             )
         failure = asked.failure
         seeds.add(one["seed"])
@@ -226,7 +226,7 @@ def _drawn_again(attempt: Attempt, most: int | None, work: Work) -> tuple[int, i
 
 
 def _chosen(count: int, most: int | None) -> list[int]:
-    """All, or so many at random: nobody could know which."""
+    """All block indices, or so many at random, which nobody could predict."""
     if most is None or most >= count:
         return list(range(count))
     return sorted(secrets.SystemRandom().sample(range(count), most))

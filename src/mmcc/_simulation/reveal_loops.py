@@ -1,8 +1,8 @@
-r"""Compiled: participations are revealed one after the other, and what the loss gains by each.
+r"""Compiled: participations are revealed one after the other, and what each adds to the loss.
 
 In: noise g ~ N(0, G) of the columns, one sample a row; the law of participation; how a column that
-takes part moves the others.  Out: log Lhat (see `dominating`); the noise is overwritten.
-Rounding: plain floating point, for which `dominating` accounts.
+takes part shifts the others.  Out: log Lhat (see `dominating`); the noise is overwritten.
+Rounding: plain floating point, which `dominating` accounts for.
 
 `kicks[starts[i] + d]` is G_(i, i+d).
 """
@@ -17,9 +17,9 @@ from mmcc._arrays import FloatArray, IntArray
 from mmcc._compiled import compiled
 
 STEEP = 300.0
-"""Above this exponents are not taken: e^x would leave the range of numbers."""
+"""Exponents are capped at this: e^x would leave the range of numbers."""
 MOST_TILT = 1e100
-"""Of a look-ahead: any number will do, as long as it is one."""
+"""The floor of a look-ahead factor: any positive number will do."""
 LARGE = 1e150
 """Products of factors become logarithms before they leave the range of numbers."""
 
@@ -42,7 +42,7 @@ def log_sum(a: float, b: float) -> float:
 def draw_taken(
     rng: np.random.Generator, probability: FloatArray, after: IntArray, taken: IntArray
 ) -> int:
-    """Who takes part, by these chances, and how often."""
+    """Draw who takes part, with these probabilities, and how often."""
     state, last, number = 0, probability.shape[0] - 1, 0
     for column in range(taken.size):
         chance = probability[min(column, last), state]
@@ -63,9 +63,9 @@ def reveal_one(
     loss: float,
     product: float,
 ) -> tuple[int, float, float]:
-    """Whether a column takes part, and the loss, which is `loss` + log `product`, after it.
+    """Whether a column takes part, and the loss, `loss` + log `product`, after it.
 
-    D = 1 - p + p e^x R; a fake takes part with chance p e^x R / D.  The loss gains log D, and
+    D = 1 - p + p e^x R; a fake takes part with probability p e^x R / D.  The loss gains log D, and
     loses log R if the column takes part.  `truth` is -1 for a fake; `grown` is e^min(x, STEEP).
     """
     if x > STEEP:
@@ -86,8 +86,8 @@ def reveal_one(
 def look_ahead(seen: FloatArray, first: int, end: int, strengths: FloatArray, kind: int) -> float:
     """prod_j [1 - p + p e^(x_j - G_j)] / [1 - p + p e^(x_j)] = prod_j (1 - w_j (1 - e^(-G_j))).
 
-    For columns j from `first` to `end` - 1, which look like participations with the chances
-    w_j = p e^(x_j) / (1 - p + p e^(x_j)) by themselves.
+    For columns j from `first` to `end` - 1, which by themselves look like participations with the
+    probabilities w_j = p e^(x_j) / (1 - p + p e^(x_j)).
     """
     product = 1.0
     for j in range(first, end):
@@ -114,16 +114,16 @@ def reveal_columns(
 ) -> FloatArray:
     """Logarithms of Lhat for independent columns: s ~ pi (remove), or from the kernel (add).
 
-    For `remove` s is drawn with the chances `drawing`, those of pi or others, and `numbers` says
-    how often it takes part.
-    Where `truth` is not empty it has the participations, and their kicks are in the noise already.
+    For `remove`, s is drawn with the probabilities `drawing`, those of pi or others, and `numbers`
+    holds how often it takes part.
+    If `truth` is not empty it holds the participations, and their kicks are in the noise already.
 
     `centres[i]` is e^(-m_i).  `strengths[kinds[i], k]` is 1 - e^(-G_(i, i+k+1)) for the next
     columns that are looked at.
 
     The columns before a participation keep its kick for good, since it is revealed after them;
-    those after it lose the kick when it is revealed, and only what is looked at before needs it at
-    all.
+    those after it lose the kick when it is revealed, and before that only the columns looked at
+    need it.
     """
     samples, columns = noise.shape
     ahead, p = strengths.shape[1], probability[0, 0]
@@ -149,7 +149,7 @@ def reveal_columns(
         loss, product = 0.0, 1.0
         for i in range(columns):
             end = min(i + ahead + 1, columns)
-            if i + ahead < columns:  # comes into sight
+            if i + ahead < columns:  # comes into view
                 grown[i + ahead] = math.exp(min(x[i + ahead], STEEP))
                 seen[i + ahead] = p * grown[i + ahead] / (1.0 - p + p * grown[i + ahead])
             taking = 1
@@ -181,10 +181,10 @@ def send_back(
     messages: FloatArray,
     scales: FloatArray,
 ) -> None:
-    """Messages of the columns from `end` - 1 down to `first`, from that of column `end`.
+    """Messages of the columns from `end` - 1 down to `first`, starting with that of column `end`.
 
     messages[j, k]: how well the columns from j on are explained from state k, if their
-    participations did not move each other; column j is divided by scales[j].
+    participations did not affect each other; column j is divided by scales[j].
     """
     last = probability.shape[0] - 1
     for j in range(end - 1, first - 1, -1):
@@ -216,9 +216,10 @@ def explained(
     kind: int,
     masses: FloatArray,
 ) -> float:
-    """The message of `state` at column `first` after one more kick is taken from the columns.
+    """The message of `state` at column `first` after one more kick is subtracted from the columns.
 
-    On the scale of messages[first].  `masses` has two rows of zeros and gets them back.
+    It is on the scale of messages[first].  `masses` has two rows of zeros, and has them again
+    afterwards.
     """
     last, now = probability.shape[0] - 1, 0
     low, high = state, state + 1  # states that have any mass
@@ -264,11 +265,11 @@ def reveal_states(
     renewed: int,
     truth: IntArray,
 ) -> FloatArray:
-    """The same where a participation changes the chances of later ones.
+    """The same where a participation changes the probabilities of later ones.
 
-    The look-ahead follows the states: what explains the later columns after a participation, with
-    its kicks taken from those that are looked at, against what does without one.  Of the messages
-    those of `renewed` columns are made anew when a participation is revealed.
+    The look-ahead follows the states: how well the later columns are explained after a
+    participation, with its kicks subtracted from those looked at, compared with no participation.
+    `renewed` columns have their messages recomputed when a participation is revealed.
     """
     samples, columns = noise.shape
     ahead, states = strengths.shape[1], after.shape[0]
@@ -340,7 +341,7 @@ def draw_outputs(
     size: float,
     taken: IntArray,
 ) -> None:
-    """Who takes part, and what it does: `noise` A^T z becomes A^T y, y = size A s + z."""
+    """Who takes part, and its effect: `noise` A^T z becomes A^T y, y = size A s + z."""
     samples, columns = noise.shape
     for sample in range(samples):
         draw_taken(rng, probability, after, taken[sample])

@@ -1,17 +1,17 @@
 r"""Estimates from dominating pairs: both ends of delta from the same draws, tilted towards them.
 
-In: a `ColumnPair`, an adjacency, delta.  Out: batches whose means lie above and below delta.  Plain
+In: a `ColumnPair`, an adjacency, delta.  Out: batches whose means are above and below delta.  Plain
 floating point: nothing here is a bound.
 
-*Above.*  Beside the own participations s_0 of an output draw K fakes s_1 .. s_K from the kernel
-q(s | y), and take Z = (Lhat(s_0) + ... + Lhat(s_K)) / (K + 1) for the likelihood ratio.  Under Q~
-all K + 1 are fakes; under P~ the own one has a place at random among them.  Then Z is the ratio of
+*Above.*  Besides the true participations s_0 of an output, draw K fakes s_1 .. s_K from the kernel
+q(s | y), and use Z = (Lhat(s_0) + ... + Lhat(s_K)) / (K + 1) as the likelihood ratio.  Under Q~ all
+K + 1 are fakes; under P~ the true one has a random place among them.  Then Z is the ratio of
 the two laws of (y, s_0, ..., s_K):
 
     1/(K+1) sum_k pi(s_k) N(A s_k, I)(dy) prod_(j != k) q(s_j | y) = Z Q(dy) prod_j q(s_j | y),
 
-and both have P and Q as laws of y, so E_P~ (1 - e^eps / Z)_+ >= delta, and so for add.  Without the
-own path, Z is an estimate of dP/dQ and no bound.  As K grows, Z becomes dP/dQ.
+and both have P and Q as laws of y, so E_P~ (1 - e^eps / Z)_+ >= delta, and likewise for add.
+Without the true path, Z is an estimate of dP/dQ and no bound.  As K grows, Z approaches dP/dQ.
 
 *Below.*  Any test of y, with coins of its own, gives a lower bound: for the event T that the mean
 of Lhat(s_1) .. Lhat(s_K) exceeds e^eps, which knows nothing of s_0,
@@ -29,9 +29,10 @@ and its ratio Lhat',
 for pi'(s') N(A' s', I)(dy) q(s | y) = Lhat' Q(dy) q'(s' | y) q(s | y) and P~(dy, s) q'(s' | y) =
 Lhat Q(dy) q(s | y) q'(s' | y).  Where kernels are good, weights are those of the outputs alone,
 X / X'.  Several such laws are mixed: an output drawn from one of them gets fakes of the others, and
-the weight is Lhat over the mean of their ratios.  So K + 1 fakes of the own law stand for s_0, ...,
-s_K, in any order.  Shares are fitted in the pilot to what outputs contribute; the scheme's own law
-keeps one, so that weights stay bounded.  For add, z ~ N(beta A 1, I) for some beta < 0, and for 0.
+the weight is Lhat over the mean of their ratios.  So K + 1 fakes of the scheme's own law stand for
+s_0, ..., s_K, in any order.  Shares are fitted in the pilot to the contributions of outputs; the
+scheme's own law keeps one, so that weights stay bounded.  For add, z ~ N(beta A 1, I) for some
+beta < 0, and for 0.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ import numpy as np
 
 from mmcc._arrays import FloatArray
 from mmcc._simulation import reveal_loops as loops
-from mmcc._simulation.agreement import check_chances
 from mmcc._simulation.batches import Batch
+from mmcc._simulation.chance_checks import check_chances
 from mmcc._simulation.intervals import falls_to
 from mmcc._simulation.kicks import MOST_COLUMNS
 from mmcc._simulation.one_example import Mechanism
@@ -55,38 +56,38 @@ from mmcc.errors import PrecisionError
 NUMBERS = 2**17
 MOST_POINTS, LEAST_POINTS = 64, 16
 OWN_SHARE = 0.1
-"""Of the outputs, drawn as the pair has them."""
+"""The share of outputs drawn from the pair's own law."""
 MOST_COPIES = 16
 FACTOR, MOST_FACTORS, MOST_CHANCE = 1.6, 12, 0.95
-"""Odds that are tried: each times the last, so many, and up to this chance."""
+"""Odds that are tried: the factor between them, how many, and the largest probability."""
 FEW_COLUMNS, SIZES = 256, (1.5, 2.2, 3.2)
 KEPT = 3
-"""Of these, beside the own."""
+"""Components besides the own law."""
 FIT = 16
 """Batches for a fit."""
 TURNS = 8
 LARGEST, STEEPEST = 1e5, 300.0
 STATES = 64
-"""Of an automaton, and bands where there are many columns."""
+"""Most states of an automaton, and most bands if there are many columns."""
 FEW_PARTICIPATIONS = 3.0
-"""Below this number, on average, lists of sets are as good or better."""
+"""Below this mean number of participations, lists of sets are as good or better."""
 FEW_COLUMNS = 16
-"""Up to so many, lists hold every set that matters."""
+"""Up to this many, lists hold every set that matters."""
 SPAN = np.array([0.85, 0.93, 1.0, 1.07, 1.15])
 
 
 @dataclass(frozen=True, eq=False)
 class RevealPlan:
-    """Everything that a batch needs but its index."""
+    """Everything that a batch needs except its index."""
 
     pair: ColumnPair
     remove: bool
     epsilons: FloatArray
     choices: tuple[tuple[float, float], ...]
-    """Remove: factors of the odds, and gamma.  Add: beta, and 1."""
+    """For remove: factors of the odds, and gamma.  For add: beta, and 1."""
     shares: tuple[float, ...]
     count: int
-    """Fakes beside the own participations."""
+    """Fakes besides the true participations."""
     points: int
     seed: int
     stage: int
@@ -95,12 +96,12 @@ class RevealPlan:
 
     @property
     def mechanism(self) -> Mechanism:
-        """The pair's."""
+        """The pair's mechanism."""
         return self.pair.mechanism
 
     @property
     def words(self) -> str:
-        """How the likelihood ratio comes about."""
+        """How the likelihood ratio is computed."""
         fakes = "one fake" if self.count == 1 else f"{self.count} fakes"
         return f"participations revealed one by one, {fakes} for each output"
 
@@ -110,7 +111,7 @@ class RevealPlan:
         return [self.pair.louder(*choice) for choice in self.choices]
 
     def at_most(self, count: int) -> int:
-        """So many fakes, if they are not too many."""
+        """So many fakes, but no more than are allowed."""
         return min(count, MOST_COPIES)
 
     def run(self, index: int) -> Batch:
@@ -121,7 +122,7 @@ class RevealPlan:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Outputs: densities over Q's, of each law and in all; log Lhat of K + 1 fakes."""
+    """Outputs: densities over Q's, of each law and of the mixture; log Lhat of K + 1 fakes."""
 
     densities: FloatArray
     density: FloatArray
@@ -129,7 +130,7 @@ class Drawn:
 
 
 def gains(drawn: Drawn, epsilons: FloatArray, remove: bool) -> FloatArray:
-    """What each output adds above (twice) and below (twice), at each epsilon.
+    """What each output adds to the means above (twice) and below (twice), at each epsilon.
 
     Above, with Z the mean of all Lhat: (Z - e^eps)_+ for remove, (1 - e^eps Z)_+ for add, over
     the density that outputs were drawn with.  Below, the mean over k of the same with Lhat_k
@@ -161,7 +162,7 @@ def gains(drawn: Drawn, epsilons: FloatArray, remove: bool) -> FloatArray:
 
 
 def draw(plan: RevealPlan, index: int) -> Drawn:
-    """Outputs and what is revealed of them."""
+    """Draw outputs and reveal their participations."""
     rng = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(plan.stage, index)))
     pair, points = plan.pair, plan.points
     shadows = pair._noise(points, rng)
@@ -195,7 +196,7 @@ def draw(plan: RevealPlan, index: int) -> Drawn:
 
 
 def pair_to_reveal(mechanism: Mechanism) -> ColumnPair | None:
-    """The pair, where columns can be revealed one by one and are not too many."""
+    """The pair, if columns can be revealed one by one and are not too many."""
     chances = mechanism.scheme.chances(mechanism.strategy.steps)
     strategy = mechanism.strategy
     bands = math.inf if strategy.toeplitz is None else strategy.toeplitz.bands
@@ -207,7 +208,7 @@ def pair_to_reveal(mechanism: Mechanism) -> ColumnPair | None:
 
 
 def worth_revealing(pair: ColumnPair) -> bool:
-    """Whether there are more participations than a list of sets can stand for."""
+    """Whether there are more participations than a list of sets can represent."""
     many = float(pair.chances.rates(pair.columns).sum()) >= FEW_PARTICIPATIONS
     return many and pair.columns > FEW_COLUMNS
 
@@ -236,7 +237,7 @@ def explore_pair(
 
 
 def _louder(pair: ColumnPair) -> tuple[tuple[float, float], ...]:
-    """The own law first, then more and more participations; longer ones too, if columns are few."""
+    """The own law first, then increasing odds; and longer columns, if there are few."""
     chances = pair.chances.probability
     most = float(chances.max(initial=0.0, where=chances < 1))
     factors = [1.0]
@@ -252,13 +253,13 @@ def _louder(pair: ColumnPair) -> tuple[tuple[float, float], ...]:
 
 
 def _shifted(pair: ColumnPair) -> tuple[tuple[float, float], ...]:
-    """Betas for which z lies so many standard deviations along -A 1."""
+    """Betas that shift z by given numbers of standard deviations along -A 1."""
     length = math.sqrt(float(pair.sums.sum()))
     return tuple((-x / length, 1.0) for x in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0))
 
 
 def _fit(plan: RevealPlan, delta: float) -> tuple[float, RevealPlan]:
-    """Epsilon, and shares that make what outputs are drawn from most like what they contribute."""
+    """Epsilon, and shares that bring the proposal closest to the outputs' contributions."""
     drawn = [draw(plan, index) for index in range(FIT)]
     every = Drawn(
         np.concatenate([some.densities for some in drawn]),
@@ -286,7 +287,7 @@ def _fit(plan: RevealPlan, delta: float) -> tuple[float, RevealPlan]:
 
 
 def _fewer(plan: RevealPlan) -> RevealPlan:
-    """The ways of drawing with the largest shares, and the own one."""
+    """The components with the largest shares, and the own law."""
     best = sorted(np.argsort(plan.shares[1:])[::-1][:KEPT] + 1)
     kept = [0, *best]
     shares = np.array([max(plan.shares[k], 0.05) for k in kept])

@@ -1,9 +1,9 @@
-r"""Compiled loops: what the sets of a list say about one output, and the integral over t.
+r"""Compiled loops: the likelihood of one output under a list of sets, and the integral over t.
 
 In: plain arrays, already validated.  Out: plain arrays.  Rounding: none; errors are about 1e-7.
 
 Given z, the sets S of a list form a scalar mixture with weights c_S(z) and centres a_S.  Sets with
-nearly equal a_S share a class, with the moments of what is left: an *expansion* as in
+nearly equal a_S share a class, with the moments of the differences: an *expansion* as in
 `mmcc.accounting._losses.row_loops`, whose ratio and tails are used here.
 """
 
@@ -19,10 +19,10 @@ from mmcc.accounting._losses.row_loops import INV_SQRT_2PI, SQRT_HALF, log_ratio
 
 ORDERS = 6
 HALF_CLASS = 0.02
-"""Half the width of a class: what is left out is (HALF_CLASS |t - a|)^ORDERS / ORDERS!."""
+"""Half the width of a class: the error is (HALF_CLASS |t - a|)^ORDERS / ORDERS!."""
 FORGET = 60.0
 CLOSE = 1e-8
-"""Roots are found to this accuracy of log X; the integral is stationary there."""
+"""Accuracy of roots in log X; the integral is stationary there."""
 
 
 @compiled
@@ -112,7 +112,7 @@ def threshold(
     centres: FloatArray,
     coefficients: FloatArray,
 ) -> float:
-    """The t in [left, right] with log X_t = level; an end where there is none."""
+    """The t in [left, right] with log X_t = level, or one of the ends if there is none."""
     t = min(max(guess, left), right)
     low, high = left, right
     for turn in range(100):
@@ -210,9 +210,10 @@ def slices(
 ) -> tuple[FloatArray, FloatArray]:
     """For each z the integral over t, weighted by Q's density over the proposal's.
 
-    Row by row of `shadows` (<z, A_j> for each column j).  The first `split` sets are one list, the
-    others a second one (none: the first is everything).  Returns the values for each epsilon of
-    both lists as mechanisms, then of each list's test on the other, and the log densities.
+    It goes row by row through `shadows` (<z, A_j> for each column j).  The first `split` sets are
+    one list, the others a second one (none: the first is everything).  Returns the values for each
+    epsilon of both lists as mechanisms, then of each list's test on the other, and the log
+    densities.
     """
     count = shadows.shape[0]
     values = np.zeros((count, epsilons.size, 4))

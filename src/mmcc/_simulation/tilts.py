@@ -1,7 +1,7 @@
 r"""How to tilt: bounded weights that need few samples, chosen by a pilot.
 
 In: a problem, its pair, an adjacency, epsilon and delta, randomness for the pilot.  Out: a `Plan`.
-Rounding: none; every plan is valid, and `experiments` and `directions` bound what it leads to.
+Rounding: none; every plan is valid, and `experiments` and `directions` bound its consequences.
 
 With v = <d, y> (see `directions`) and h = (1 - e^{eps - loss})_+,
 
@@ -10,7 +10,7 @@ With v = <d, y> (see `directions`) and h = (1 - e^{eps - loss})_+,
 The first mean is drawn under the law tilted by e^{kap v - Lam}, so that X has the weight
 W(v) = e^{Lam - kap v} (1 - e^{th (t - v)})_+, which is largest where e^{th (t - v)} = r/(1 + r),
 r = kap/th.  Nearly all of the second part is subtracted from the first, so it costs little even
-where it is half of delta: what is lost is where v < t, and what D lies above the truth.
+where it is half of delta: what is lost is where v < t, and the excess of D over the truth.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from mmcc._simulation.dominating import Pair, Tilt
 from mmcc.accounting._bounds.base import Problem
 
 PILOTS = (1024, 8192)
-"""Samples of a pilot with each tilt; the larger number where the plan needs many itself."""
+"""Samples of a pilot for each tilt; the larger number if the plan itself needs many."""
 STEP, STEPS = 0.6, 14
-"""Of the tilts that are tried, in units of one over the deviation of v."""
+"""Tilts that are tried, in units of the inverse standard deviation of v."""
 SLOPES = (0.5, 1.0, 1.4, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0)
 BLENDS = tuple(k / 64 for k in (24, 32, 40, 44, 48, 52, 56, 60))
-"""Shares of a blend's samples that are not tilted; a coin of 53 bits has such chances exactly."""
+"""Shares of a blend's samples that are plain; a coin of 53 bits represents them exactly."""
 SHARES = (0.005, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6)
-"""Of delta, for the part that is bounded."""
+"""Fractions of delta for the part that is bounded."""
 LEVEL = 21.0
-"""Log of one over the chance of a wrong verdict, about."""
+"""Approximate log of one over the chance of a wrong verdict."""
 PASSING = 0.85
 """Delta of the pair over a delta that would pass."""
 CLOSE = 0.03
-"""Part of delta by which the mean is taken to miss it, at least."""
+"""The least relative gap assumed between the mean and delta."""
 LOOSE = 1.2
-"""D over the truth for small slopes, as long as it is not known."""
+"""The assumed ratio of D to the truth for small slopes, as long as it is unknown."""
 TURNS = 4
 WORTH = 0.5
-"""Of the samples of a crude experiment: with more a tilt is not worth its bounds."""
+"""A tilt that needs more than this part of a crude experiment's samples is not worth its bounds."""
 COMMON, CHEAP = 0.02, 20_000.0
-"""A delta so large, or so few samples without a tilt: not worth a bound."""
+"""A delta so large, or so few samples without a tilt, that a bound is not worth it."""
 FAINT = 1e-3
-"""Part of delta that a mean is taken for of which nothing was seen."""
+"""The mean that is assumed, relative to delta, if nothing was seen."""
 SMALLEST = 2.1
-"""Of the largest X over delta: a bound below delta would leave nothing to bet on."""
+"""The least ratio of the largest X to delta: a bound near delta would leave nothing to bet on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Plan:
     place: float
 
     def peak(self) -> float:
-        """Log of the largest W but for Lam: -kap t + r log r - (1 + r) log(1 + r), r = kap/th."""
+        """Log of the largest W without Lam: -kap t + r log r - (1 + r) log(1 + r), r = kap/th."""
         r = self.tilt / self.slope
         return -self.tilt * self.place + r * math.log(r) - (1 + r) * math.log1p(r)
 
@@ -88,7 +88,7 @@ def tilted(pair: Pair, direction: Direction, remove: bool, tilt: float) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """A part `share` of the samples as they come, the others tilted by `tilt`."""
+    """A fraction `share` of the samples plain, the others tilted by `tilt`."""
 
     tilt: float
     share: float
@@ -96,40 +96,40 @@ class Blend:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """Samples of a pilot above epsilon, and what they say about plans."""
+    """Samples of a pilot above epsilon, and what they imply for plans."""
 
     values: FloatArray
     """h."""
     places: FloatArray
     """v."""
     chances: FloatArray
-    """Of each, if samples were those of the pair itself."""
+    """The weight of each, if samples were those of the pair itself."""
     tilts: Sequence[float]
     weights: FloatArray
     """weights[k, i]: e^{Lam - kap v} of each tilt and sample."""
     log_means: Sequence[float]
     deviation: float
-    """Of v."""
+    """The standard deviation of v."""
     delta: float
     aim: float
-    """Delta, or where that cannot be shown about the smallest that can: good for hints."""
+    """Delta, or if that cannot be shown about the smallest that can: good for hints."""
 
     @property
     def mean(self) -> float:
-        """About delta of the pair."""
+        """Approximately delta of the pair."""
         return float(self.chances @ self.values)
 
     def log_left(self, slope: float) -> float:
-        """About the logarithm of what the weight e^{-th v} leaves of it.
+        """Approximate logarithm of the delta weighted by e^{-th v}.
 
-        If there is nothing above epsilon: as if there were FAINT of delta, where the largest v is.
+        If there is nothing above epsilon: as if there were FAINT of delta, at the largest v.
         """
         if not self.values.size:
             return math.log(FAINT * self.delta) - slope * self.tilts[-1] * self.deviation**2
         return float(np.logaddexp.reduce(np.log(self.chances * self.values) - slope * self.places))
 
     def best(self, slope: float, log_left: float) -> tuple[float, Plan | None]:
-        """The plan with this slope that needs fewest samples, and their number."""
+        """The plan with this slope that needs the fewest samples, and their number."""
         found: tuple[float, Plan | None] = math.inf, None
         if not math.isfinite(log_left):
             return found
@@ -148,7 +148,7 @@ class Look:
         return found
 
     def blended(self) -> tuple[float, Blend]:
-        """The blend that needs fewest samples, and their number."""
+        """The blend that needs the fewest samples, and their number."""
         mean = float(self.chances @ self.values)
         found = math.inf, Blend(self.tilts[0], BLENDS[-1])
         for tilt, weights in zip(self.tilts, self.weights, strict=True):
@@ -162,7 +162,7 @@ class Look:
         return found
 
     def _counts(self, slope: float, place: float, rest: float) -> FloatArray:
-        """About how many samples it takes with each tilt."""
+        """The approximate number of samples with each tilt."""
         cut = self.values * np.maximum(-np.expm1(slope * (place - self.places)), 0.0)
         mean, second = float(self.chances @ cut), self.weights @ (self.chances * cut * cut)
         logs = [
@@ -178,7 +178,7 @@ class Look:
 def needed(
     mean: float, second: FloatArray | float, largest: FloatArray, below: float
 ) -> FloatArray:
-    """About how many X with these moments show that their mean is below."""
+    """Approximately how many X with these moments show that their mean is below."""
     gap = max(below - mean, CLOSE * below)
     variance = second - 2 * mean * (mean + gap) + (mean + gap) ** 2
     with np.errstate(over="ignore"):
@@ -194,7 +194,7 @@ def look(
     size: int,
     rng: np.random.Generator,
 ) -> Look:
-    """Samples with some tilts each, weighed as one mixture."""
+    """Samples with several tilts, weighted as one mixture."""
     lean = 0.01 / direction.pull
     bend = 2 * tilted(pair, direction, remove, 0.0)[0]
     bend -= tilted(pair, direction, remove, lean)[0] + tilted(pair, direction, remove, -lean)[0]
@@ -226,7 +226,7 @@ def plan_for(
     delta: float,
     rng: np.random.Generator,
 ) -> tuple[Plan, Direction, float] | tuple[Blend, Direction] | None:
-    """A plan with its direction and log D, or a blend; None where no tilt is much better."""
+    """A plan with its direction and log D, or a blend; None if no tilt is much better."""
     direction = direction_of(pair.mechanism) if delta < COMMON else None
     if direction is None:
         return None
@@ -253,7 +253,7 @@ def plan_for(
 def _best_plan(
     seen: Look, known: dict[float, float], bound: Callable[[float], float]
 ) -> tuple[float, Plan] | None:
-    """The plan that seems to need fewest samples, and how many; `known` bounds become more."""
+    """The plan that seems to need the fewest samples, and how many; new bounds go to `known`."""
     for _ in range(TURNS):
         slope = _best_slope(seen, known)
         if slope is None or slope in known:
@@ -268,7 +268,7 @@ def _best_plan(
 
 
 def _best_slope(seen: Look, known: dict[float, float]) -> float | None:
-    """The slope of the plan that seems to need fewest samples, from the bounds that are known."""
+    """The slope of the plan that seems to need the fewest samples, given the known bounds."""
     counts = {}
     for step in SLOPES:
         slope = step / seen.deviation
@@ -279,10 +279,10 @@ def _best_slope(seen: Look, known: dict[float, float]) -> float | None:
 
 
 def _log_loose(seen: Look, known: dict[float, float], slope: float) -> float:
-    """About the logarithm of D over the truth: between slopes that were asked linear.
+    """Approximate logarithm of D over the truth: linear between the slopes that were evaluated.
 
-    Below them as the cube: with no slope a bound is as good as it is for the mechanism itself, and
-    what it loses by slacks of its own, which do not fall with delta, soon is all of it.
+    Below them it falls as the cube of the slope.  At slope 0 a bound is as good as it is for the
+    mechanism itself; what it loses by its own slack does not fall with delta, and soon dominates.
     """
     if not known:
         return math.log(LOOSE)

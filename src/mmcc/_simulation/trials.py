@@ -1,12 +1,12 @@
-r"""One claim put to the test: E[X] < mean, for one group of examples and one adjacency.
+r"""Testing one claim: E[X] < mean, for one group of examples and one adjacency.
 
 In: an experiment, the mean to stay below, a level, two seeds.  Out: passed or not, block by block.
-Rounding: that of `betting`; what is counted beside it (masses, times) is for hints and print.
+Rounding: that of `betting`; what is also counted (sums, times) is for hints and print.
 
-A pilot with randomness of its own chooses the bets and how many samples to expect.  The trial draws
-blocks: block b of trial t has the generator of (seed, t, b), and blocks count in their order,
+A pilot with its own randomness chooses the bets and the number of samples to expect.  The trial
+draws blocks: block b of trial t has the generator of (seed, t, b), and blocks count in their order,
 wherever they were drawn.  So the same seed gives the same verdict, bit for bit, with any number of
-workers, and a trial goes on from the blocks that are known.
+workers, and a trial can be continued from the blocks that are known.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ WORK = 2**26
 LEAST_BLOCK, MOST_BLOCK = 2**8, 2**18
 """Columns times samples of a block, and samples: a few seconds, fixed before anything is timed."""
 MANY = 64
-"""A trial has about so many blocks or more, if they would not be smaller than the least."""
+"""A trial has about this many blocks or more, unless they would be smaller than the least."""
 FIRST = 2**12
 ERROR = 0.35
 """Standard error, relative to the gap that is to be shown, at which a pilot ends."""
 FEWEST, MOST = 8.0, 200.0
 """Samples of a pilot, in units of `rough`."""
 SURE = 3.0
-"""Standard errors above the mean asked for at which nothing more is to be hoped for."""
+"""Standard errors above the mean asked for at which the trial is hopeless."""
 PATIENCE = 4.0
-"""A trial may take so many times the samples that were expected."""
+"""A trial may take this many times the expected samples."""
 AHEAD, MOST_AHEAD = 64, 1024
-"""Blocks under way at once."""
+"""Blocks in progress at once."""
 PASSING = 0.85
-"""Delta of the pair over the delta asked for at which a verdict is expected to pass in time."""
+"""Delta of the pair over the delta asked for at which a verdict should pass in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a block of samples adds."""
+    """What a block of samples contributes."""
 
     logs: tuple[float, ...]
     """Log wealth of each bet, rounded down."""
@@ -57,26 +57,26 @@ class Block:
     squares: float
     """Sum of X^2."""
     seconds: float = field(default=0.0, compare=False)
-    """Processor time, where it was drawn."""
+    """Processor time where it was drawn."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """What a first look found; nothing of it counts for the verdict."""
+    """Results of a first look; none of them count for the verdict."""
 
     experiment: Experiment
     mean: float
-    """To stay below."""
+    """The mean to stay below."""
     count: int
     losses: FloatArray
-    """Those above epsilon."""
+    """The losses above epsilon."""
     weights: FloatArray
-    """Of these."""
+    """Their weights."""
     seconds: float
     """Processor time of a sample."""
 
     def delta(self, epsilon: float | None = None) -> tuple[float, float]:
-        """About E[X] at the experiment's epsilon or a larger one, and its standard error."""
+        """Approximate E[X] at the experiment's epsilon or a larger one, and its standard error."""
         at = self.experiment.epsilon if epsilon is None else epsilon
         values = self.experiment.values(self.losses, self.weights, at)
         mean = float(values.sum()) / self.count
@@ -84,9 +84,9 @@ class Pilot:
         return mean, math.sqrt(spread / self.count)
 
     def passing(self, factor: float = 1.0) -> float:
-        """About the smallest epsilon that would pass; `factor` corrects the pilot's means.
+        """Approximately the smallest epsilon that would pass; `factor` corrects the pilot's means.
 
-        Infinite where there is hardly any noise, so that rounding leaves nothing to say.
+        Infinite if there is hardly any noise, so that rounding leaves nothing to show.
         """
         low = self.experiment.epsilon
         goal = PASSING * self.mean
@@ -102,18 +102,18 @@ class Pilot:
         return float(optimize.brentq(excess, low, high, xtol=1e-6 * (1 + high)))
 
     def enough(self, fewest: float = FEWEST) -> bool:
-        """Whether bets can be chosen, or nothing is to be hoped for."""
+        """Whether bets can be chosen, or the trial is hopeless."""
         (mean, error), unit = self.delta(), rough(self.experiment, self.mean)
         if self.count < fewest * unit:
             return False
         if fewest > FEWEST:
-            return True  # a search that compares pilots wants them all alike
+            return True  # a search that compares pilots wants equal sizes
         clear = error <= ERROR * (self.mean - mean)
         return clear or mean - SURE * error >= self.mean or self.count >= MOST * unit
 
     @property
     def hopeless(self) -> bool:
-        """Whether a verdict would be refused for all that is known."""
+        """Whether a verdict would very probably be refused."""
         return self.delta()[0] >= self.mean
 
     @property
@@ -123,7 +123,7 @@ class Pilot:
         return best_bet(self._values(), zeros, self.mean, self.experiment.largest)
 
     def samples(self, level: float) -> int:
-        """How many are to be expected."""
+        """The expected number of samples."""
         bets = bets_around(self.size, self.mean, self.experiment.largest)
         logs = bets.log_wealth(self._values(), self.count - self.losses.size)
         grown = zip(bets.weights, logs, strict=True)
@@ -135,7 +135,7 @@ class Pilot:
 
 
 def rough(experiment: Experiment, mean: float) -> float:
-    """Samples in which an X of the largest size may turn up once; never more than without weights.
+    """Samples in which an X of the largest size may occur once; never more than without weights.
 
     A pilot that is too small for rare weights chooses poor bets, and the trial is refused.
     """
@@ -189,13 +189,13 @@ class Trial:
     block: int
     """Samples of a block."""
     planned: int
-    """Blocks that are expected."""
+    """The expected number of blocks."""
     limit: int
-    """Blocks after which it is given up."""
+    """The number of blocks after which the trial is given up."""
 
     @classmethod
     def after(cls, pilot: Pilot, group: int, level: float) -> Trial:
-        """As a pilot suggests; the limit is a few times what it expects."""
+        """The trial that a pilot suggests; its limit is a few times what the pilot expects."""
         experiment = pilot.experiment
         samples = pilot.samples(level)
         least = max(LEAST_BLOCK, 2 ** math.floor(math.log2(samples / MANY + 1)))
@@ -211,7 +211,7 @@ class Progressed:
 
     trial: Trial
     need: float
-    """Log wealth that passes."""
+    """The log wealth at which it passes."""
     blocks: list[Block] = field(default_factory=list)
     passed: bool | None = None
     """None while it is open."""
@@ -230,11 +230,11 @@ class Progressed:
 
     @property
     def samples(self) -> int:
-        """Drawn so far."""
+        """Samples drawn so far."""
         return len(self.blocks) * self.trial.block
 
     def add(self, block: Block) -> None:
-        """Count the next block in."""
+        """Add the next block."""
         if self.passed is not None:
             raise ValueError("a trial that has ended takes no more blocks.")
         self._totals = added(self._totals, block.logs)
@@ -247,12 +247,12 @@ class Progressed:
             self.passed = False
 
     def delta(self) -> tuple[float, float]:
-        """About E[X], and its standard error."""
+        """Approximate E[X], and its standard error."""
         count = max(self.samples, 1)
         return self._mass / count, math.sqrt(self._squares) / count
 
     def _in_vain(self) -> bool:
-        """Whether it may as well be given up: to refuse is always sound."""
+        """Whether to give up: refusing is always sound."""
         mean, error = self.delta()
         some = 16 * len(self.blocks) >= self.trial.planned
         return some and mean - SURE * error >= self.trial.bets.mean
@@ -282,7 +282,7 @@ def run(
 def draw_block(
     experiment: Experiment, bets: Bets, size: int, seed: int, place: int, index: int
 ) -> Block:
-    """One block: the same whoever draws it."""
+    """One block: the same wherever it is drawn."""
     start = time.process_time()
     with one_thread():
         values = experiment.draw(size, _generator(seed, place, index))

@@ -1,16 +1,16 @@
-r"""Epsilon verified by simulation: a guarantee whose chance of error is declared, and inside delta.
+r"""Epsilon verified by simulation: a guarantee with a declared chance of error, inside delta.
 
 In: strategy, scheme, sigma, epsilon, delta, the chance of a wrong verdict.  Out: a `Guarantee` of
 the kind "verified", or a refusal that says what the simulation suggests.
 Rounding: delta, losses and weights upwards, wealth downwards.
 
-For every group of examples and both adjacencies a trial (`trials`) has to show that
+For every group of examples and both adjacencies, a trial (`trials`) has to show that
 
     E[X] < delta - failure - chance - dropped,
 
 X of an `experiment` on the revealed pair, `chance` that of the event which a `Relaxed` scheme
 leaves out.  The verdict passes if all trials pass.  If (epsilon, delta - failure) does not hold,
-one claim that is fixed is false, and its trial passes with at most the level: no union bound.
+one fixed claim is false, and its trial passes with probability at most the level: no union bound.
 docs/theory-verify.md has the proofs, and says in which sense the error is inside delta.
 """
 
@@ -48,7 +48,7 @@ from mmcc.strategies._base import Strategy
 
 MAX_SEED = 2**63
 LONG = 2e5
-"""Samples of a pilot that is told before it starts."""
+"""Pilots with more samples are announced before they start."""
 
 
 @overload
@@ -104,20 +104,20 @@ def verify(
 ) -> Guarantee | Estimate:
     """Show by simulation that a mechanism is (epsilon, delta)-private, or refuse.
 
-    A wrong verdict has a chance of at most `failure`, which is part of delta.  Its random numbers
-    start from a seed of the operating system; with a `seed` of the caller's the same numbers come
-    out again, and the result is an `Estimate`.  Attempt i about a strategy and a scheme gets the
+    The chance of a wrong verdict is at most `failure`, which is part of delta.  Its random numbers
+    come from a seed of the operating system; with a `seed` of the caller's the same numbers can be
+    repeated, and the result is an `Estimate`.  Attempt i about a strategy and a scheme gets the
     chance failure 2^-i: `record`, a file, keeps all attempts, resumes one that was interrupted and
     can be replayed (`mmcc.replay`); without it this process remembers them.
 
-    A pilot says what it will cost, to `progress`.  What would take more than `samples` is refused.
+    A pilot reports the cost to `progress`.  What would take more than `samples` is refused.
     """
     most = MAX_SAMPLES if samples is None else whole("samples", samples, 1, MAX_SAMPLES)
     work = Work(executor, progress, most)
     if seed is not None and record is not None:
         raise ParameterError(
-            "a record is of verdicts, and with a seed of the caller's there is none. Leave out "
-            "seed, or record."
+            "a record holds verdicts, and a seed of the caller's gives none. Leave out seed, or "
+            "record."
         )
     numbers = {"sigma": sigma, "epsilon": epsilon, "delta": delta, "failure": failure}
     claim = Claim.about(strategy, sampling, group_size, **numbers)
@@ -128,7 +128,7 @@ def verify(
 
 
 def _verdict(claim: Claim, book: Record, work: Work) -> Guarantee:
-    """From the record where it knows the answer, resumed where it has begun, or made now."""
+    """From the record if it knows the answer, resumed if it has begun, or made now."""
     known = book.find(claim.question)
     if known is not None:
         attempt = restored(claim, known, str(book.path))
@@ -151,7 +151,7 @@ def _verdict(claim: Claim, book: Record, work: Work) -> Guarantee:
 
 
 def _estimate(claim: Claim, seed: int, work: Work) -> Estimate:
-    """The same with the caller's seed: it could have been chosen, so that nothing is promised."""
+    """The same with the caller's seed: it could have been chosen, so nothing is promised."""
     attempt, pilots = _prepared(claim, 1, 2 * seed + 1, 2 * seed, work)
     _run(attempt, work, lambda: None)
     if not attempt.passed:
@@ -215,11 +215,11 @@ def _tell_pilot(work: Work, before: int, count: int) -> None:
 def _prepared(
     claim: Claim, number: int, seed: int, pilot_seed: int, work: Work
 ) -> tuple[Attempt, dict[tuple[int, bool], Pilot]]:
-    """Everything fixed, and its cost told; or a refusal, for which no verdict is drawn."""
+    """Everything fixed, and its cost reported; or a refusal, for which no verdict is drawn."""
     if not claim.delta() > 0:
         raise ParameterError(
-            f"delta = {claim.question.delta:g} leaves nothing beside failure and the chance of "
-            f"{claim.chance:.3g} that the scheme's event has. Use a larger delta."
+            f"delta = {claim.question.delta:g} leaves nothing after failure and the probability "
+            f"{claim.chance:.3g} of the scheme's event. Use a larger delta."
         )
     pilots = pilots_of(claim, pilot_seed, work)
     spent = sum(pilot.count for pilot in pilots.values())

@@ -14,7 +14,7 @@ from typing import Any
 
 from mmcc._methods import OLD_NAMES, TIGHT, UNAMPLIFIED, VERIFY
 from mmcc._simulation.estimate import estimate as simulate
-from mmcc._simulation.search import (
+from mmcc._simulation.verified_search import (
     check_verifiable,
     options_of,
     verified_epsilon,

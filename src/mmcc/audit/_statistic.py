@@ -21,8 +21,8 @@ from scipy.special import logsumexp
 
 from mmcc._arrays import FloatArray
 from mmcc._simulation.one_example import Mechanism
-from mmcc._simulation.sets import SetList, all_sets, draw_sets
-from mmcc._simulation.transfer import Chain, chain_of
+from mmcc._simulation.set_lists import SetList, all_sets, draw_sets
+from mmcc._simulation.transfer_matrix import Chain, chain_of
 from mmcc.sampling import Participations, Scheme
 from mmcc.strategies._base import EXACT, Strategy
 from mmcc.strategies._decoders import decoder_matrix

@@ -152,7 +152,7 @@ def certified(guarantee: object) -> Guarantee:
     """
     if not isinstance(guarantee, Guarantee):
         raise LedgerError(
-            f"a ledger adds up guarantees, but a {type(guarantee).__name__} is not one. "
+            f"a ledger adds up guarantees, but {type(guarantee).__name__} is not one. "
             "Use mmcc.epsilon, mmcc.delta or mmcc.sigma, or mmcc.verify."
         )
     if not isinstance(guarantee.adaptive, bool):

@@ -53,7 +53,7 @@ def dots_around(
             continue
         found.append(_dot(other))
         if progress is not None:
-            progress("dots of the curve", len(found))
+            progress("points of the curve", len(found))
     return tuple(sorted(found, key=lambda dot: dot.delta)), tuple(missing)
 
 

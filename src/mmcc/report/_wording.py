@@ -12,7 +12,7 @@ from mmcc.sampling import Scheme
 TUNING = Assumption(
     "Tuning is not counted.",
     "Learning rates, architectures or stopping times that were chosen by looking at other runs on "
-    "the same data have a price of their own, which is not in this number.",
+    "the same data have their own privacy cost, which is not in this number.",
 )
 SECRET = Assumption(
     "Who took part stays secret.",

@@ -51,7 +51,7 @@ class Clipping:
 
     def __post_init__(self) -> None:
         if self.law not in LAWS:
-            raise MethodError(f"unknown law of clipping {self.law!r}; {suggestion(self.law, LAWS)}")
+            raise MethodError(f"unknown clipping rule {self.law!r}; {suggestion(self.law, LAWS)}")
         if (self.law == AUTOMATIC) is not (self.gamma is not None):
             raise ParameterError(
                 f"gamma is the constant of clipping={AUTOMATIC!r}; no other rule has one."

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmcc.training._agreement import wrong_count
+from mmcc.training._gradient_agreement import wrong_count
 from mmcc.training._lengths import squared_lengths
 from mmcc.training._run import RunError
 

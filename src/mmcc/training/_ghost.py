@@ -26,7 +26,6 @@ from opacus.grad_sample import AbstractGradSampleModule
 from torch import Tensor, nn
 
 from mmcc.errors import MmccError
-from mmcc.training._agreement import first_sentence, wrong_count
 from mmcc.training._example_gradients import ExampleGradients, full_precision
 from mmcc.training._ghost_rules import (
     has_rule,
@@ -38,6 +37,7 @@ from mmcc.training._ghost_rules import (
 )
 from mmcc.training._ghost_sums import joined, squared_norms
 from mmcc.training._ghost_terms import Term
+from mmcc.training._gradient_agreement import first_sentence, wrong_count
 from mmcc.training._per_example import IMPOSSIBLE, Watched
 from mmcc.training._run import RunError
 from mmcc.training._sharding import kind_of

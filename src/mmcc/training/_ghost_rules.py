@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mmcc.errors import MethodError
-from mmcc.training._agreement import first_sentence
 from mmcc.training._example_gradients import summed_type
 from mmcc.training._ghost_terms import Convolved, Gather, Outer, Rows, Term
+from mmcc.training._gradient_agreement import first_sentence
 from mmcc.training._sharding import is_unit, kind_of
 
 Terms = dict[nn.Parameter, Term]

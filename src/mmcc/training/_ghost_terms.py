@@ -400,7 +400,7 @@ def _grouped(tensor: Tensor, groups: int) -> Tensor:
 
 
 def _blocks(count: int, each: int) -> Iterator[slice]:
-    """Slices of `count` examples with `each` numbers per example, as long as memory allows."""
+    """Slices of `count` examples with `each` numbers per example, about `BLOCK` numbers a slice."""
     size = max(1, BLOCK // max(each, 1))
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))

@@ -23,8 +23,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.training._accelerate import Prepared, check_place, check_setting
-from mmcc.training._agreement import check_gradients, wrong_count
 from mmcc.training._example_gradients import summed_type
+from mmcc.training._gradient_agreement import check_gradients, wrong_count
 from mmcc.training._mechanism import Mechanism, spent_by
 from mmcc.training._module_contents import forget_gradients
 from mmcc.training._peers import ENDING, STEPPING

@@ -29,9 +29,9 @@ from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
 from mmcc.errors import MmccError
 from mmcc.training._accelerate import Prepared, check_setting, precision
-from mmcc.training._agreement import first_sentence
 from mmcc.training._example_gradients import KeptRows
 from mmcc.training._examples import tensors_of
+from mmcc.training._gradient_agreement import first_sentence
 from mmcc.training._module_contents import tensors_at_layers
 from mmcc.training._rehearsal import rehearse
 from mmcc.training._run import RunError, TrainingRun

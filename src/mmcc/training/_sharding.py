@@ -37,7 +37,7 @@ class Sharding:
         """What the layers compute with, in the order of the optimizer."""
 
     def computed_with(self, parameter: nn.Parameter) -> nn.Parameter:
-        """The optimizer's parameter for the one that a layer computes with now."""
+        """The tensor that a layer with this parameter computes with: gathered, if sharded."""
         return parameter
 
     @contextmanager

@@ -136,7 +136,7 @@ class PrivateTrainer(Trainer):
         if not isinstance(model, nn.Module) or options.get("model_init") is not None:
             raise ParameterError(
                 "PrivateTrainer trains one model once: pass the model itself, not model_init. "
-                "Every trial of a search over hyperparameters is a release of its own."
+                "Every trial of a hyperparameter search is a separate release."
             )
         _check(args, privacy)
         self.unprotected_logs = unprotected_logs

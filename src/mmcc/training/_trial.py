@@ -17,20 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from mmcc.errors import MmccError
-from mmcc.training._agreement import (
-    AVERAGED,
-    MEETS,
-    MISSING,
-    REDUCTION,
-    REMEMBERS,
-    UNCLEAR_OUTPUT,
-    WRONG,
-    Tolerance,
-    difference,
-    first_sentence,
-    tolerance,
-    worst,
-)
 from mmcc.training._example_gradients import ExampleGradients
 from mmcc.training._examples import (
     LOSS,
@@ -46,6 +32,20 @@ from mmcc.training._examples import (
     tensors_of,
 )
 from mmcc.training._fixed_draws import FixedDraws, seeded
+from mmcc.training._gradient_agreement import (
+    AVERAGED,
+    MEETS,
+    MISSING,
+    REDUCTION,
+    REMEMBERS,
+    UNCLEAR_OUTPUT,
+    WRONG,
+    Tolerance,
+    difference,
+    first_sentence,
+    tolerance,
+    worst,
+)
 from mmcc.training._module_contents import Attributes, forget_gradients, left_at_layers, untouched
 from mmcc.training._run import RunError
 
@@ -57,7 +57,7 @@ LEAST = 2
 TRIED_ALONE = 3
 """How many of the examples are tried alone."""
 STEADY = 8
-"""Seeds under which a module must give the same outputs, or it is not judged."""
+"""Before a module is refused, it must give the same outputs under this many seeds."""
 DIVISIONS = 3
 """How often the examples are split, to see how a loss changes."""
 Outputs = dict[str, Tensor]
@@ -91,7 +91,7 @@ class Trial:
     few: Sequence[int]
     take: Take
     seed: int
-    """Stands in for what is drawn; the same in all trials of one rehearsal."""
+    """The seed of what the module draws; the same in all trials of one rehearsal."""
 
     def run(self) -> Findings:
         """Compare the examples together with some of them alone."""

@@ -108,7 +108,7 @@ class Watch:
         self.gradients.clear()
 
     def passed(self, inputs: Sequence[Any]) -> int:
-        """Note that the module is about to make a pass for gradients; returns its examples."""
+        """Note that a pass for gradients is about to be made; returns how many examples it has."""
         batch = first_tensor(inputs)
         size = None if batch is None else len(batch)
         handed = () if self.run is None else self.run.handed

@@ -1,9 +1,9 @@
-// What happens in the page alone: sliders and fields move each other, texts are copied, a page that
-// waits for an answer asks again, and what is not for the values of the controls is not shown.
+// What happens within the page: sliders and fields set each other, texts are copied, a page that
+// waits for an answer asks again, and texts for other values than the present ones are hidden.
 (function () {
     "use strict";
 
-    // A number of at most three digits; steps are whole.
+    // A number with at most three digits; steps are whole numbers.
     function written(name, value) {
         return String(name === "steps" ? Math.round(value) : Number(value.toPrecision(3)));
     }
@@ -14,10 +14,10 @@
     }
 
     const SILENCE = "No answer from the server; is `mmcc explore` still running?";
-    const PATIENCE = 15000; // milliseconds without an answer to what the controls hold
-    const awaited = {}; // what a slider has set, until its field shows it
-    let asked = ""; // what the controls held when last looked at ...
-    let since = 0; // ... and since when
+    const PATIENCE = 15000; // milliseconds without an answer for the present values
+    const awaited = {}; // values set by a slider, until its field shows them
+    let asked = ""; // the values of the controls at the last check ...
+    let since = 0; // ... and since when they have been the same
     let overdue = false;
 
     function held(name) {
@@ -44,7 +44,7 @@
         window.dash_clientside.set_props("problem", { children: problem });
     }
 
-    // What the controls hold stands in the address, so that it can be sent to someone.
+    // The address holds the values of the controls, so that it can be sent to someone.
     const opened = new URLSearchParams(window.location.hash.slice(1));
     let restored = false;
     let aside = [];
@@ -93,7 +93,7 @@
         }
     }
 
-    // Hide every text that is for other values than the controls hold now.
+    // Hide every text that is for other values than the present ones of the controls.
     function judge() {
         const texts = document.querySelectorAll("[data-stamp]");
         if (!texts.length) {
@@ -103,7 +103,7 @@
         write();
         texts.forEach(function (text) {
             if (text.offsetParent === null) {
-                return; // of the other question
+                return; // it belongs to the other mode
             }
             const stale = !isCurrent(text.dataset.stamp);
             const button = document.getElementById(text.id + "-copy");
@@ -131,7 +131,7 @@
         since = Date.now();
     }
 
-    // Dash tells of a value when typing has paused; a keystroke is enough here.
+    // Dash reports a value when typing pauses; here every keystroke counts.
     ["input", "change"].forEach(function (kind) {
         document.addEventListener(kind, function (event) {
             delete awaited[event.target.id];
@@ -143,7 +143,7 @@
     });
     window.setInterval(judge, 500);
 
-    // Dash keeps to itself that a question failed.
+    // Dash does not report that a request failed.
     const plainFetch = window.fetch;
     window.fetch = function (target) {
         const answer = plainFetch.apply(this, arguments);
@@ -158,7 +158,7 @@
 
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         explore: {
-            // The one that was moved sets the other.
+            // A slider or field that was changed sets the other.
             follow: function (text, notch, name, low, high, notches) {
                 const keep = window.dash_clientside.no_update;
                 const moved = window.dash_clientside.callback_context.triggered_id;
@@ -177,7 +177,7 @@
                 return [keep, Math.min(Math.max(place, 0), notches)];
             },
             judge: function () { judge(); },
-            // Keep what the controls hold in the comparison, or forget all that was kept.
+            // Keep the present mechanism in the comparison, or forget all that were kept.
             set_aside: function (keep, clear, kept) {
                 if (window.dash_clientside.callback_context.triggered_id === "clear") {
                     return [];
@@ -196,7 +196,7 @@
                     }, 30);
                 }
             },
-            // Dash calls its radio buttons a list box without a name; say what they are.
+            // Dash marks its radio buttons as a list box without a name: give them their role.
             name_choices: function () {
                 document.querySelectorAll(".choices").forEach(function (group) {
                     group.setAttribute("role", "radiogroup");

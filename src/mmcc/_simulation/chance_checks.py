@@ -1,19 +1,19 @@
-r"""Whether a scheme's draws and its `chances` can be the same law: bets against the chances.
+r"""Whether a scheme's draws can follow its `chances`: bets against the chances.
 
 In: a mechanism, its chances.  Out: nothing, or a refusal.  Rounding: none; this guards against
-mistakes in schemes of one's own, and proves nothing when it is silent.
+mistakes in user-defined schemes, and proves nothing when it finds none.
 
-Sets are drawn one after the other.  Somebody who thinks that the chance of column l, p given the
-columns before it, has other odds r p / (1 - p) wins the factor
+Sets are drawn one after the other.  A bettor who believes that column l, whose chance given
+the columns before it is p, has the odds r p / (1 - p) instead of p / (1 - p) wins the factor
 
     r / (1 - p + p r) if column l takes part,    1 / (1 - p + p r) if not,
 
-whose mean is 1 if the chances are right.  r may depend on all that was seen before: it is what was
-drawn over what was to be expected, in the sets before, for columns alike.  So the wealth is a
-martingale, also of several who sort columns in different ways and share, and by Ville's inequality
-it ever comes to e^25 with a chance of at most e^-25.  Chances that are 5 % off are found out where
-some 30,000 participations are drawn, and so are draws that depend on each other where chances do
-not, or columns that are preferred.
+whose mean is 1 if the chances are right.  r may depend on all that was seen before: it is the ratio
+of drawn to expected participations in earlier sets, for similar columns.  So the wealth is a
+martingale, and so is the shared wealth of several bettors who sort columns in different ways; by
+Ville's inequality it ever reaches e^25 with probability at most e^-25.  Chances that are 5 % off
+are detected after some 30,000 participations, and so are draws that depend on each other where the
+chances do not, or columns that are preferred.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from mmcc.sampling import Chances
 from mmcc.sampling._registry import is_registered
 
 SOME_SETS, MOST_SETS = 64, 4096
-"""Drawn from a scheme of the library's, and from others."""
+"""Sets drawn from a scheme of the library, and from others."""
 MOST_MARKS = 2**20
 WON = 25.0
-"""Log of the wealth that is not believed: one in 10^10."""
+"""Log of the wealth at which the chances are rejected: about one in 10^10."""
 PARTS = 8
 RECENT = 8
 LARGEST_ODDS = 64.0
 
 
 def check_chances(mechanism: Mechanism, chances: Chances) -> None:
-    """Refuse chances under which sets that the scheme draws cannot happen, or not so often."""
+    """Refuse chances under which sets that the scheme draws are impossible, or less frequent."""
     columns, number = mechanism.columns, SOME_SETS
     if not is_registered(mechanism.scheme):
         number = min(max(MOST_MARKS // columns, SOME_SETS), MOST_SETS)
@@ -49,17 +49,17 @@ def check_chances(mechanism: Mechanism, chances: Chances) -> None:
     marks[drawn.owners(), drawn.steps] = 1
     if not chances.possible(marks).all():
         raise SamplingError(
-            f"{mechanism.scheme!r} draws a set that cannot happen by its `chances`. Correct one of "
-            "the two: they must have the same law."
+            f"{mechanism.scheme!r} draws a set that is impossible according to its `chances`. Fix "
+            "one of the two: they must have the same law."
         )
     told = told_chances(chances, marks)
     won = log_wealth(marks, told)
     if won > WON:
         raise SamplingError(
-            f"{mechanism.scheme!r} does not draw what its `chances` say: in {number} sets "
-            f"{marks.sum()} participations where about {told.sum():.6g} are to be expected, and "
-            f"bets on what was seen before win e^{won:.0f}. Correct one of the two: they must have "
-            "the same law."
+            f"{mechanism.scheme!r} does not draw what its `chances` say: {number} sets have "
+            f"{marks.sum()} participations where about {told.sum():.6g} are expected, and bets "
+            f"based on earlier sets win e^{won:.0f}. Fix one of the two: they must have the same "
+            "law."
         )
 
 
@@ -73,7 +73,7 @@ def told_chances(chances: Chances, marks: IntArray) -> FloatArray:
 
 
 def log_wealth(marks: IntArray, told: FloatArray) -> float:
-    """The logarithm of the largest wealth on the way, of all who bet together."""
+    """The logarithm of the largest wealth reached by all bettors together."""
     logs = np.array([_log_wealth(marks, told, kinds) for kinds in _sorted(marks, told)])
     together = np.logaddexp.reduce(logs, axis=0) - math.log(len(logs))
     return float(together.max(initial=0.0))
@@ -96,7 +96,7 @@ def _sorted(marks: IntArray, told: FloatArray) -> Iterator[IntArray]:
 
 
 def _log_wealth(marks: IntArray, told: FloatArray, kinds: IntArray) -> FloatArray:
-    """After each set, of somebody who corrects the odds of each kind by the sets before."""
+    """Log wealth after each set of a bettor who corrects each kind's odds by earlier sets."""
     number, most = len(marks), int(kinds.max()) + 1
     cells = (np.arange(number)[:, None] * most + kinds).reshape(-1)
     seen, expected = (

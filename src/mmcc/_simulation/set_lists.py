@@ -2,7 +2,7 @@
 
 In: a mechanism.  Out: a `SetList` whose weights are those of P: exactly, or on average over draws.
 The empty set is listed with its own probability, never drawn.  Under Poisson-like schemes sets may
-be drawn with larger probabilities (`tilts`) and weighed accordingly: then large sets, which are
+be drawn with larger probabilities (`tilts`) and weighted accordingly: then large sets, which are
 rare but matter at small sigma, are represented.
 """
 
@@ -20,7 +20,7 @@ from mmcc._simulation.one_example import Mechanism
 from mmcc.sampling import Participations, Renewal
 
 ALL_COLUMNS = 12
-"""Up to this many columns all sets of a Poisson scheme are listed."""
+"""Up to this many columns, all sets of a Poisson scheme are listed."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -88,9 +88,9 @@ def all_sets(mechanism: Mechanism) -> SetList | None:
 def draw_sets(
     mechanism: Mechanism, count: int, tilts: Sequence[float], rng: np.random.Generator
 ) -> SetList:
-    """`count` sets, their weights right on average; and the empty set, if it can occur.
+    """`count` sets, with weights that are right on average; and the empty set, if it can occur.
 
-    `tilts` are probabilities of participation; each gives an equal part of the sets.
+    `tilts` are probabilities of participation; each gives an equal share of the sets.
     """
     renewal, columns = mechanism.renewal, mechanism.columns
     if renewal is None:
@@ -129,7 +129,7 @@ def _certain(law: Renewal, columns: int) -> tuple[Participations, FloatArray]:
 def draw_members(
     renewal: Renewal, columns: int, count: int, rng: np.random.Generator
 ) -> FloatArray:
-    """1_S, one a row, for drawn sets."""
+    """1_S, one per row, for drawn sets."""
     drawn = renewal.draw(columns, count, rng)
     marks = np.zeros((count, columns))
     marks[drawn.owners(), drawn.steps] = 1.0
@@ -143,7 +143,7 @@ def _listed(mechanism: Mechanism, sets: Participations, logs: FloatArray) -> Set
 
 
 def _draw_some(law: Renewal, columns: int, count: int, rng: np.random.Generator) -> Participations:
-    """Sets that are not empty: the first member, and after it a draw of the process itself."""
+    """Non-empty sets: the first member, and after it a draw of the process itself."""
     idle = math.log1p(-law.probability)
     some = law.chance(columns)
     drawn = rng.random(count) * some
@@ -167,12 +167,12 @@ def _draw_some(law: Renewal, columns: int, count: int, rng: np.random.Generator)
 
 
 def _log_some(law: Renewal, columns: int) -> float:
-    """Logarithm of the probability to take part at all."""
+    """Logarithm of the probability of taking part at all."""
     return math.log(law.chance(columns))
 
 
 def _log_probabilities(law: Renewal, columns: int, sets: Participations) -> FloatArray:
-    """Members taken, and eligible steps not taken; a member blocks the steps behind it."""
+    """From members taken and eligible steps not taken; a member blocks the steps after it."""
     sizes = sets.sizes()
     reach = np.minimum(law.gap - 1, columns - 1 - sets.steps)
     blocked = np.bincount(sets.owners(), reach, len(sets)).astype(np.float64)
@@ -190,7 +190,7 @@ def _log_probabilities(law: Renewal, columns: int, sets: Participations) -> Floa
 
 
 def with_larger_sets(renewal: Renewal, columns: int, size: float) -> list[float]:
-    """Tilts under which sets of about `size` members are common; the law itself always is one."""
+    """Tilts under which sets of about `size` members are common; the law itself is always one."""
     probability, gap = renewal.probability, renewal.gap
     usual = columns * probability / (1 + (gap - 1) * probability)
     if size <= 1.5 * max(usual, 1.0):

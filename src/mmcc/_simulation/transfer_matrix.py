@@ -9,7 +9,7 @@ is a product over columns in which column j needs to know only which of the last
 take part, and whether it is eligible: a state.
 
 Remove: outputs are drawn with other probabilities of participation, under which the mechanism's
-ratio to Q is a chain as well; products of X_j^lambda = 1 + lambda (X_j - 1) + ... look like that.
+ratio to Q is a chain too; products of X_j^lambda = 1 + lambda (X_j - 1) + ... look like that.
 Add: the integral over t of `batches` is a Gauss rule on panels.
 """
 
@@ -34,7 +34,7 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 NEGLIGIBLE = 1e-9
 MAX_PANELS = 40
 LARGEST_COST = 600.0
-"""A factor e^-cost must not look like a blocked state."""
+"""A factor e^-cost must not be mistaken for a blocked state."""
 LOWEST, FARTHEST = 10.0, 38.0
 """Beyond LOWEST t stands for every t; before -FARTHEST nothing is left."""
 

@@ -1,7 +1,7 @@
 """Which epsilon, or which noise, a verdict is likely to pass: found by pilots, then verified.
 
 In: a mechanism and a delta, or a target.  Out: a verified `Guarantee`.
-Rounding: none in the search, which may look at anything but the verdict's own random numbers.
+Rounding: none in the search, which may look at anything except the verdict's own random numbers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from mmcc.sampling import Scheme
 from mmcc.strategies._base import Strategy
 
 OPTIONS = ("failure", "samples", "record")
-"""Of `mmcc.verify`, where it is asked beside another question."""
+"""Options of `mmcc.verify` that other questions pass on."""
 SAMPLES = 150.0
-"""Of a pilot, in units of `trials.rough`: 7 % of delta or less, which is .5 % of epsilon."""
+"""Samples of a pilot, in units of `trials.rough`: within 7 % of delta, or .5 % of epsilon."""
 MARGIN = 1.003
-"""An epsilon or a noise level this much above what a pilot finds passing."""
+"""A margin of epsilon or noise above what passes according to a pilot."""
 RETRIES, STEP = 3, 1.02
-"""Verdicts, each at a larger epsilon or noise."""
+"""The most verdicts, and the factor of epsilon or noise from one to the next."""
 TURNS, CLOSE = 8, 0.08
-"""Of the search for a noise level, in log delta."""
+"""The tolerance of the search for a noise level, in log delta."""
 DIGITS = 4
 
 
@@ -64,7 +64,7 @@ def verified_epsilon(
     progress: Progress | None = None,
     **options: Any,
 ) -> Guarantee:
-    """An epsilon that a verdict passes, about the smallest; it is at least `low`."""
+    """An epsilon that passes a verdict, approximately the smallest; it is at least `low`."""
     numbers: dict[str, Any] = {"sigma": sigma, "delta": delta, "failure": failure}
     claim = Claim.about(strategy, sampling, group_size, epsilon=low, **numbers)
     with one_thread():
@@ -100,10 +100,10 @@ def verified_sigma(
     progress: Progress | None = None,
     **options: Any,
 ) -> Guarantee:
-    """A noise level at which a verdict passes a target, about the least.
+    """A noise level at which a verdict passes a target, approximately the least.
 
-    The search has random numbers that follow from the question, so that it ends at the same noise
-    when it is repeated: runs that are taken up again need that.
+    The search derives its random numbers from the question, so repeating it gives the same noise:
+    resumed runs need that.
     """
     numbers: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "failure": failure}
     seed = int(hashlib.sha256(repr((strategy, sampling, numbers)).encode()).hexdigest()[:16], 16)
@@ -133,7 +133,7 @@ def _first_to_pass(
     value: float,
     larger: Callable[[float, NotVerifiedError], float],
 ) -> Guarantee:
-    """The first verdict that passes, of a few; each is an attempt of its own."""
+    """The first of a few verdicts that passes; each is a separate attempt."""
     for turn in range(RETRIES):
         try:
             return ask(value)
@@ -142,7 +142,7 @@ def _first_to_pass(
         if turn < RETRIES - 1:
             value = larger(value, last)
     raise NotVerifiedError(
-        f"{RETRIES} verdicts were refused, the last at {name} = {value:.6g}, so that there is no "
+        f"{RETRIES} verdicts were refused, the last at {name} = {value:.6g}, so there is no "
         f"{name} to use: {last}",
         samples=last.samples,
         epsilon=last.epsilon,
@@ -156,7 +156,7 @@ def _excess(pilot: Pilot) -> float:
 
 
 def _first_sigma(strategy: Strategy, epsilon: float, delta: float) -> float:
-    """Where the search starts: what one participation needs, about."""
+    """Where the search starts: approximately what one participation needs."""
     column = strategy.sensitivity(strategy.steps)
     return column * math.sqrt(2 * math.log(1.25 / delta)) / max(epsilon, 1e-3) / 4
 
@@ -180,7 +180,7 @@ def _root(excess: Callable[[float], float], first: float) -> float:
             return math.exp(low)
         high, low = low, low - math.log(2)
         if low < math.log(1e-12):
-            raise MethodError("any noise will do: choose a smaller delta.")
+            raise MethodError("any noise satisfies this target: choose a smaller delta.")
     for _ in range(TURNS):
         left, right = at(low), at(high)
         if right >= -CLOSE:
@@ -192,13 +192,13 @@ def _root(excess: Callable[[float], float], first: float) -> float:
 
 
 def _rounded_up(sigma: float) -> float:
-    """A few digits, so that a repeated search ends at the same number."""
+    """Rounded up to a few digits, so that a repeated search ends at the same number."""
     unit = 10.0 ** (math.floor(math.log10(sigma)) - DIGITS + 1)
     return float(f"{math.ceil(sigma / unit) * unit:.{DIGITS}g}")
 
 
 def options_of(verify: object) -> dict[str, Any]:
-    """What a caller says about verdicts: no seed, and nothing that the question itself says."""
+    """A caller's options of verdicts: no seed, and nothing that the question itself determines."""
     if not isinstance(verify, Mapping):
         raise ParameterError(
             f"verify has options of mmcc.verify, as a mapping; got {shown(verify)}."
@@ -206,7 +206,7 @@ def options_of(verify: object) -> dict[str, Any]:
     options = {name: value for name, value in verify.items() if (name, value) != ("seed", None)}
     if "seed" in options:
         raise MethodError(
-            "a verdict has no seed of the caller's; leave it out, or use mmcc.verify."
+            "a verdict cannot have the caller's seed; leave it out, or use mmcc.verify."
         )
     for name in options:
         if name not in OPTIONS:
