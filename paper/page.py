@@ -34,29 +34,29 @@ OPENING = """# The paper, reproduced
     python -m paper all --quick --out figures     # a part of the points, minutes
     python -m paper tree --out figures            # one study, all its points
 
-The studies are in the folder `paper/` of the repository, not in the package: run them at the top of
-a checkout, with mmcc installed.  They use nothing but its public names, as any other program would.
+The studies are in the folder `paper/` of the repository, not in the package.  Run them at the top
+of a checkout, with mmcc installed.  They use only its public names, as any other program would.
 
 Each study writes `NAME.csv`, `NAME.png` and `NAME.md` (what it shows, and what each column is:
-given, certified or estimated).  Points are appended to the CSV as they come; a study that was
-stopped goes on where it was, and points that are there are not computed again (delete the CSV to
+given, certified or estimated).  Points are appended to the CSV as they are computed.  A study that
+was stopped continues where it was, and existing points are not computed again (delete the CSV to
 start over).  Pictures need matplotlib: `pip install 'mmcc[plot]'`.  From Python:
 `paper.STUDIES["tree"].run("figures", quick=True)`.
 
-`cifar10` trains: it needs `pip install 'mmcc[train]'` and the images, `--data DIR` with
-`cifar-10-batches-py` or `cifar-10-batches-bin`; `python -m paper.fetch_cifar10 DIR` fetches them
+`cifar10` trains.  It needs `pip install 'mmcc[train]'` and the images: `--data DIR` with
+`cifar-10-batches-py` or `cifar-10-batches-bin`.  `python -m paper.fetch_cifar10 DIR` fetches them
 with npm and checks them against the published checksums.  Without either, `all` says so and leaves
-it out.  Its {runs} runs take about two hours on two cores, and each is kept when it ends; with
-glibc, `MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000` in the environment
-saves a third of the time, which goes into asking for the same memory again.
+the study out.  Its {runs} runs take about two hours on two cores, and each is saved when it ends.
+With glibc, `MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000` in the
+environment saves a third of the time, which otherwise goes into requesting the same memory again.
 
-The paper's figures were published without their data.  The CSVs in [figures](figures) drew
-everything on this page, and `python -m paper.page` writes this page from them: no result is typed
-by hand (promises, what a word like "dramatically" is taken to mean, and the paper's numbers are).
-"Certified" is proven, rounding included, and few digits are rounded to the safe side; estimates are
-Monte Carlo intervals, not proofs.
-"The paper's algorithm" is method `mmcc` with rows in the order said; "ours" is method `tight`
-of 0.9.0, and some of it has become smaller since ([how tight](tightness.md)).
+The paper's figures were published without their data.  Everything on this page is drawn from the
+CSVs in [figures](figures), and `python -m paper.page` writes this page from them.  No result is
+typed by hand; only the promises, the meaning given to words like "dramatically", and the paper's
+own numbers are. "Certified" means proven, rounding included, and numbers with few digits are
+rounded to the safe side. Estimates are Monte Carlo intervals, not proofs. "The paper's algorithm"
+is method `mmcc` with rows in the order stated; "ours" is method `tight` of 0.9.0, and some of its
+numbers have become smaller since ([how tight](tightness.md)).
 Method `mmcc` is not the same bound at every n.  {tails}
 *speed* and *counting* show the step.
 
