@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from cases.reports import HOSTILE, small
 
-from mmcc import strategies
+import mmcc
+from mmcc import report, sampling, strategies
+from mmcc.ledger import Ledger
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 WAIT = 900_000
@@ -122,3 +124,38 @@ def test_a_hostile_report_opens_quietly(opened, hostile):
     contrasts = page.evaluate(CONTRAST)
     assert len(contrasts) > 100
     assert min(contrasts)[0] >= 4.5, min(contrasts)
+
+
+@pytest.fixture
+def runs(tmp_path) -> Path:
+    """A report on a ledger with one run."""
+    found = mmcc.epsilon(strategies.identity(8), sampling.Poisson(1 / 8), sigma=4.0, delta=1e-6)
+    ledger, file = Ledger(tmp_path / "runs.jsonl"), tmp_path / "runs.html"
+    ledger.begin(data="digits", mechanism="x" * 40, guarantee=found, steps=8, fingerprint="one")
+    report.of_ledger(tmp_path / "runs.jsonl").save(file)
+    return file
+
+
+def test_on_a_telephone_runs_are_seen_without_scrolling_sideways(browser, runs):
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.set_default_timeout(WAIT)
+    page.goto(runs.as_uri())
+    assert page.locator(".scroll").evaluate("at => at.scrollWidth - at.clientWidth") <= 0
+    told = "[...document.querySelectorAll('.runs tbody :is(th, td)')].map(at => at.dataset.column)"
+    assert page.evaluate(told) == ["Run", "State", "Steps", "ε ≤", "δ", "Mechanism"]
+    page.close()
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+def test_an_option_is_not_broken_from_its_dashes(browser, hostile, width):
+    """On one line each: `--` at the end of a line is no option."""
+    page = browser.new_page(viewport={"width": width, "height": 844})
+    page.set_default_timeout(WAIT)
+    page.goto(hostile.as_uri())
+    heights = page.locator("#command .option").evaluate_all(
+        "all => all.map(at => at.getClientRects().length)"
+    )
+    assert len(heights) >= 6
+    assert set(heights) == {1}
+    assert "--sigma 10.0" in page.locator("#command").inner_text()
+    page.close()

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import time
+import unicodedata
 from fractions import Fraction
 
 import mpmath
@@ -42,7 +43,7 @@ def test_the_headline_is_the_certified_epsilon_rounded_up(noise):
     for text in (Page(noise.html()).text, noise.markdown()):
         upper = re.findall(rf"ε ≤ {NUMBER}", text)
         assert exact.upper <= float(upper[0]) <= exact.upper * (1 + 1e-3)
-        assert re.search(rf"δ = {NUMBER}", text)[1] == "1e-06"
+        assert re.search(r"δ = (\S+)", text)[1].rstrip(".,*;") in ("10⁻⁶", "1e-06")
     lower = re.search(rf"{NUMBER}: no method can prove less", Page(noise.html()).text)[1]
     assert exact.lower * (1 - 1e-3) <= float(lower) <= exact.lower
 
@@ -67,8 +68,10 @@ def test_a_lower_end_stands_at_the_delta_it_was_certified_for():
     delta = 1e-5 / 3
     found = small(delta=delta, seconds=0.0)
     for text in (Page(found.html()).text, found.markdown()):
-        said = re.search(rf"true ε of the mechanism at δ = {NUMBER}", text)[1]
-        assert float(said) == delta
+        raised = rf"{NUMBER}(?: × 10([⁻\d⁰¹²³⁴⁵⁶⁷⁸⁹]+))?"  # noqa: RUF001
+        said, power = re.search(rf"true ε of the mechanism at δ = {raised}", text).groups()
+        exponent = unicodedata.normalize("NFKC", power or "").replace("\N{MINUS SIGN}", "-")
+        assert float(f"{said}e{exponent}" if power else said) == delta
 
 
 def test_an_epsilon_too_large_for_a_factor_has_none():
@@ -295,3 +298,28 @@ def test_every_sentence_names_the_unit(size):
         assert text.count("one patient") >= 6
         for words in ("one unit", "such unit", "one training example", "the protected unit has"):
             assert words not in text
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        ("1e-06", "10⁻⁶"),
+        ("0.001", "10⁻³"),
+        ("3.34e-10", "3.34 × 10⁻¹⁰"),  # noqa: RUF001
+        ("0.01", "0.01"),
+        ("1", "1"),
+        ("0", "0"),
+    ],
+)
+def test_a_small_delta_is_a_power_of_ten_with_all_its_digits(number, shown):
+    from mmcc.report._pages import _power_of_ten
+
+    assert _power_of_ten(number) == shown
+
+
+def test_a_page_writes_delta_as_a_paper_does(noise):
+    """Text to be run again keeps the exact number."""
+    page = Page(noise.html())
+    again = page.by_id["command"] + page.by_id["snippet"]
+    assert "1e-06" in again
+    assert "δ = 1e" not in page.text

@@ -6,6 +6,8 @@ In: a `Report`.  Out: text.  HTML is escaped by jinja2 wherever it is not writte
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +17,8 @@ from mmcc._outputs import check_place
 from mmcc.errors import MmccError, ParameterError, suggestion
 from mmcc.report._escape import markdown_block, markdown_code, markdown_text, visible
 from mmcc.report._facts import Report
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -83,6 +87,8 @@ def _environment(escaped: bool) -> Environment:
         "text": markdown_text,
         "code": markdown_code,
         "lines": _lines,
+        "options": _options,
+        "power": _power_of_ten,
         "sh": partial(markdown_block, language="sh"),
         "python": partial(markdown_block, language="python"),
     }
@@ -101,3 +107,27 @@ def _lines(text: str) -> str:
     from markupsafe import Markup, escape
 
     return Markup("\n").join(escape(visible(line)) for line in text.split("\n"))
+
+
+def _options(text: str) -> str:
+    """A command for HTML in which no option is broken from its value where there is room."""
+    from markupsafe import Markup
+
+    whole = Markup('<span class="option">{}</span>')
+    return Markup("\n").join(
+        Markup(" ").join(whole.format(visible(part)) for part in re.split(" (?=--)", line))
+        for line in text.split("\n")
+    )
+
+
+def _power_of_ten(number: str) -> str:
+    """A number below 1/100 as a paper prints it, with all its digits: 2.5e-07 is 2.5 x 10^-7.
+
+    The raised digits are characters of their own, so that a copy of the text says the same.
+    """
+    value = Decimal(number)
+    if not 0 < value < Decimal("0.01"):
+        return number
+    digits = value.scaleb(-value.adjusted()).normalize()
+    power = f"10{str(value.adjusted()).translate(RAISED)}"
+    return power if digits == 1 else f"{digits} \N{MULTIPLICATION SIGN} {power}"

@@ -158,8 +158,8 @@ def _errors(
         return [*facts, Fact(name, f"not known: {problem}")]
     theirs = rmse(identity(strategy.steps), sigma)
     change = 100 * (1 - ours / theirs)
-    than = f"{abs(change):.1f} % {'less' if change > 0 else 'more'} here"
-    text = f"{theirs:.4g} clip norms, with sigma {rounded_up(sigma)}: {than}"
+    than = f"the error here is {abs(change):.1f} % {'smaller' if change > 0 else 'larger'}"
+    text = f"{theirs:.4g} clip norms, with sigma {rounded_up(sigma)}; {than}"
     return [*facts, Fact(name, text)]
 
 
