@@ -49,6 +49,8 @@ class Followed:
     point: FloatArray
     promised: float
     """What one more step was expected to gain, in log error; NaN if the search was cut short."""
+    inverse: FloatArray | None
+    """Of the curvature there; None where it is not known in all directions."""
 
     @property
     def settled(self) -> bool:
@@ -56,21 +58,32 @@ class Followed:
         return self.promised < TOLERANCE
 
 
-def follow(search: Search, family: Family, start: FloatArray, most: int) -> Followed | None:
-    """The best member near a start, after at most about so many strategies; None at a bad start."""
+def follow(
+    search: Search,
+    family: Family,
+    start: FloatArray,
+    most: int,
+    inverse: FloatArray | None = None,
+) -> Followed | None:
+    """The best member near a start, after at most about so many strategies; None at a bad start.
+
+    `inverse`: of the curvature, if it is known from a search that is much like this one.  Then a
+    start where nothing is to be gained is known as such from its slope alone.
+    """
     end = search.tried + most
     point = np.array(start, dtype=np.float64)
     here = search.look(family.strategy(point))
     if here is None:
         return None
-    inverse, known = np.eye(point.size), 0
+    known = 0 if inverse is None else point.size
+    inverse = np.eye(point.size) if inverse is None else inverse
     slope = _slope(search, family, point, here)
     while search.tried + 2 * point.size < end:
         step = -inverse @ slope
         promised = -0.5 * float(slope @ step)
         longest = float(np.abs(step).max())
         if known >= point.size and promised < TOLERANCE:
-            return Followed(here.value, point, promised)
+            return Followed(here.value, point, promised, inverse)
         if not longest > 0:
             break
         first = known < point.size
@@ -83,11 +96,16 @@ def follow(search: Search, family: Family, start: FloatArray, most: int) -> Foll
             continue
         there, moved = found
         if search.tried + 2 * point.size >= end:
-            return Followed(there.value, point + moved, math.nan)
+            return Followed(there.value, point + moved, math.nan, _if_known(inverse, known))
         steeper = _slope(search, family, point + moved, there)
         inverse = _updated(inverse, moved, steeper - slope, known == 0)
         point, here, slope, known = point + moved, there, steeper, known + 1
-    return Followed(here.value, point, math.nan)
+    return Followed(here.value, point, math.nan, _if_known(inverse, known))
+
+
+def _if_known(inverse: FloatArray, known: int) -> FloatArray | None:
+    """A guess with fewer steps behind it than there are directions is none."""
+    return inverse if known >= len(inverse) else None
 
 
 def _slope(search: Search, family: Family, point: FloatArray, here: Looked) -> FloatArray:
