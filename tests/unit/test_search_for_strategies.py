@@ -133,11 +133,24 @@ def test_slopes_lead_to_the_least_value():
     assert search.tried <= 80
 
 
+def test_with_the_curvature_of_another_search_one_slope_is_enough():
+    before = follow(ClosedForm(np.array([-1.0, -2.0])), Bands(9), np.array([-0.2, -0.9]), 200)
+    near = ClosedForm(np.array([-1.0, -2.0]))
+    found = follow(near, Bands(9), before.point, 50, before.inverse)
+    assert found.settled
+    assert near.tried == 5
+    moved = ClosedForm(np.array([-1.2, -2.3]))
+    found = follow(moved, Bands(9), before.point, 50, before.inverse)
+    assert found.value <= 1 / 1.5 + 2e-3
+    assert moved.tried <= 30
+
+
 def test_slopes_keep_to_their_budget():
     search = ClosedForm(np.array([-1.0, -2.0]))
     found = follow(search, Bands(9), np.array([-0.2, -0.9]), 7)
     assert search.tried <= 12
     assert not found.settled
+    assert found.inverse is None
     assert follow(search, Bands(9), np.array([99.0, 0.0]), 7) is None
 
 

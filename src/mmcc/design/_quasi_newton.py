@@ -49,6 +49,8 @@ class Descent:
     point: FloatArray
     promised: float
     """The expected gain of one more step, in log error; NaN if the search was cut short."""
+    inverse: FloatArray | None
+    """The inverse of the curvature there; None unless it is known in all directions."""
 
     @property
     def settled(self) -> bool:
@@ -56,21 +58,32 @@ class Descent:
         return self.promised < TOLERANCE
 
 
-def follow(search: Search, family: Family, start: FloatArray, most: int) -> Descent | None:
-    """The best member near a start, after at most about `most` strategies; None at a bad start."""
+def follow(
+    search: Search,
+    family: Family,
+    start: FloatArray,
+    most: int,
+    inverse: FloatArray | None = None,
+) -> Descent | None:
+    """The best member near a start, after at most about `most` strategies; None at a bad start.
+
+    `inverse` is that of the curvature, if a similar search has found it.  Then the slope alone
+    shows whether there is anything to be gained at the start.
+    """
     end = search.tried + most
     point = np.array(start, dtype=np.float64)
     here = search.look(family.strategy(point))
     if here is None:
         return None
-    inverse, known = np.eye(point.size), 0
+    known = 0 if inverse is None else point.size
+    inverse = np.eye(point.size) if inverse is None else inverse
     slope = _slope(search, family, point, here)
     while search.tried + 2 * point.size < end:
         step = -inverse @ slope
         promised = -0.5 * float(slope @ step)
         longest = float(np.abs(step).max())
         if known >= point.size and promised < TOLERANCE:
-            return Descent(here.value, point, promised)
+            return Descent(here.value, point, promised, inverse)
         if not longest > 0:
             break
         first = known < point.size
@@ -83,11 +96,16 @@ def follow(search: Search, family: Family, start: FloatArray, most: int) -> Desc
             continue
         there, moved = found
         if search.tried + 2 * point.size >= end:
-            return Descent(there.value, point + moved, math.nan)
+            return Descent(there.value, point + moved, math.nan, _if_known(inverse, known))
         steeper = _slope(search, family, point + moved, there)
         inverse = _update(inverse, moved, steeper - slope, known == 0)
         point, here, slope, known = point + moved, there, steeper, known + 1
-    return Descent(here.value, point, math.nan)
+    return Descent(here.value, point, math.nan, _if_known(inverse, known))
+
+
+def _if_known(inverse: FloatArray, known: int) -> FloatArray | None:
+    """The inverse, unless it rests on fewer steps than there are directions."""
+    return inverse if known >= len(inverse) else None
 
 
 def _slope(search: Search, family: Family, point: FloatArray, here: Evaluation) -> FloatArray:

@@ -12,16 +12,16 @@ there, and moved along the slopes of that bound while time is left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from mmcc import utility
-from mmcc._arrays import FloatArray
 from mmcc._methods import TIGHT
 from mmcc.accounting._best_bound import Budget
 from mmcc.accounting._guarantee import Guarantee
 from mmcc.design._certified_noise import Target, calibrate, prove
-from mmcc.design._quasi_newton import follow
+from mmcc.design._quasi_newton import Descent, follow
 from mmcc.design._recommendation import Offer, Recommendation
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import STARTS, Search
@@ -131,11 +131,15 @@ class RecommendationSearch:
             if 1 < width < self.found.steps:
                 search.value(CONTINUAL_COUNTING.make_sized(self.found.steps, width))
         self._offer_best(search, first)
+        followed = followed or Descent(math.inf, point, math.nan, None)
         for scheme in others:
-            self._offer_under(scheme, search, point if followed is None else followed.point)
+            self._offer_under(scheme, search, followed)
 
-    def _offer_under(self, scheme: Scheme, search: Search, point: FloatArray) -> None:
-        """The best of a search under another scheme, and what is better than it there."""
+    def _offer_under(self, scheme: Scheme, search: Search, followed: Descent) -> None:
+        """The best of a search under another scheme, and what is better than it there.
+
+        Its curvature is about that under the first scheme, which saves most of the strategies.
+        """
         own = self._search(scheme, OWN)
         if search.best is None:
             self._add(identity(self.found.steps), scheme)
@@ -145,7 +149,8 @@ class RecommendationSearch:
             return
         self._offer_best(own, scheme)
         if best.geometric:
-            follow(own, Shapes(self.found.steps), point, own.left)
+            shapes = Shapes(self.found.steps)
+            follow(own, shapes, followed.point, own.left, followed.inverse)
             self._offer_best(own, scheme)
         self._add(identity(self.found.steps), scheme)
 
