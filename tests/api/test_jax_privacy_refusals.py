@@ -98,8 +98,8 @@ class TestWithJaxPrivacy:
         class CyclicPoissonSampling:
             sampling_prob, iterations, cycle_length = 0.1, 8, 1
 
-        self.refused(Mine(0.1, 8), "of your own")
-        self.refused(CyclicPoissonSampling(), "of your own")
+        self.refused(Mine(0.1, 8), "user-defined class")
+        self.refused(CyclicPoissonSampling(), "user-defined class")
 
     def test_strategies(self):
         from jax_privacy.matrix_factorization import streaming_matrix

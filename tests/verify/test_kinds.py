@@ -41,7 +41,7 @@ def test_a_bracket_has_what_was_verified_beside_its_certified_ends(bracketed):
     assert found.to_dict()["verified"]["certified"] is False
     with pytest.raises(MethodError, match="certified"):
         Bracket(lower=0.0, guarantee=found.verified)
-    with pytest.raises(MethodError, match="beside"):
+    with pytest.raises(MethodError, match="`verified` must be a verified"):
         Bracket(lower=0.0, guarantee=found.guarantee, verified=found.guarantee)
 
 

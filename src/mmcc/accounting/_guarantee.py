@@ -277,7 +277,8 @@ class Bracket:
         right = self.guarantee.kind == CERTIFIED
         if not right or (self.verified is not None and self.verified.kind != VERIFIED):
             raise MethodError(
-                "the ends of a bracket must be certified; pass a verified guarantee as `verified`."
+                "the ends of a bracket must be certified, and `verified` must be a verified "
+                "guarantee."
             )
         if self.verified is not None and self.refused is not None:
             raise MethodError(
