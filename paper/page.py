@@ -35,11 +35,11 @@ OPENING = """# The paper, reproduced
     python -m paper tree --out figures            # one study, all its points
 
 The studies are in the folder `paper/` of the repository, not in the package: run them at the top of
-a checkout, with mmcc installed.  They use nothing but its public names, as any other program would.
+a checkout, with mmcc installed.  They use only its public names, like any other program.
 
 Each study writes `NAME.csv`, `NAME.png` and `NAME.md` (what it shows, and what each column is:
 given, certified or estimated).  Points are appended to the CSV as they come; a study that was
-stopped goes on where it was, and points that are there are not computed again (delete the CSV to
+stopped continues where it was, and points already there are not computed again (delete the CSV to
 start over).  Pictures need matplotlib: `pip install 'mmcc[plot]'`.  From Python:
 `paper.STUDIES["tree"].run("figures", quick=True)`.
 
@@ -48,14 +48,14 @@ start over).  Pictures need matplotlib: `pip install 'mmcc[plot]'`.  From Python
 with npm and checks them against the published checksums.  Without either, `all` says so and leaves
 it out.  Its {runs} runs take about two hours on two cores, and each is kept when it ends; with
 glibc, `MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000` in the environment
-saves a third of the time, which goes into asking for the same memory again.
+saves a third of the time, which is otherwise spent on requesting the same memory again.
 
 The paper's figures were published without their data.  The CSVs in [figures](figures) drew
 everything on this page, and `python -m paper.page` writes this page from them: no result is typed
-by hand (promises, what a word like "dramatically" is taken to mean, and the paper's numbers are).
-"Certified" is proven, rounding included, and few digits are rounded to the safe side; estimates are
-Monte Carlo intervals, not proofs.
-"The paper's algorithm" is method `mmcc` with rows in the order said; "ours" is method `tight`
+by hand, except for the promises, the meaning assumed for words like "dramatically", and the paper's
+numbers.  "Certified" means proven, rounding included, and printed digits are rounded to the safe
+side; estimates are Monte Carlo intervals, not proofs.
+"The paper's algorithm" is method `mmcc` with rows in the stated order; "ours" is method `tight`
 of 0.9.0, and some of it has become smaller since ([how tight](tightness.md)).
 Method `mmcc` is not the same bound at every n.  {tails}
 *speed* and *counting* show the step.
