@@ -21,8 +21,10 @@ BARS = {r"\lvert": "\ue000", r"\rvert": "\ue001"}
 """Bars that know their side: set close to what they enclose."""
 FORMS = {"\ue000": "prefix", "\ue001": "postfix"}
 FUNCTION = re.compile(
-    r"(<m[io]>(?:log|exp|cosh|sinh|cos|max|min)</m[io]>)(?=<m(?:i|n|sub|sup|subsup|over|sqrt)>)"
+    r"(<m[io]>(?:log|exp|cosh|sinh|cos|max|min)</m[io]>)(?=<m(?:i|n|sub|sup|subsup|over|sqrt)[ >])"
 )
+SIMILAR = "<mo>&#x0223C;</mo>"
+"""Between two sides, with the space of a relation."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -50,4 +52,5 @@ def _mathml(formula: re.Match[str]) -> str:
         found = re.compile(f"<m[io]>(?:{mark}|&#x0{ord(mark):X};)</m[io]>")
         close = f'<mo form="{form}" stretchy="false" lspace="0" rspace="0">|</mo>'
         drawn = found.sub(close, drawn)
+    drawn = drawn.replace("<mi>&#x0007E;</mi>", SIMILAR)
     return FUNCTION.sub(r'\1<mspace width="0.167em" />', drawn)

@@ -6,7 +6,6 @@ grey: neighbouring colours differ in lightness, and lines also differ in dashes 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -18,6 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
+
+from mmcc._ticks import ticks_between
 
 DARK, GREY, PALE = "#1d2733", "#77818c", "#dde2e7"
 BLUE, RED = "#0b5fa5", "#a31621"
@@ -53,10 +54,6 @@ STYLE: dict[Any, Any] = {
     "ytick.labelcolor": DARK,
 }
 RESOLUTION = 200
-LEAST_TICKS, MOST_TICKS = 4, 8
-"""Of an axis, as far as round numbers allow."""
-ROUND = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
-"""Round numbers of a decade, few to many."""
 
 
 class Picture(Figure):
@@ -95,25 +92,6 @@ def gridded(figure: Figure) -> Axes:
     axes.grid(visible=True, zorder=0)
     axes.set_axisbelow(True)
     return axes
-
-
-def ticks_between(low: float, high: float) -> list[float]:
-    """About four to eight round numbers between two ends, for a log scale."""
-    best: list[float] = []
-    for steps in ROUND:
-        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-        every = [s * 10.0**k for k in range(first, last + 1) for s in steps]
-        inside = [t for t in every if low * (1 - 1e-9) <= t <= high * (1 + 1e-9)]
-        if len(inside) > MOST_TICKS and best:
-            break
-        best = inside
-        if len(best) >= LEAST_TICKS:
-            break
-    if len(best) < LEAST_TICKS:  # less than about an octave
-        unit = 10.0 ** math.floor(math.log10((high - low) / LEAST_TICKS))
-        unit *= next(u for u in (1, 2, 5, 10) if (high - low) / (u * unit) <= MOST_TICKS)
-        best = [unit * k for k in range(math.ceil(low / unit), math.floor(high / unit) + 1)]
-    return best[:: -(-len(best) // MOST_TICKS)]
 
 
 def set_log(

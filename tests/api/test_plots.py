@@ -111,7 +111,7 @@ def test_there_are_ticks_and_the_noise_asked_about_is_named(drawn):
 @pytest.mark.parametrize("spread", [1.1, 1.5, 3.0, 30.0, 1e4, 1e9])
 @pytest.mark.parametrize("low", [0.7, 13.0, 2.3e-5])
 def test_axes_of_any_length_have_round_ticks(low, spread):
-    from mmcc._picture import MOST_TICKS, ticks_between
+    from mmcc._ticks import MOST_TICKS, ticks_between
 
     ticks = ticks_between(low, low * spread)
     assert 3 <= len(ticks) <= MOST_TICKS + 2

@@ -110,6 +110,27 @@ def test_every_formula_was_understood(site):
             assert not re.search("[\ue000-\uf8ff]", formula), (path.name, formula)
 
 
+def test_relations_and_functions_have_their_space(site):
+    """`x ~ N` is a relation, and a function stands off from what it is taken of."""
+    page = (site / "theory-reveal.html").read_text(encoding="utf-8")
+    assert "<mi>&#x0007E;</mi>" not in page
+    assert "<mi>~</mi>" not in page
+    assert not re.search(r"<m[io]>log</m[io]><mover", page)
+
+
+def test_tables_have_no_empty_title_and_buttons_cover_no_code(browser, site):
+    page = browser.new_page(viewport={"width": WIDE, "height": 900})
+    page.set_default_timeout(WAIT)
+    page.goto((site / "index.html").as_uri())
+    empty = "[...document.querySelectorAll('article thead')].filter(at => !at.innerText.trim())"
+    assert page.evaluate(f"{empty}.filter(at => at.getClientRects().length).length") == 0
+    room = page.locator("article pre > code").first.evaluate(
+        "at => parseFloat(getComputedStyle(at).paddingRight)"
+    )
+    assert room > 30
+    page.close()
+
+
 def test_indices_are_set_below_the_line(browser, site):
     """Without a font for mathematics they stand on it."""
     page = browser.new_page(viewport={"width": WIDE, "height": 900})

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmcc._arrays import FloatArray
+from mmcc._ticks import ticks_between
 from mmcc.accounting._guarantee import rounded_down, rounded_up
 from mmcc.explore._answers import Errors
 from mmcc.explore._settings import SIGMA
@@ -22,7 +23,7 @@ INK, QUIET, RULE = "#1d2733", "#566273", "#e3e8ee"
 ACCENT, SOFT = "#0b5fa5", "rgba(11, 95, 165, 0.14)"
 WARM = "#a8480a"
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
-SHADES = [[0.0, "#ffffff"], [0.02, "#e6f0f9"], [0.5, "#5b9bd0"], [1.0, "#08406f"]]
+SHADES = [[0.0, "rgba(255, 255, 255, 0)"], [0.02, "#e6f0f9"], [0.5, "#5b9bd0"], [1.0, "#08406f"]]
 LINES = (
     (QUIET, "solid"),
     (ACCENT, "solid"),
@@ -94,11 +95,36 @@ def epsilon_figure(
         "layer": "below",
     }
     layout = _layout(f"noise {SIGMA}", "ε", log=True)
-    layout["xaxis"]["dtick"] = "D1"
-    heights = [value for trace in traces for value in trace["y"]]
-    if heights and max(heights) > WIDE * min(heights):
-        del layout["yaxis"]["dtick"]
-    return {"data": [_lines(t) for t in traces], "layout": {**layout, "shapes": [mark]}}
+    for axis, places in (("xaxis", "x"), ("yaxis", "y")):
+        layout[axis] |= _ticks([value for trace in traces for value in trace[places]])
+    layout["legend"]["traceorder"] = "normal"
+    named = {
+        "text": f"{SIGMA} = {chosen:.4g}",
+        "x": math.log10(chosen),
+        "yref": "paper",
+        "y": 0,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "textangle": -90,
+        "font": {"size": 11, "color": QUIET},
+    }
+    more = {"shapes": [mark], "annotations": [named]}
+    return {"data": [_lines(t) for t in traces], "layout": {**layout, **more}}
+
+
+def _ticks(values: Sequence[float]) -> dict[str, Any]:
+    """Round numbers, several of them; over many decades those of plotly."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known or max(known) > WIDE * min(known) or max(known) < 1.01 * min(known):
+        return {"dtick": None}
+    places = ticks_between(min(known), max(known))
+    return {
+        "dtick": None,
+        "tickmode": "array",
+        "tickvals": places,
+        "ticktext": [f"{place:.6g}" for place in places],
+    }
 
 
 def error_figure(errors: Errors) -> Figure:

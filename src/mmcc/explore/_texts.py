@@ -13,18 +13,21 @@ from mmcc.sampling._registry import SCHEMES
 
 
 def command(shown: Settings) -> str:
-    """The question as a command."""
-    words = [f"--strategy {shown.strategy} --steps {shown.steps}"]
+    """The question as a command, one option a line."""
+    options: list[tuple[str | None, object]] = [
+        ("strategy", shown.strategy),
+        ("steps", shown.steps),
+    ]
     if shown.size is not None:
-        words[0] += f" --{shown.size_name} {shown.size}"
-    words.append(f"--sampling {shown.scheme}")
+        options.append((shown.size_name, shown.size))
+    options.append(("sampling", shown.scheme))
     if shown.prob is not None:
-        words[1] += f" --prob {shown.prob}"
-    for name, value in shown.rounds:
-        words[1] += f" --{name} {value}"
-    words.append(f"--sigma {_short(shown.sigma)} --delta {_short(shown.delta)}")
+        options.append(("prob", shown.prob))
+    options += shown.rounds
+    options += [("sigma", _short(shown.sigma)), ("delta", _short(shown.delta))]
     if shown.method != TIGHT:
-        words[2] += f" --method {shown.method}"
+        options.append(("method", shown.method))
+    words = [f"--{name} {value}" for name, value in options]
     return " \\\n    ".join(["mmcc bracket", *words])
 
 
