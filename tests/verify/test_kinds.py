@@ -187,7 +187,7 @@ def test_kinds_that_cannot_be_are_corrupt(ledger, changed):
 
 def test_an_estimate_is_refused(ledger):
     found = mmcc.verify(*MECHANISM, **AT, epsilon=0.9, failure=1e-3, seed=1)
-    with pytest.raises(LedgerError, match="Estimate is none"):
+    with pytest.raises(LedgerError, match="Estimate is not one"):
         begin(ledger, found)
 
 
