@@ -297,9 +297,9 @@ def test_unsafe_settings_are_refused(options, match):
     ("changed", "match"),
     [
         ({"precision": "16-mixed"}, "scales the loss"),
-        ({"strategy": DDPStrategy()}, "DDPStrategy spreads"),
-        ({"strategy": SimpleNamespace(root_device="cpu")}, "SimpleNamespace spreads"),
-        ({"strategy": SingleDeviceStrategy("meta")}, r"is on cpu and the Trainer trains on meta"),
+        ({"strategy": DDPStrategy()}, "DDPStrategy distributes"),
+        ({"strategy": SimpleNamespace(root_device="cpu")}, "SimpleNamespace distributes"),
+        ({"strategy": SingleDeviceStrategy("meta")}, r"is on cpu but the Trainer trains on meta"),
     ],
 )
 def test_what_this_machine_cannot_start_is_refused(changed, match):
