@@ -30,6 +30,7 @@ from mmcc.design._exploration import (
     Exploration,
     stand_in,
 )
+from mmcc.design._least_error import least_error
 from mmcc.design._optimised_result import MEASURES, Candidate, LeftOut, Optimised, RuledOut
 from mmcc.design._rough_noise import RoughNoise
 from mmcc.design._search import ErrorOf, Search
@@ -122,6 +123,7 @@ def optimise(
         tuned=tuned,
         others=tuple(one for one in compared if one is not best),
         evaluations=explored.tried,
+        least=_least(scheme, asked, target, objective),
     )
 
 
@@ -241,6 +243,13 @@ class _Question:
     def _report(self, what: str, done: int) -> None:
         if self.progress is not None:
             self.progress(f"optimise: {what}", done)
+
+
+def _least(scheme: Scheme, workload: Workload, target: Target, objective: str) -> float | None:
+    """An error that no matrix can go below; None where that is not known."""
+    if not workload.is_prefix_sums:
+        return None
+    return least_error(scheme, workload.steps, target.epsilon, target.delta, objective)
 
 
 def _best(compared: Sequence[Compared]) -> Candidate:

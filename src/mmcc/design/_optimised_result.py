@@ -87,6 +87,9 @@ class Optimised:
     """The number of strategies whose noise was computed in the search."""
     workload: str = PREFIX_SUMS
     """What the errors are of, in words."""
+    least: float | None = None
+    """No matrix, Toeplitz or not, has a smaller error of prefix sums at this guarantee, whatever
+    the proof of it; None where nothing is known."""
 
     @property
     def sigma(self) -> float:
@@ -100,10 +103,11 @@ class Optimised:
 
     def __str__(self) -> str:
         what = MEASURES[self.objective]
+        least = f"; no matrix has less than {self.least:.5g}" if self.least else ""
         return (
             f"{self.strategy!r}: {what} of {self.workload} {self.error:.5g} at sigma "
             f"{self.sigma:.5g}, {100 * self.gain:.2f} % below that of the best fixed strategy, "
-            f"{self.fixed}; {self.guarantee}"
+            f"{self.fixed}{least}; {self.guarantee}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,6 +118,7 @@ class Optimised:
             "objective": self.objective,
             "workload": self.workload,
             "gain": self.gain,
+            "least_error": self.least,
             "guarantee": self.guarantee.to_dict(),
             "fixed": self.fixed.to_dict(),
             "tuned": self.tuned.to_dict() if self.tuned is not None else None,

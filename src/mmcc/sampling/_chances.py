@@ -80,6 +80,27 @@ class Chances:
             law = self._advance(law - taking, taking)
         return found
 
+    def counts(self, columns: int, most: int) -> FloatArray:
+        """Law of the number of participations in the first l columns, a row for l = 0, 1, ...
+
+        Numbers of `most` >= 1 and more are counted as `most`.
+        """
+        found = np.zeros((columns + 1, most + 1))
+        found[0, 0] = 1.0
+        law = np.zeros((self.states, most + 1))
+        law[0, 0] = 1.0
+        for column in range(columns):
+            taking = law * self.row(column)[:, None]
+            idle = law - taking
+            taking[:, most] += taking[:, most - 1]
+            taking[:, 1:most] = taking[:, : most - 1]
+            taking[:, 0] = 0.0
+            law = np.zeros_like(law)
+            np.add.at(law, self.after[:, 0], idle)
+            np.add.at(law, self.after[:, 1], taking)
+            found[column + 1] = law.sum(axis=0)
+        return found
+
     def forecast(self, columns: int) -> FloatArray:
         """From each state, the chance to take part in each of the next `columns` columns.
 
