@@ -83,9 +83,12 @@ def moments(lattice: PlaneLattice, powers: ComplexArray, decay: float) -> Moment
             part = slice(start, min(start + BATCH, count))
             values[part], errors = _powered(frame, mean[part], slip, decay)
             error = max(error, float(errors.max()))
+    real = float(values[0].real)
+    if not real > 0:  # an underflow, or not a number
+        return None
     # l itself was rounded, step by step, and so was the start.
     grown = math.exp(min(2 * lattice.steps * slip, 700.0))
-    error = (max(error, silent) + 4 * slip * frame.size) * grown / float(values[0].real)
+    error = (max(error, silent) + 4 * slip * frame.size) * grown / real
     if not (np.isfinite(values).all() and 0 <= error < LARGEST_ERROR):
         return None
     magnitude = abs(shift) * lattice.steps + abs(math.log(frame.growth)) * lattice.steps
