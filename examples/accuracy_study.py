@@ -365,6 +365,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("accuracy-study"), help="folder for files")
     parser.add_argument("--data", type=Path, default=DEBIAN, help="folder with the idx files")
     parser.add_argument("--images", type=int, help="training images that are used")
+    parser.add_argument("--rates", type=float, nargs="+", help="learning rates to choose from")
     parser.add_argument("--quick", action="store_true", help="seconds, and too few steps to learn")
     return parser.parse_args(words)
 
@@ -375,6 +376,8 @@ def main(words: list[str] | None = None) -> int:
     setting = QUICK if options.quick else Setting()
     if options.images is not None:
         setting = replace(setting, images=options.images)
+    if options.rates is not None:
+        setting = replace(setting, rates=tuple(options.rates))
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         study = Study(
