@@ -30,7 +30,7 @@ from mmcc.sampling._families_at_rate import common_rate, epoch, family, family_o
 from mmcc.strategies import identity
 from mmcc.strategies._workloads import Workload, workload_of
 
-SECONDS = 60.0
+SECONDS = 55.0
 MOST_STEPS = 10**6
 USUAL = ("poisson", "random-allocation")
 """Schemes that are looked at unless others are named: they amplify, and our loader draws them."""

@@ -106,7 +106,7 @@ COMMAND = Command(
         "--seconds",
         NUMBER,
         QUESTION,
-        "Start nothing new after about this many seconds; default 60.",
+        "Start nothing new after about this many seconds; default 55.",
     ),
     JSON,
     help="Print the mechanism with the least error found for a run and a target, beside DP-SGD.",
