@@ -26,6 +26,11 @@ PRODUCTS = 200
 LONGEST = 15 / 0.19
 """Seconds over seconds, both on one idle core."""
 ASKED = re.compile(r"\bmmcc ((?:epsilon|delta|sigma|bracket|compare) --.*--delta \S+.*)$", re.M)
+LARGE = [
+    shlex.split(f"epsilon --strategy {name} --steps 100000 --sampling poisson --prob 1/1000")
+    + ["--sigma", "100", "--delta", "1e-6"]
+    for name in ("continual-counting", "blt")
+]
 SIZES = {"--steps": "2000", "--prob": "1/100", "--rate": "1/100"}
 
 
@@ -75,7 +80,7 @@ def test_every_kind_of_question_is_asked():
     assert any("binary_tree(2000)" in cell for cell in cells())
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
+@pytest.mark.parametrize("words", [*commands(), *LARGE], ids=" ".join)
 def test_a_command_answers_soon(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     unit, ended = reference(), []
