@@ -158,7 +158,7 @@ BANDS = strategies.toeplitz([1.0, 0.5], 2)
 CASES = {
     "two steps": coins(2, 0.15, 1.4, remove=0.13, add=0.04, lower=0.007),
     "five steps": coins(
-        5, 0.1, 2.0, remove=0.21, add=0.1, lower=0.01, deltas=(1e-3,), epsilons=(1.0,)
+        5, 0.4, 2.5, remove=0.19, add=0.1, lower=0.004, deltas=(1e-3,), epsilons=(1.0,)
     ),
     "public groups": public_groups(0.2, 1.4, remove=0.055, add=0.025, lower=0.003),
     "a gap": apart_by(2, False, one_buffer(2), 0.15, 1.4, remove=0.21, add=0.07, lower=0.11),
