@@ -27,6 +27,7 @@ from mmcc.accounting._bounds.projection import Projection
 from mmcc.accounting._bounds.reveal import Reveal
 from mmcc.accounting._bounds.reveal.lower import apart
 from mmcc.sampling import Renewal
+from mmcc.strategies import Strategy
 
 Ends = tuple[float, float]
 Curve = Callable[[float, str], Ends]
@@ -90,12 +91,12 @@ def one_buffer(steps: int) -> strategies.Toeplitz:
     return strategies.blt(steps, decay=[0.8], scale=[0.4])
 
 
-def coins(steps: int, p: float, sigma: float, **losses: float) -> Small:
+def coins(steps: int, p: float, sigma: float, **asked) -> Small:
     """A one-buffer BLT; the nonlinear test gives its lower end."""
     strategy = one_buffer(steps)
     parts = count_components(strategy.to_dense(), [1] * steps, p, sigma)
     curve = in_a_plane(*parts) if steps == 2 else enumerated(*parts)
-    return Small(Problem(strategy, sampling.Poisson(p), sigma), Reveal(), curve, **losses)
+    return Small(Problem(strategy, sampling.Poisson(p), sigma), Reveal(), curve, **asked)
 
 
 def public_groups(p: float, sigma: float, **losses: float) -> Small:
@@ -114,13 +115,13 @@ def apart_by(
     return Small(problem, Reveal(), curve, **asked)
 
 
-def allocated(steps: int, sigma: float, **asked) -> Small:
-    """One step of every two."""
-    strategy = one_buffer(steps)
-    sets = allocation_sets(2, 1, steps // 2)
-    parts = sets @ strategy.to_dense().T / sigma, np.full(len(sets), 1 / len(sets))
-    curve = in_a_plane(*parts) if steps == 2 else enumerated(*parts)
-    return Small(Problem(strategy, sampling.RandomAllocation(2), sigma), Reveal(), curve, **asked)
+def allocated(length: int, epochs: int, sigma: float, **asked) -> Small:
+    """One step of each epoch."""
+    strategy = one_buffer(length * epochs)
+    sets = allocation_sets(length, 1, epochs)
+    curve = enumerated(sets @ strategy.to_dense().T / sigma, np.full(len(sets), 1 / len(sets)))
+    problem = Problem(strategy, sampling.RandomAllocation(length), sigma)
+    return Small(problem, Reveal(), curve, **asked)
 
 
 def three_bins(sigma: float, **losses: float) -> Small:
@@ -137,17 +138,17 @@ def bins_in_two_epochs(sigma: float, **losses: float) -> Small:
     return Small(Problem(strategy, sampling.BallsInBins(2), sigma), Cascade(), curve, **losses)
 
 
-def many_participations(p: float, sigma: float, **losses: float) -> Small:
-    """Eight steps in a plane, of which an example takes part in most."""
-    matrix = np.random.default_rng(0).uniform(0.2, 1.0, (2, 8))
+def two_directions(p: float, sigma: float, **losses: float) -> Small:
+    """Six steps in a plane, of which an example takes part in most; half are nearly orthogonal."""
+    matrix = np.array([[1.0, 0.9, 0.8, 0.2, 0.1, 0.1], [0.1, 0.1, 0.2, 0.7, 0.8, 1.0]])
     curve = cache(partial(truth.two_row_bracket, matrix, p, sigma))
     problem = Problem(strategies.dense(matrix, adaptive=False), sampling.Poisson(p), sigma)
     return Small(problem, Projection(), curve, **losses)
 
 
-def members(count: int, bound: Bound, later: float, sigma: float, **losses: float) -> Small:
+def members(count: int, bound: Bound, strategy: Strategy, sigma: float, **losses: float) -> Small:
     """A group whose members take part independently in two steps."""
-    p, strategy = 0.15, strategies.toeplitz([1.0, later], 2)
+    p = 0.15
     curve = in_a_plane(*count_components(strategy.to_dense(), [count] * 2, p, sigma))
     problem = Problem(strategy, sampling.Poisson(p), sigma, group_size=count)
     return Small(problem, bound, curve, **losses)
@@ -156,24 +157,28 @@ def members(count: int, bound: Bound, later: float, sigma: float, **losses: floa
 BANDS = strategies.toeplitz([1.0, 0.5], 2)
 CASES = {
     "two steps": coins(2, 0.15, 1.4, remove=0.13, add=0.04, lower=0.007),
-    "six steps": coins(6, 0.1, 2.0, remove=0.23, add=0.12, lower=0.065),
-    "public groups": public_groups(0.2, 1.4, remove=0.055, add=0.025, lower=0.003),
-    "a gap": apart_by(2, False, BANDS, 0.15, 1.4, remove=0.43, add=0.15, lower=0.09),
-    "a gap, stationary": apart_by(
-        2, True, BANDS, 0.15, 1.4, remove=0.53, add=0.22, lower=0.07, deltas=(1e-3,)
+    "five steps": coins(
+        5, 0.4, 2.5, remove=0.19, add=0.1, lower=0.004, deltas=(1e-3,), epsilons=(1.0,)
     ),
+    "public groups": public_groups(0.2, 1.4, remove=0.055, add=0.025, lower=0.003),
+    "a gap": apart_by(2, False, one_buffer(2), 0.15, 1.4, remove=0.21, add=0.07, lower=0.11),
     "a longer gap": apart_by(
         3, True, one_buffer(4), 0.15, 1.4, remove=0.4, add=0.25, lower=0.06, deltas=(1e-2,)
     ),
-    "allocated": allocated(2, 1.4, remove=0.05, add=0.05, deltas=(1e-2, 1e-4), epsilons=()),
-    "allocated twice": allocated(4, 2.0, remove=0.14, add=0.15, epsilons=(2.0,)),
+    "allocated": allocated(3, 1, 1.4, remove=0.1, add=0.11, deltas=(1e-2, 1e-4), epsilons=()),
+    "allocated twice": allocated(2, 2, 2.0, remove=0.14, add=0.15, epsilons=(2.0,)),
     "three bins": three_bins(1.5, remove=0.1, add=0.1),
     "two epochs of bins": bins_in_two_epochs(2.0, remove=0.003, add=0.003),
-    "many participations": many_participations(0.6, 6.0, remove=6e-4, add=3e-3, lower=3e-5),
-    "two members": members(2, Reveal(), 0.5, 2.0, remove=0.2, add=0.1),
-    "three members": members(3, ByCounts(Mmcc()), 0.0, 2.0, remove=1e-3, add=0.35),
+    "two members": members(2, Reveal(), one_buffer(2), 2.0, remove=0.13, add=0.05),
+    "three members": members(
+        3, ByCounts(Mmcc()), strategies.identity(2), 2.0, remove=1e-3, add=0.35
+    ),
     "two members, projected": members(
-        2, ByCounts(Projection()), 0.5, 2.0, remove=0.04, add=0.04, lower=0.01
+        2, ByCounts(Projection()), BANDS, 2.0, remove=0.04, add=0.04, lower=0.01
+    ),
+    "two directions": two_directions(0.7, 3.0, remove=0.013, add=0.013, lower=4e-4),
+    "a gap, stationary": apart_by(
+        2, True, BANDS, 0.15, 1.4, remove=0.53, add=0.22, lower=0.07, deltas=(1e-3,), epsilons=()
     ),
 }
 
