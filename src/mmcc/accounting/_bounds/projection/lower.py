@@ -74,14 +74,25 @@ def lower_delta(gram: Gram, p: Chance, epsilon: float, adjacency: Adjacency) -> 
     """A lower bound on delta at epsilon."""
 
     def value(line: AnyLine, t: float) -> float:
-        released, log_idle = _masses(line, t, adjacency)
-        return released - math.exp(min(epsilon + log_idle + 1e-13 * (1 + epsilon), 700.0))
+        return _excess(line, t, epsilon, adjacency)
 
     def threshold(line: AnyLine, _: float | None) -> float:
         return _crossing(line, epsilon if adjacency == "remove" else -epsilon)
 
     found = _best(gram, p, value, threshold)
     return replace(found, value=max(found.value, 0.0))
+
+
+def delta_along(positions: FloatArray, p: Chance, epsilon: float) -> float:
+    """A lower bound on delta for remove, from the positions a_j of columns along a direction."""
+    line = line_of(positions, np.ones(positions.size), p)
+    return _excess(line, _crossing(line, epsilon), epsilon, "remove")
+
+
+def _excess(line: AnyLine, t: float, epsilon: float, adjacency: Adjacency) -> float:
+    """The first law's mass beyond t less e^epsilon times the second's, rounded down."""
+    released, log_idle = _masses(line, t, adjacency)
+    return released - math.exp(min(epsilon + log_idle + 1e-13 * (1 + epsilon), 700.0))
 
 
 def _masses(line: AnyLine, t: float, adjacency: Adjacency) -> tuple[float, float]:

@@ -93,10 +93,9 @@ class Reveal(Bound):
         if _tree(problem) is not None:
             progress = problem.effort.progress
             return trees.bound_epsilon(*_tree_problem(problem), delta, progress, known)
-        tuned = self.tune_for_epsilon(problem, delta)
-        if tuned.outlook(problem, delta) > known.remove >= known.add:
+        shape = _shape(self.tune_for_epsilon(problem, delta))
+        if known.remove >= known.add and self._is_larger(problem, shape, delta, known.remove):
             return NOTHING_BESIDE
-        shape = _shape(tuned)
         remove = _side(problem, shape, "remove", delta)
         if known.add <= min(remove.remove, known.remove):
             return remove
@@ -123,6 +122,16 @@ class Reveal(Bound):
         shape = _shape(self.tune_for_epsilon(problem, delta))
         with one_thread():
             return _chain_problem(problem).outlook(shape, delta)
+
+    def _is_larger(self, problem: Problem, shape: Shape, delta: float, epsilon: float) -> bool:
+        """Whether the chain itself is certain to have a larger epsilon than this at delta.
+
+        Tested only if its moments suggest it.
+        """
+        return (
+            self.outlook(problem, delta) > epsilon
+            and _chain_problem(problem).shown_delta(shape, epsilon) > delta
+        )
 
     def tune_for_epsilon(self, problem: Problem, delta: float) -> Reveal:
         if self._shape_is_decided(problem):

@@ -67,6 +67,12 @@ class Chain:
         """Roughly what later participations add to an output on average."""
         return self.mean * self.shared * (self.block * self.decay / (1 - self.decay))
 
+    def row_sums(self) -> FloatArray:
+        """The sums of the rows of the Gram matrix, one for each step."""
+        before = (1 - self.decay ** np.arange(1.0, self.blocks + 1)) / (1 - self.decay)
+        sums = self.block * self.shared * (before + before[::-1] - 1) + self.white
+        return np.repeat(sums, self.block)
+
     @property
     def growth(self) -> float:
         """B: on the line Im q = sqrt(kappa) a the density given the rest grows by e^{a^2 B/2}.

@@ -19,12 +19,14 @@ from typing import Any, ClassVar
 
 from mmcc._arrays import FloatArray
 from mmcc.accounting._bounds.base import Answer
+from mmcc.accounting._bounds.projection.lower import delta_along
 from mmcc.accounting._bounds.reveal.chains.chain import binomial_prior
 from mmcc.accounting._bounds.reveal.chains.curve import Setting, curve_near, good_setting
 from mmcc.accounting._bounds.reveal.chains.domination import Shape, Spectrum, spectrum_of
 from mmcc.accounting._bounds.reveal.chains.shapes import good_shapes
 from mmcc.accounting._bounds.reveal.inversion import Curve
 from mmcc.accounting._parallel import Progress
+from mmcc.errors import PrecisionError
 from mmcc.sampling import Renewal, Rounds
 from mmcc.strategies._toeplitz import Toeplitz
 
@@ -33,6 +35,8 @@ MAX_DIAGONAL = 60.0
 SMALLEST_GUESS, LARGEST_GUESS = 1e-200, 0.5
 FIRST_GUESS = 1e-5
 MOMENTS_ALONE = 1.08
+MOST_SUMMED = 2**14
+"""Most steps for which a test along one direction takes a fraction of a second."""
 NEGLIGIBLE = 1e-4
 TURNS = 8
 ADJACENCIES = ("remove", "add")
@@ -80,6 +84,21 @@ class ChainProblem:
         """Epsilon by moments alone (`remove`), less about twice what the inversion gains."""
         setting = self.setting(shape, "remove", delta)
         return math.inf if setting is None else setting.epsilon / MOMENTS_ALONE**2
+
+    def shown_delta(self, shape: Shape, epsilon: float) -> float:
+        """No bound by this chain is below it at epsilon (`remove`); 0 if nothing is known.
+
+        The output along the sum of the chain's columns shows as much, of any pair above the chain.
+        """
+        chain = self.spectrum.chain(shape, self.sigma, self.prior, self.renewal)
+        if chain is None or chain.most > 1 or chain.gap > 1 or chain.steps > MOST_SUMMED:
+            return 0.0
+        sums = chain.row_sums()
+        positions = sums / math.sqrt(sums.sum()) * (1 - 1e-12)
+        try:
+            return delta_along(positions, float(chain.prior[1]), epsilon)
+        except PrecisionError:
+            return 0.0
 
     def epsilon(
         self, shape: Shape, delta: float, adjacencies: Sequence[str] = ADJACENCIES
