@@ -211,6 +211,15 @@ def test_a_record_in_which_numbers_fall_can_be_checked(file):
     assert mmcc.replay(file, blocks=1).agrees
 
 
+def test_a_later_attempt_with_the_number_of_the_first_is_not_believed(file):
+    """A lower number would need less wealth."""
+    ask(file)
+    ask(file, 0.9)
+    rewrite(file, lambda one: one.update(number=1, level=AT["failure"] / 2))
+    with pytest.raises(RecordError, match="numbered one after the other"):
+        ask(file, 0.9)
+
+
 def test_a_chance_of_error_below_one_of_an_earlier_attempt_shows(file):
     ask(file)
     ask(file, 0.9)

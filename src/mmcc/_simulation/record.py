@@ -311,12 +311,31 @@ def read(path: Path) -> dict[str, Any]:
         for one in content["attempts"]:
             asked, seeds = Question(**one["question"]), (one["seed"], one["pilot_seed"])
             whole_attempts &= 0 < asked.failure < 1 and all(int(seed, 16) >= 0 for seed in seeds)
-            one["number"], one["verdict"], one["trials"], one["mechanism"]
+            whole_attempts &= type(one["number"]) is int
+            one["verdict"], one["trials"], one["mechanism"]
     except (KeyError, TypeError, ValueError):
         whole_attempts = False
     if not whole_attempts:
         raise refuse("an attempt lacks required entries")
+    _check_search(content["attempts"], path.name)
     return content
+
+
+def _check_search(stored: Sequence[Mapping[str, Any]], name: str) -> None:
+    """Numbers, seeds and failures must be those of one search: a lower number needs less wealth."""
+    failure, seeds = 0.0, set()
+    for place, one in enumerate(stored, 1):
+        # Higher if a process had made attempts before: of this mechanism, not of the next.
+        if one["number"] < place or one["seed"] in seeds:
+            raise RecordError(f"the attempts of {name!r} are not numbered one after the other.")
+        asked = one["question"]["failure"]
+        if asked < failure:
+            raise RecordError(
+                f"attempt {one['number']} of {name!r} has a chance of error of {asked:g}, "
+                f"below the {failure:g} of an earlier attempt."
+            )
+        failure = asked
+        seeds.add(one["seed"])
 
 
 def read_attempt(stored: Mapping[str, Any], problem: Any, pairs: Any, name: str) -> Attempt:
