@@ -68,8 +68,7 @@ def beginning(notebook, count):
     ("name", "count"),
     [
         (FIRST, BEGINNING),
-        (TRAINING, None),
-        *(pytest.param(name, None, marks=pytest.mark.slow) for name in (FIRST, LONG)),
+        *(pytest.param(name, None, marks=pytest.mark.slow) for name in (TRAINING, FIRST, LONG)),
     ],
 )
 def test_a_notebook_prints_what_is_stored(name, count, tmp_path):

