@@ -29,6 +29,12 @@ hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: many tests wait for a browser or for other processes."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Workers begin with a half each, in order: what a file's tests share is made once."""
     from xdist.scheduler import WorkStealingScheduling
